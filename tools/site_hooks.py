@@ -116,8 +116,8 @@ def _page_of(code: str) -> str:
 
 def every_file(project: Path = PROJECT) -> str:
     """Return a page with the files of Python and of Java, folder by folder, each with what it is for."""
-    sources = [path for ext in ("py", "java") for path in project.glob(f"*/**/*.{ext}")]
-    kept = [path for path in sources if not path.relative_to(project).parts[0].startswith((".", "build", "dist"))]
+    folders = [path for path in project.iterdir() if path.is_dir() and not path.name.startswith((".", "build", "dist"))]
+    kept = [path for folder in folders for ext in ("py", "java") for path in folder.rglob(f"*.{ext}")]
     page = ["# Every file", "", "Each file of Python and of Java, by the first sentence of its own docstring."]
     for folder in sorted({path.parent for path in kept}):
         here = {path.name: purpose(path) for path in sorted(kept) if path.parent == folder}

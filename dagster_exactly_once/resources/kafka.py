@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Self
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from dagster import ConfigurableResource, EnvVar
 from pydantic import Field
 
@@ -231,8 +231,8 @@ class TransactionalProducer:
             yield
             self._commit()
         except KafkaException as e:
-            self._abort()
-            raise self._named(e) from e
+            fatal = self._abort()  # it says why a producer is dead for which every other call only says that it is
+            raise self._named(fatal if fatal and e.args[0].code() == KafkaError._FATAL else e) from e
         except BaseException:
             self._abort()
             raise
@@ -283,16 +283,17 @@ class TransactionalProducer:
                 if not e.args[0].retriable() or deadline.over:
                     raise
 
-    def _abort(self) -> None:
+    def _abort(self) -> KafkaException | None:
         if not self._in_transaction:
-            return
+            return None
         self._in_transaction = False
         try:
             self._producer.abort_transaction(STEP_BUDGET_S)
-        except KafkaException:
-            # Fenced or cut off: the broker aborts it at the next init of the id, or when it times out. The exception
-            # that brought us here says more than this one.
+        except KafkaException as e:
+            # Fenced or cut off: the broker aborts it at the next init of the id, or when it times out.
             self._producer.purge()
+            return e
+        return None
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:
         what = f"transactional id {self.transactional_id!r}: {e.args[0].str()}"

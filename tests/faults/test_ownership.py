@@ -47,7 +47,10 @@ def test_a_paused_driver_that_wakes_after_another_one_took_over_is_refused(
     second.await_commit(2)
     second.stop()()
 
-    assert ended.code == "EO-FENCED", ended.failure
+    if point == "decided":  # nothing is left to decide: Spark's own commits/N, which the other driver wrote, refuses it
+        assert "CONCURRENT_STREAM_LOG_UPDATE" in ended.failure or ended.code == "EO-FENCED", ended.failure
+    else:
+        assert ended.code == "EO-FENCED", ended.failure
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1, 2]
 
