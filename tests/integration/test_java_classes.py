@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,29 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     return Trial.compiled(tmp_path_factory.mktemp("classes"))
 
 
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """A cluster of its own, whose nodes share the coordinators' work."""
+    with brokers.test_broker(tmp_path_factory.mktemp("two-nodes"), nodes=2) as running:
+        try:
+            yield Connection(running.bootstrap_servers)
+        finally:
+            running.kill()
+
+
+def end_of(said: list[str]) -> End:
+    """Return the transaction that a line of Trial's ``produce`` tells of."""
+    name, producer, epoch, *_ = said
+    return End(name, int(producer), int(epoch))
+
+
+def id_of_each_node(admin: Admin) -> list[str]:
+    """Return a transactional id that node 1 coordinates, and one that node 2 does."""
+    names = [brokers.fresh_name("part") for _ in range(20)]
+    found = admin.run(lambda: admin.coordinators(names))
+    return [next(name for name in names if found[name] == node) for node in (1, 2)]
+
+
 @pytest.mark.parametrize(
     "release",
     [pytest.param(r, marks=pytest.mark.long if r in ALIKE else ()) for r in (*REUSABLE, NOT_REUSABLE)],
@@ -44,17 +68,14 @@ def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_commit
     reusable = release in REUSABLE
     ids = [brokers.fresh_name("part") for _ in range(2)]
     producers = set()
-    with (
-        Admin(connection, 60) as admin,
-        trial.talk(kafka_client(release), "produce", connection.bootstrap_servers, topic) as ask,
-    ):
+    with Admin(connection, 60) as admin, trial.talk(kafka_client(release), "produce", topic) as ask:
         assert ask() == str(reusable).lower()
         for batch in range(3):  # the ids come again, as in the batches of a query
-            said = [ask(name).split() for name in ids]
-            producers |= {which for *_, which in said}
+            said = [ask(f"{connection.bootstrap_servers} {name}").split() for name in ids]
+            producers |= {which for *_, which, _ in said}
             seen = describe(admin, ids)
             assert {d.state for d in seen.values()} == {"Ongoing"}
-            told = [End(name, int(producer), int(epoch)) for name, producer, epoch, _, _ in said]
+            told = [end_of(one) for one in said]
             if reusable:
                 assert told == [seen[name].end for name in ids]
             else:  # a task asks the coordinator instead
@@ -66,6 +87,47 @@ def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_commit
             until("its records", lambda n=batch: len(oracle.read(connection, [topic])) == 2 * n + 2, 20)  # type: ignore[misc]
     assert len(producers) == (1 if reusable else 6)
     assert [m.value for m in oracle.read(connection, [topic])] == ids * 3
+
+
+def test_equal_ids_on_two_clusters_are_initialised_each_by_its_own_cluster(
+    trial: Trial, connection: Connection, two_nodes: Connection
+) -> None:
+    """Guards against a part of one cluster that asks the coordinator of the other for its id, and so rolls back what a
+    query of the same sink id has prepared there, perhaps decided (records lost).
+    """
+    topic = brokers.fresh_name()
+    for cluster in (connection, two_nodes):
+        brokers.create_topic(cluster.bootstrap_servers, topic)
+    with (
+        Admin(connection, 60) as here,
+        Admin(two_nodes, 60) as there,
+        trial.talk(kafka_client("3.9.2"), "produce", topic) as ask,
+    ):
+        admins = {connection.bootstrap_servers: here, two_nodes.bootstrap_servers: there}
+        first, second = admins
+        name = id_of_each_node(there)[-1]  # of a node to which the other cluster's producer has no connection
+        ask()
+        told = {servers: end_of(ask(f"{servers} {name}").split()) for servers in (first, second, first)}
+        for servers, admin in admins.items():
+            seen = describe(admin, [name])[name]
+            assert (seen.state, seen.end) == ("Ongoing", told[servers])
+            assert end_all(admin, [seen.end], True, end_txn_version(admin)) == {name: Outcome.DONE}
+
+
+def test_the_coordinator_of_an_id_is_looked_up_once(trial: Trial, two_nodes: Connection) -> None:
+    """Guards against a part that takes two round trips and a back-off longer: of each batch, on clusters of several
+    brokers alone.
+    """
+    topic = brokers.create_topic(two_nodes.bootstrap_servers)
+    with Admin(two_nodes, 60) as admin, trial.talk(kafka_client("3.9.2"), "produce", topic) as ask:
+        ids = id_of_each_node(admin)
+        ask()
+        for batch in range(3):
+            said = [ask(f"{two_nodes.bootstrap_servers} {name}").split() for name in ids]
+            if batch:
+                assert [asked for *_, asked in said] == ["1", "1"]  # InitProducerId
+            end_all(admin, [end_of(one) for one in said], True, end_txn_version(admin))
+            until("the ends", lambda: {d.state for d in describe(admin, ids)} == {"CompleteCommit"}, 20)
 
 
 def word(cell: str | None) -> str:

@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HexFormat;
+import java.util.IdentityHashMap;
 import java.util.Map;
 import java.util.concurrent.TimeoutException;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -33,7 +34,7 @@ final class Trial {
 
     public static void main(String[] arguments) throws Exception {
         switch (arguments[0]) {
-            case "produce" -> produce(arguments[1], arguments[2]);
+            case "produce" -> produce(arguments[1]);
             case "digest" -> digest(Path.of(arguments[1]));
             case "errors" -> errors();
             case "child" -> child();
@@ -45,27 +46,42 @@ final class Trial {
     }
 
     /**
-     * Prints whether a producer can be used again. Then writes a record to partition 0 under each id that it reads, as a part of a batch does,
-     * and leaves the transaction open; prints id, producer id, epoch, offset, and which producer it was.
+     * Prints whether a producer can be used again. Then reads lines of brokers and an id; writes a record to partition 0 under that id, as a part of
+     * a batch does, and leaves the transaction open; prints id, producer id, epoch, offset, which producer it was, and how many requests it sent to
+     * initialise the id.
      */
-    private static void produce(String servers, String topic) throws Exception {
-        String bytes = ByteArraySerializer.class.getName();
-        Map<String, Object> settings =
-                Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
+    private static void produce(String topic) throws Exception {
         System.out.println(TransactionalProducer.isReusable());
-        BufferedReader ids = new BufferedReader(new InputStreamReader(System.in));
-        for (String id = ids.readLine(); id != null; id = ids.readLine()) {
-            TransactionalProducer producer = Producers.take(new Producers.Use(settings, null), id);
+        Map<TransactionalProducer, Long> left = new IdentityHashMap<>();
+        BufferedReader parts = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = parts.readLine(); line != null; line = parts.readLine()) {
+            String[] words = line.split(" ");
+            TransactionalProducer producer = Producers.take(new Producers.Use(settings(words[0]), null), words[1]);
+            long asked = requests(producer) - left.getOrDefault(producer, 0L);
             producer.beginTransaction();
-            byte[] value = id.getBytes(StandardCharsets.UTF_8);
+            byte[] value = words[1].getBytes(StandardCharsets.UTF_8);
             var sent = producer.send(new ProducerRecord<>(topic, 0, null, value));
             producer.flush();
+            left.put(producer, requests(producer));
             int which = System.identityHashCode(producer);
             System.out.printf(
-                    "%s %d %d %d %d%n",
-                    id, producer.producerId(), producer.epoch(), sent.get().offset(), which);
+                    "%s %d %d %d %d %d%n",
+                    words[1], producer.producerId(), producer.epoch(), sent.get().offset(), which, asked);
             Producers.leave(producer);
         }
+    }
+
+    private static Map<String, Object> settings(String servers) {
+        String bytes = ByteArraySerializer.class.getName();
+        return Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
+    }
+
+    private static long requests(TransactionalProducer producer) {
+        return producer.metrics().values().stream()
+                .filter(one -> one.metricName().group().equals("producer-metrics"))
+                .filter(one -> one.metricName().name().equals("request-total"))
+                .mapToLong(one -> ((Double) one.metricValue()).longValue())
+                .sum();
     }
 
     /**
@@ -119,11 +135,9 @@ final class Trial {
      * whether it was there each time, and how many connections' threads there are: in the end, when a line comes.
      */
     private static void idle(String servers) throws Exception {
-        String bytes = ByteArraySerializer.class.getName();
-        Map<String, Object> settings =
-                Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
         Idle<TransactionalProducer> pool = new Idle<>(TransactionalProducer::leave, 500);
-        pool.leave(TransactionalProducer.open(new Producers.Use(settings, null), "idle-" + System.nanoTime()));
+        Producers.Use use = new Producers.Use(settings(servers), null);
+        pool.leave(TransactionalProducer.open(use, "idle-" + System.nanoTime()));
         for (int n = 0; n < 2; n++) {
             TransactionalProducer taken = pool.take(any -> true, any -> true);
             System.out.println((taken != null) + " " + networkThreads());
