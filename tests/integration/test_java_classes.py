@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,27 +152,66 @@ def test_java_gives_a_part_the_digest_that_python_gives_it(trial: Trial, tmp_pat
 KB = 1024
 
 
+@pytest.fixture(scope="module")
+def chosen(trial: Trial) -> Iterator[Callable[..., dict[str, int]]]:
+    """Call it with a topic and the user's settings: what the producer of a part gets."""
+    with trial.talk(kafka_client("3.9.2"), "settings") as ask:
+
+        def chosen(partitions: int = 4, limit: int = 1_048_588, **user: int) -> dict[str, int]:
+            words = [f"{name.replace('_', '.')}={value}" for name, value in user.items()]
+            said = dict(word.split("=") for word in ask(f"{partitions} {limit} {' '.join(words)}").split())
+            return {name: int(value) for name, value in said.items()}
+
+        yield chosen
+
+
 @pytest.mark.parametrize(
-    ("partitions", "limit", "size", "memory", "chosen"),
+    ("partitions", "limit", "user", "size"),
     [
-        pytest.param(4, 1_048_588, None, None, 256 * KB, id="a topic with Kafka's default limit"),
-        pytest.param(4, 20_000, None, None, 20_000, id="a topic whose limit is lower"),
-        pytest.param(4, 300, None, None, 300, id="a limit below what else is the smallest batch"),
-        pytest.param(1024, 1_048_588, None, None, 16 * KB, id="two batches of each partition fit into the memory"),
-        pytest.param(1024, 10_000, None, None, 10_000, id="memory and limit, the limit is lower"),
-        pytest.param(4, 0, None, None, 16 * KB, id="a limit that nobody may read: Kafka's own default"),
-        pytest.param(4, 0, 100_000, None, 100_000, id="a user's size, and a limit that nobody may read"),
-        pytest.param(4, 1_048_588, 1_000_000, None, 1_000_000, id="a user's size that fits"),
-        pytest.param(4, 50_000, 100_000, None, 50_000, id="a user's size above the limit"),
-        pytest.param(100, 50_000, 100_000, 4_000_000, 20_000, id="a user's size above what fits into the memory"),
+        pytest.param(4, 1_048_588, {}, 256 * KB, id="a topic with Kafka's default limit"),
+        pytest.param(4, 20_000, {}, 20_000, id="a topic whose limit is lower"),
+        pytest.param(4, 300, {}, 300, id="a limit below what else is the smallest batch"),
+        pytest.param(1024, 1_048_588, {}, 16 * KB, id="two batches of each partition fit into the memory"),
+        pytest.param(1024, 10_000, {}, 10_000, id="memory and limit, the limit is lower"),
+        pytest.param(4, 0, {}, 16 * KB, id="a limit that nobody may read: Kafka's own default"),
+        pytest.param(4, 0, {"batch_size": 100_000}, 100_000, id="a user's size, and a limit that nobody may read"),
+        pytest.param(4, 1_048_588, {"batch_size": 1_000_000}, 1_000_000, id="a user's size that fits"),
+        pytest.param(4, 50_000, {"batch_size": 100_000}, 50_000, id="a user's size above the limit"),
+        pytest.param(
+            100,
+            50_000,
+            {"batch_size": 100_000, "buffer_memory": 4_000_000},
+            20_000,
+            id="a user's size above what fits into the memory",
+        ),
     ],
 )
 def test_a_batch_of_records_fits_into_the_topics_limit_and_into_the_memory(
-    partitions: int, limit: int, size: int | None, memory: int | None, chosen: int, trial: Trial
+    partitions: int, limit: int, user: dict[str, int], size: int, chosen: Callable[..., dict[str, int]]
 ) -> None:
     """Guards against batches that the brokers refuse and the client splits into as large ones, for ever."""
-    with trial.talk(kafka_client("3.9.2"), "batches") as ask:
-        assert ask(f"{partitions} {limit} {size or '-'} {memory or '-'}") == str(chosen)
+    assert chosen(partitions, limit, **user)["batch.size"] == size
+
+
+@pytest.mark.parametrize(
+    ("user", "linger", "backoff", "request"),
+    [
+        pytest.param({}, 10_000, 10, 30_000, id="nothing is set"),
+        pytest.param({"linger_ms": 7}, 7, 10, 30_000, id="a user's linger"),
+        pytest.param({"delivery_timeout_ms": 8_000}, 2_000, 10, 6_000, id="a delivery shorter than the linger"),
+        pytest.param({"retry_backoff_ms": 200}, 10_000, 200, 30_000, id="a user's back-off"),
+        pytest.param({"request_timeout_ms": 4_000}, 10_000, 10, 4_000, id="a user's time for a request"),
+    ],
+)
+def test_records_wait_for_the_flush_and_a_look_up_costs_no_wait_unless_the_user_says_otherwise(
+    user: dict[str, int], linger: int, backoff: int, request: int, chosen: Callable[..., dict[str, int]]
+) -> None:
+    """Guards against a part that takes 100 ms longer, batches that go out half empty, and a default that makes the
+    client refuse the user's own settings.
+    """
+    said = chosen(**user)
+    del said["batch.size"]
+    assert said == {"linger.ms": linger, "retry.backoff.ms": backoff, "request.timeout.ms": request}
 
 
 def test_a_producer_that_no_part_takes_for_a_time_is_closed_though_no_part_comes(

@@ -11,7 +11,10 @@ import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.IdentityHashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Uuid;
@@ -38,7 +41,7 @@ final class Trial {
             case "digest" -> digest(Path.of(arguments[1]));
             case "errors" -> errors();
             case "child" -> child();
-            case "batches" -> batches();
+            case "settings" -> settings();
             case "idle" -> idle(arguments[1]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -117,17 +120,43 @@ final class Trial {
         System.out.println(String.join("\t", "" + code, name, "" + retriable, record, request));
     }
 
-    /** Reads lines of partitions, limit, and the user's batch.size and buffer.memory or "-"; prints the size of a batch for each. */
-    private static void batches() throws Exception {
+    /**
+     * Reads lines of a topic's partitions and limit, and settings of the user ("name=value"); prints of the producer's settings those whose defaults are
+     * the sink's.
+     */
+    private static void settings() throws Exception {
         BufferedReader cases = new BufferedReader(new InputStreamReader(System.in));
         for (String line = cases.readLine(); line != null; line = cases.readLine()) {
             String[] words = line.split(" ");
-            Map<String, String> user = new HashMap<>();
-            if (!words[2].equals(NOTHING)) user.put("batch.size", words[2]);
-            if (!words[3].equals(NOTHING)) user.put("buffer.memory", words[3]);
+            HashMap<String, String> user = new HashMap<>();
+            for (String word : Arrays.asList(words).subList(2, words.length))
+                user.put(word.split("=")[0], word.split("=")[1]);
             Topic topic = new Topic(Uuid.randomUuid(), Integer.parseInt(words[0]), Integer.parseInt(words[1]));
-            System.out.println(ProducerSettings.batchSize(user, topic));
+            Map<String, Object> chosen = ProducerSettings.use(ticket(user, "", 0), topic).settings();
+            System.out.println(Stream.of("batch.size", "linger.ms", "retry.backoff.ms", "request.timeout.ms")
+                    .map(name -> name + "=" + chosen.get(name))
+                    .collect(Collectors.joining(" ")));
         }
+    }
+
+    /** The ticket of a stream to one topic, under exactly_once. */
+    private static Ticket ticket(HashMap<String, String> client, String log, long logEnd) {
+        return new Ticket(
+                Ticket.Plan.WRITE,
+                Ticket.Guarantee.EXACTLY_ONCE,
+                "execution",
+                0,
+                "query",
+                "s",
+                "eo:s:1:",
+                log,
+                logEnd,
+                60_000,
+                0,
+                "",
+                Set.of(),
+                new Rows("orders", -1, null, null, -1, -1, -1, null),
+                client);
     }
 
     /**
