@@ -10,11 +10,17 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.IdentityHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeoutException;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Uuid;
@@ -33,6 +39,9 @@ final class Trial {
     /** How tests write null and no rows. */
     private static final String NULL = "null", NOTHING = "-";
 
+    /** A record that fills a batch, and how many batches of a partition a producer has on their way. */
+    private static final int BATCH = 1024, BATCHES_AT_ONCE = 5;
+
     private Trial() {}
 
     public static void main(String[] arguments) throws Exception {
@@ -41,6 +50,7 @@ final class Trial {
             case "digest" -> digest(Path.of(arguments[1]));
             case "errors" -> errors();
             case "child" -> child();
+            case "fresh" -> fresh(arguments[1]);
             case "settings" -> settings();
             case "idle" -> idle(arguments[1]);
             default -> throw new IllegalArgumentException(arguments[0]);
@@ -72,6 +82,49 @@ final class Trial {
                     words[1], producer.producerId(), producer.epoch(), sent.get().offset(), which, asked);
             Producers.leave(producer);
         }
+    }
+
+    /**
+     * Reads lines of a topic's name and a number of partitions; makes the topic, looks at it as a part does, and at once writes some batches to each
+     * partition, which are on their way together. Prints how many were acknowledged, and what the others failed with.
+     */
+    private static void fresh(String servers) throws Exception {
+        HashMap<String, String> user = new HashMap<>(Map.of(
+                "bootstrap.servers", servers, "batch.size", "" + BATCH, "delivery.timeout.ms", "10000"));
+        Ticket ticket = ticket(user, "", 0);
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                String name = line.split(" ")[0];
+                int partitions = Integer.parseInt(line.split(" ")[1]);
+                Topic likely = new Topic(Uuid.ZERO_UUID, partitions, Topic.UNKNOWN);
+                TransactionalProducer producer = Producers.take(ProducerSettings.use(ticket, likely), name);
+                Map<String, Integer> ends = new ConcurrentHashMap<>();
+                admin.createTopics(List.of(new NewTopic(name, Optional.of(partitions), Optional.empty())))
+                        .all()
+                        .get();
+                look(ticket, name);
+                producer.beginTransaction();
+                for (int n = 0; n < BATCHES_AT_ONCE; n++)
+                    for (int partition = 0; partition < partitions; partition++)
+                        producer.send(
+                                new ProducerRecord<>(name, partition, null, new byte[BATCH]),
+                                (at, e) -> ends.merge(e == null ? "there" : e.getClass().getSimpleName(), 1, Integer::sum));
+                producer.flush();
+                System.out.println(ends);
+                producer.leave();
+            }
+        }
+    }
+
+    /** Looks until the brokers know the topic. */
+    private static Topic look(Ticket ticket, String topic) throws Exception {
+        for (long end = System.nanoTime() + 30_000_000_000L; ; )
+            try {
+                return Cluster.of(ticket).look(topic);
+            } catch (ExecutionException e) {
+                if (System.nanoTime() > end) throw e;
+            }
     }
 
     private static Map<String, Object> settings(String servers) {
