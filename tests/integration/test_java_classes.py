@@ -12,12 +12,14 @@ import pytest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.topics import TopicRule
 from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import NOT_REUSABLE, Trial, kafka_client
 from testkit.processes import until
 from testkit.stream import ROOT
+from tests.unit.protocol.test_topics import ALLOWED, REFUSED, TAKEN
 
 VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 
@@ -159,6 +161,17 @@ def test_java_gives_a_part_the_digest_that_python_gives_it(trial: Trial, tmp_pat
     parts.write_text("".join(f"{line}\n" for line in lines))
     digests = trial.run(kafka_client("3.4.1"), "digest", str(parts))
     assert dict(zip([v["name"] for v in VECTORS], digests, strict=True)) == {v["name"]: v["digest"] for v in VECTORS}
+
+
+def test_java_refuses_a_row_the_topics_that_python_refuses(trial: Trial) -> None:
+    """Guards against a row that forges a decision, or ends in a stranger's topic, by one of the two ways of writing."""
+    cases = [("", topic) for topic in (*TAKEN, *(topic for topic, _ in REFUSED))]
+    cases += [(allowed, topic) for allowed, *topics in ALLOWED for topic in (*topics, "__t")]
+    with trial.talk(kafka_client("3.9.2"), "topics") as ask:
+        for allowed, topic in cases:
+            rule = TopicRule.parse(allowed)
+            said = ask(f"{','.join(rule.allowed) or '-'} {word(topic.encode().hex())}")
+            assert said == str(rule.refusal(topic)).replace("None", "null"), (allowed, topic)
 
 
 KB = 1024

@@ -52,6 +52,7 @@ final class Trial {
             case "child" -> child();
             case "fresh" -> fresh(arguments[1]);
             case "settings" -> settings();
+            case "topics" -> topics();
             case "idle" -> idle(arguments[1]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -243,6 +244,17 @@ final class Trial {
             Child.get().call("{}");
         } catch (SinkException e) {
             System.out.println(e.getMessage());
+        }
+    }
+
+    /** Reads lines of sink.topics.allowed, or "-", and a topic; prints why no row may go there, or "null". */
+    private static void topics() throws Exception {
+        BufferedReader cases = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = cases.readLine(); line != null; line = cases.readLine()) {
+            String[] words = line.split(" ");
+            List<String> allowed = words[0].equals(NOTHING) ? List.of() : List.of(words[0].split(","));
+            String topic = new String(bytes(words[1]), StandardCharsets.UTF_8);
+            System.out.println(new TopicRule(allowed).refusal(topic));
         }
     }
 
