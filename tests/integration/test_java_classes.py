@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from exactly_once.kafka import producer_options
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
@@ -237,6 +238,12 @@ def test_records_wait_for_the_flush_and_a_look_up_costs_no_wait_unless_the_user_
     said = chosen(**user)
     del said["batch.size"]
     assert said == {"linger.ms": linger, "retry.backoff.ms": backoff, "request.timeout.ms": request}
+
+
+def test_an_option_of_the_user_s_is_known_when_a_kafka_client_knows_it(trial: Trial) -> None:
+    """Guards against an option that a newer client has and the sink takes for a misspelt one."""
+    names = {release: set(trial.run(kafka_client(release), "options")[0].split()) for release in (*REUSABLE, NOT_REUSABLE)}
+    assert set().union(*names.values()) == producer_options.JAVA
 
 
 def test_a_producer_that_no_part_takes_for_a_time_is_closed_though_no_part_comes(

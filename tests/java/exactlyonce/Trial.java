@@ -21,6 +21,7 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Uuid;
@@ -51,6 +52,7 @@ final class Trial {
             case "errors" -> errors();
             case "child" -> child();
             case "fresh" -> fresh(arguments[1]);
+            case "options" -> System.out.println(String.join(" ", ProducerConfig.configNames()));
             case "settings" -> settings();
             case "topics" -> topics();
             case "idle" -> idle(arguments[1]);
