@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from exactly_once.kafka import producer_options
 from exactly_once.kafka.admin import Admin
@@ -173,6 +174,32 @@ def test_java_refuses_a_row_the_topics_that_python_refuses(trial: Trial) -> None
             rule = TopicRule.parse(allowed)
             said = ask(f"{','.join(rule.allowed) or '-'} {word(topic.encode().hex())}")
             assert said == (rule.refusal(topic) or "null"), (allowed, topic)
+
+
+def test_a_task_in_java_is_told_why_it_is_too_late(trial: Trial, connection: Connection) -> None:
+    """Guards against a person who is called at night for a task whose execution is over: a restart needs nobody. And
+    against a superseded driver that starts again and again.
+    """
+    log = brokers.create_topic(connection.bootstrap_servers)
+    producer = Producer({**connection.librdkafka(), "transactional.id": log})
+    producer.init_transactions(30)
+
+    def write(key: str) -> int:
+        """Write a record as a driver does; where the log ended before."""
+        with Admin(connection) as admin:
+            end = admin.high_watermark(log, 0)
+        producer.begin_transaction()
+        producer.produce(log, b"{}", key)
+        producer.commit_transaction(30)
+        return end
+
+    with trial.talk(kafka_client("3.9.2"), "late", connection.bootstrap_servers, log) as ask:
+        assert ask("0") == "in time"
+        over = write("aborted")
+        assert ask(f"{over}").startswith("EO-PREPARE: this task is too late: its execution of batch 0 of sink 's' is over")
+        claimed = write("claim")
+        assert ask(f"{claimed}").startswith("EO-FENCED: another driver or recovery has claimed sink 's'")
+        assert ask(f"{over}").startswith("EO-FENCED: ")
 
 
 KB = 1024

@@ -53,6 +53,7 @@ final class Trial {
             case "child" -> child();
             case "fresh" -> fresh(arguments[1]);
             case "options" -> System.out.println(String.join(" ", ProducerConfig.configNames()));
+            case "late" -> late(arguments[1], arguments[2]);
             case "settings" -> settings();
             case "topics" -> topics();
             case "idle" -> idle(arguments[1]);
@@ -257,6 +258,20 @@ final class Trial {
             List<String> allowed = words[0].equals(NOTHING) ? List.of() : List.of(words[0].split(","));
             String topic = new String(bytes(words[1]), StandardCharsets.UTF_8);
             System.out.println(new TopicRule(allowed).refusal(topic));
+        }
+    }
+
+    /** Reads where the commit log ended when a task was sent out; prints what the task is told of what the log says since then. */
+    private static void late(String servers, String log) throws Exception {
+        BufferedReader ends = new BufferedReader(new InputStreamReader(System.in));
+        for (String end = ends.readLine(); end != null; end = ends.readLine()) {
+            Ticket ticket = ticket(new HashMap<>(Map.of("bootstrap.servers", servers)), log, Long.parseLong(end));
+            try {
+                Cluster.of(ticket).checkInTime(ticket);
+                System.out.println("in time");
+            } catch (SinkException e) {
+                System.out.println(e.getMessage());
+            }
         }
     }
 
