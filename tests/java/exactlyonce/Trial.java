@@ -63,9 +63,9 @@ final class Trial {
     }
 
     /**
-     * Prints whether a producer can be used again. Then reads lines of brokers and an id; writes a record to partition 0 under that id, as a part of
-     * a batch does, and leaves the transaction open; prints id, producer id, epoch, offset, which producer it was, and how many requests it sent to
-     * initialise the id.
+     * Prints whether a producer can be used again. Then reads lines of brokers and an id; writes a record to partition 0 under that id, as a
+     * part of a batch does, and leaves the transaction open; prints id, producer id, epoch, offset, which producer it was, and how many requests
+     * it sent to initialise the id.
      */
     private static void produce(String topic) throws Exception {
         System.out.println(TransactionalProducer.isReusable());
@@ -89,8 +89,8 @@ final class Trial {
     }
 
     /**
-     * Reads lines of a topic's name and a number of partitions; makes the topic, looks at it as a part does, and at once writes some batches to each
-     * partition, which are on their way together. Prints how many were acknowledged, and what the others failed with.
+     * Reads lines of a topic's name and a number of partitions; makes the topic, looks at it as a part does, and at once writes some batches to
+     * each partition, which are on their way together. Prints how many were acknowledged, and what the others failed with.
      */
     private static void fresh(String servers) throws Exception {
         HashMap<String, String> user = new HashMap<>(Map.of(
@@ -178,8 +178,8 @@ final class Trial {
     }
 
     /**
-     * Reads lines of a topic's partitions and limit, and settings of the user ("name=value"); prints of the producer's settings those whose defaults are
-     * the sink's.
+     * Reads lines of a topic's partitions and limit, and settings of the user ("name=value"); prints of the producer's settings those whose
+     * defaults are the sink's.
      */
     private static void settings() throws Exception {
         BufferedReader cases = new BufferedReader(new InputStreamReader(System.in));
