@@ -55,7 +55,7 @@ def end_of(said: list[str]) -> End:
 def id_of_each_node(admin: Admin) -> list[str]:
     """Return a transactional id that node 1 coordinates, and one that node 2 does."""
     names = [brokers.fresh_name("part") for _ in range(20)]
-    found = admin.run(lambda: admin.coordinators(names))
+    found = admin.ask(lambda: admin.coordinators(names))
     return [next(name for name in names if found[name] == node) for node in (1, 2)]
 
 
@@ -131,7 +131,7 @@ def test_the_coordinator_of_an_id_is_looked_up_once(trial: Trial, two_nodes: Con
             if batch:
                 assert [asked for *_, asked in said] == ["1", "1"]  # InitProducerId
             end_all(admin, [end_of(one) for one in said], True, end_txn_version(admin))
-            until("the ends", lambda: {d.state for d in describe(admin, ids)} == {"CompleteCommit"}, 20)
+            until("the ends", lambda: {d.state for d in describe(admin, ids).values()} == {"CompleteCommit"}, 20)
 
 
 @pytest.mark.long
@@ -247,7 +247,7 @@ def test_a_batch_of_records_fits_into_the_topics_limit_and_into_the_memory(
 
 
 @pytest.mark.parametrize(
-    ("user", "linger", "backoff", "request"),
+    ("user", "linger", "backoff", "answer"),
     [
         pytest.param({}, 10_000, 10, 30_000, id="nothing is set"),
         pytest.param({"linger_ms": 7}, 7, 10, 30_000, id="a user's linger"),
@@ -257,14 +257,14 @@ def test_a_batch_of_records_fits_into_the_topics_limit_and_into_the_memory(
     ],
 )
 def test_records_wait_for_the_flush_and_a_look_up_costs_no_wait_unless_the_user_says_otherwise(
-    user: dict[str, int], linger: int, backoff: int, request: int, chosen: Callable[..., dict[str, int]]
+    user: dict[str, int], linger: int, backoff: int, answer: int, chosen: Callable[..., dict[str, int]]
 ) -> None:
     """Guards against a part that takes 100 ms longer, batches that go out half empty, and a default that makes the
     client refuse the user's own settings.
     """
     said = chosen(**user)
     del said["batch.size"]
-    assert said == {"linger.ms": linger, "retry.backoff.ms": backoff, "request.timeout.ms": request}
+    assert said == {"linger.ms": linger, "retry.backoff.ms": backoff, "request.timeout.ms": answer}
 
 
 def test_an_option_of_the_user_s_is_known_when_a_kafka_client_knows_it(trial: Trial) -> None:
