@@ -12,7 +12,6 @@ import java.util.HexFormat;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -94,7 +93,7 @@ final class Trial {
      */
     private static void fresh(String servers) throws Exception {
         HashMap<String, String> user = new HashMap<>(Map.of(
-                "bootstrap.servers", servers, "batch.size", "" + BATCH, "delivery.timeout.ms", "10000"));
+                "bootstrap.servers", servers, "batch.size", "" + BATCH, "delivery.timeout.ms", "60000"));
         Ticket ticket = ticket(user, "", 0);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
@@ -104,16 +103,15 @@ final class Trial {
                 Topic likely = new Topic(Uuid.ZERO_UUID, partitions, Topic.UNKNOWN);
                 TransactionalProducer producer = Producers.take(ProducerSettings.use(ticket, likely), name);
                 Map<String, Integer> ends = new ConcurrentHashMap<>();
-                admin.createTopics(List.of(new NewTopic(name, Optional.of(partitions), Optional.empty())))
-                        .all()
-                        .get();
+                NewTopic fresh = new NewTopic(name, partitions, (short) 1).configs(Map.of("min.insync.replicas", "1"));
+                admin.createTopics(List.of(fresh)).all().get();
                 look(ticket, name);
                 producer.beginTransaction();
                 for (int n = 0; n < BATCHES_AT_ONCE; n++)
                     for (int partition = 0; partition < partitions; partition++)
                         producer.send(
                                 new ProducerRecord<>(name, partition, null, new byte[BATCH]),
-                                (at, e) -> ends.merge(e == null ? "there" : e.getClass().getSimpleName(), 1, Integer::sum));
+                                (at, e) -> ends.merge(e == null ? "there" : e.toString(), 1, Integer::sum));
                 producer.flush();
                 System.out.println(ends);
                 producer.leave();
