@@ -72,7 +72,7 @@ def register(spark: SparkSession) -> None:
     Raises
     ------
     UnsupportedMode
-        With spark.speculation: each copy of a task would hold a transaction open.
+        With spark.speculation: each copy of a task would hold a transaction open. On a Spark older than 3.5.
     SessionWithoutJar
         Without the jar of the sink.
     """

@@ -86,7 +86,7 @@ class InvalidSchema(ExactlyOnceError):
 
 
 class UnsupportedMode(ExactlyOnceError):
-    """A Spark mode that rules out exactly-once output (Complete, continuous, real-time, speculation)."""
+    """A Spark mode that rules out exactly-once output (Complete, continuous, real-time, speculation), or an old Spark."""
 
     code = "EO-MODE"
 

@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: What ``pip`` demands as well; but a session may run on another Spark, by ``SPARK_HOME`` or Spark Connect.
+OLDEST_SPARK = (3, 5)
+
+
 def check_session(spark: SparkSession) -> None:
-    """Raise UnsupportedMode for a session with spark.speculation, before anything begins: each copy of a task would
-    hold a transaction open.
+    """Raise UnsupportedMode, before anything begins, for a session of a Spark older than 3.5, or with
+    spark.speculation: each copy of a task would hold a transaction open.
     """
+    check_version(spark.version)
     check_speculation(spark.conf.get("spark.speculation", None))
 
 
@@ -76,6 +81,15 @@ def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> N
     raise ProtocolViolation(
         differs, "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported"
     )
+
+
+def check_version(spark: str) -> None:
+    """Raise UnsupportedMode for a release of Spark, such as ``3.4.1``, whose data sources the sink does not fit."""
+    if tuple(map(int, spark.split(".")[:2])) < OLDEST_SPARK:
+        raise UnsupportedMode(
+            f"this session runs on Spark {spark}, and the sink needs Spark 3.5 or newer",
+            "Run the session on Spark 3.5 or newer",
+        )
 
 
 def check_speculation(value: str | None) -> None:
