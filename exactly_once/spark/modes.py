@@ -41,7 +41,7 @@ def check_task(setting: Callable[[str], str | None]) -> None:
     """
     check_speculation(setting("spark.speculation"))
     stop_timeout = setting("spark.sql.streaming.stopTimeout")
-    if stop_timeout is not None and not _is_zero(stop_timeout):
+    if (stop_timeout or "").rstrip("abcdefghijklmnopqrstuvwxyz ").strip(" 0"):  # in Spark's notation: 0, 0s, 10 s
         raise UnsupportedMode(
             f"spark.sql.streaming.stopTimeout={stop_timeout} lets stop() return while the query still commits its "
             "batch, and the sink could not tell that run from the next one",
@@ -99,8 +99,3 @@ def check_speculation(value: str | None) -> None:
             "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",
             "Start the session with spark.speculation=false",
         )
-
-
-def _is_zero(duration: str) -> bool:
-    """Return whether a duration in Spark's notation (``0``, ``0s``, ``10 s``) is zero."""
-    return not duration.strip().rstrip("abcdefghijklmnopqrstuvwxyz ").strip("0")
