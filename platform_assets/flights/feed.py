@@ -24,6 +24,8 @@ from exactly_once_local.duel.departures import FlightEvent
 #: Reading the ends of a few partitions takes well under a second.
 POSITION_BUDGET_S = 30.0
 
+_SEE_WHY = "Run exactly-once doctor to see what the brokers refuse or do not answer; then start again"
+
 
 class FeedPositionUnknown(ExactlyOnceError):
     """The topic no longer holds the position of the feed."""
@@ -110,7 +112,7 @@ def committed_position(connection: Connection, topic: str) -> int:
             if "AUTHORIZATION" in e.args[0].name() or "AUTHENTICATION" in e.args[0].name():
                 break
     why = failure.args[0].str() if failure else "no answer"
-    raise BrokerUnreachable(f"topic {topic}: {why}", "Check the brokers and the rights, then start again") from failure
+    raise BrokerUnreachable(f"topic {topic}: {why}", _SEE_WHY) from failure
 
 
 def _position(connection: Connection, topic: str, deadline: Deadline) -> int:
@@ -169,7 +171,7 @@ def _last_after(consumer: Consumer, starts: list[TopicPartition], deadline: Dead
         if deadline.over:
             raise BrokerUnreachable(
                 f"the end of {starts[0].topic} could not be read within {deadline.seconds:g} s",
-                "Check the brokers, then start again",
+                _SEE_WHY,
             )
         message = consumer.poll(0.2)
         if message is None:

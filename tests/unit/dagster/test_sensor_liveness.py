@@ -130,7 +130,8 @@ def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
 
 def test_a_run_on_another_host_is_named():
     """Somebody who looks for a stuck run must not believe that it was looked at."""
-    assert "r1 of stream is on here and is left alone" in judged(None, working(None)).message
+    said = "this sensor cannot see the process of run r1 of stream on here, and does nothing to that run"
+    assert said in judged(None, working(None)).message
 
 
 def test_a_run_that_never_said_which_process_it_is_is_reported_after_a_while():
@@ -165,7 +166,8 @@ def test_a_start_beside_a_recovery_waits_for_its_time():
     """Else a stream that fails at once would start again and again without the strategy's pause."""
     found = history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1", not_before=NOW + 9),))
     verdict = judged(found)
-    assert verdict.start is None and "restart 1 in a row of run r1 in 9 s" in verdict.message
+    said = "this sensor starts the stream again in 9 s, after run r1 (restart attempt 1)"
+    assert verdict.start is None and said in verdict.message
 
 
 def test_a_consent_is_not_repeated_by_a_restart():
@@ -252,7 +254,7 @@ def test_the_stream_is_not_started(found, says: str):
 
 def test_the_restart_waits_for_its_time():
     found = history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),))
-    assert "restart 1 in a row of run r1 in 9 s" in judged(found).message
+    assert "starts the stream again in 9 s, after run r1 (restart attempt 1)" in judged(found).message
 
 
 def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():
