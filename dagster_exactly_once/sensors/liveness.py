@@ -377,9 +377,7 @@ def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Star
     cause = f"Run {newest.name} ended as {newest.status}, and recovery {recovery.name} {does} the sink. {who}."
     config, dropped = restart_config(newest, stream)
     if dropped:
-        cause += (
-            f" This start drops a consent that a person gave run {newest.name} for its own start: {dropped}."
-        )
+        cause += f" This start drops a consent that a person gave run {newest.name} for its own start: {dropped}."
     return Start(
         f"restart/{recovery.run_id}",
         config,

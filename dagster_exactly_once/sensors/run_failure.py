@@ -160,8 +160,8 @@ def _frozen(run: Run, end_after_s: float) -> str:
         then = "The sensor exactly_once_liveness resumes a process that a signal has stopped. "
     elif end_after_s:
         then = (
-            f"The sensor exactly_once_liveness kills that process once it has been frozen for {end_after_s:g} s; the run "
-            "then counts as failed. "
+            f"The sensor exactly_once_liveness kills that process once it has been frozen for {end_after_s:g} s; the "
+            "run then counts as failed. "
         )
     else:
         then = ""

@@ -32,7 +32,7 @@ TAKEN = {"elsewhere": "driver 7 on laptop holds the sink", "taken": True}
         ({**LIVE, "lag": 0, "idle_s": 3_600.0}, "idle", "read all its input"),
         ({**LIVE, "lag": 0, "idle_s": None}, "idle", "no batch is decided yet"),
         ({**LIVE, "lag": 5_000, "last_lag": 9_000}, "catching up", "4,000 fewer"),
-        ({**LIVE, "lag": 5_000, "last_lag": 5_000}, "lagging", "not shrinking"),
+        ({**LIVE, "lag": 5_000, "last_lag": 5_000}, "lagging", "does not shrink"),
         ({**LIVE, "lag": 5_000, "last_lag": 4_000}, "lagging", "above the limit of 1,000"),
         ({**LIVE, "lag": 5_000}, "lagging", "5,000 offsets behind"),
         ({**LIVE, "lag": 1, "waited_s": 121.0, "in_flight": 7}, "stalled", "batch 7 is in flight"),

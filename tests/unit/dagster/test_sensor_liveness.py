@@ -72,7 +72,7 @@ def test_a_frozen_run_is_named_with_the_command_and_ended_after_the_policys_time
     found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=20.0),)), STREAM, 120.0)
     assert (found.end, found.resume, found.dead) == ((), (), ())
     assert "process 7982 on vm is stopped by a signal and process 7983 on vm is stuck in the kernel" in found.message
-    assert "This sensor kills it in 100 s. Do not press Terminate" in found.message
+    assert "This sensor kills that process in 100 s. Do not press Terminate" in found.message
     assert "kill -9 7982 7983" in found.message
     found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=120.0),)), STREAM, 120.0)
     assert (found.end, found.resume) == (its, ()) and "for 120 s" in found.message
@@ -102,7 +102,7 @@ def test_a_tick_says_what_became_of_the_process_that_it_was_to_kill(monkeypatch)
     sent = said_of(resume=(its,))
     assert sent == f"Frozen. This sensor sent SIGCONT to process {child.pid}, so that it ends as it was asked to."
     until("it runs", lambda: psutil.Process(child.pid).status() != psutil.STATUS_STOPPED, 10)
-    assert said_of(its) == f"Frozen. Process {child.pid} runs again, so this sensor left it alone."
+    assert said_of(its) == f"Frozen. Process {child.pid} runs again, so this sensor sent it no signal."
     child.send_signal(signal.SIGSTOP)
     until("it is stopped", lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED, 10)
     with monkeypatch.context() as patched:
@@ -176,7 +176,10 @@ def test_a_consent_is_not_repeated_by_a_restart():
     newest = run("r1", "FAILURE", config={"ops": {"x": {"config": config}}, "execution": {"y": 1}})
     found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
     assert found.start.config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
-    assert "not repeated: accept_lost=batch 3." in found.start.tags[TAG_CAUSE]
+    assert (
+        "drops a consent that a person gave run r1 for its own start: accept_lost=batch 3."
+        in found.start.tags[TAG_CAUSE]
+    )
     assert newest.config["ops"]["x"]["config"] is config and "once" in config  # what Dagster has read stays as it is
 
 
