@@ -156,8 +156,8 @@ final class Errors {
                         ? "Find the exception in the brokers' server.log, because the answer does not name it. Then"
                                 + " check compression.type of the topic, and authorizer.class.name and log.dirs of the"
                                 + " broker"
-                        : "Correct the setting that the brokers or the Kafka client refuse: in the options, on the topic"
-                                + " or on the brokers",
+                        : "Correct the setting that the brokers or the Kafka client refuse: in the options, on the"
+                                + " topic or on the brokers",
                 e);
     }
 
