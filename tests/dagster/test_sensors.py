@@ -406,7 +406,7 @@ def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it
         assert refused["dedup_key"] == told["dedup_key"] and told["event_action"] == "trigger"
         notice = told["payload"]["custom_details"]
         assert (notice["stream"], notice["code"], notice["severity"]) == ("stream", "HEALTH-IN-DOUBT", "critical")
-        assert "batch 0 decided" in notice["what"] and "Open the asset transactions" in notice["what"]
+        assert "batch 0 was decided" in notice["what"] and "Open the asset transactions" in notice["what"]
 
         recover(connection, dead.sink_id, 30.0)
         for _ in range(2):
