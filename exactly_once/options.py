@@ -399,7 +399,7 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
     if name in producer_options.FOREIGN_LOGIN:
         return (
-            "Remove the option: the driver connects too, and its clients are not Java's; docs/reference.md lists the "
+            "Remove the option: the driver's clients are not Java's and cannot use it; docs/reference.md lists the "
             "options of the connection"
         )
     if name in ("key.serializer", "value.serializer"):

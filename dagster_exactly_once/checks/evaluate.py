@@ -63,7 +63,7 @@ def check_on(
 def check_begun(stream: Stream, log: LogState) -> None:
     """Make sure that the stream has begun a batch, with which it claims its sink. Raises NeverBegun."""
     if log.owner is None:
-        start = f"Launch {stream.spec.job}" if stream.managed else "Start it where it runs"
+        start = f"Launch {stream.spec.job}" if stream.managed else "Start the stream where it runs"
         raise NeverBegun(f"The stream {stream.name} never ran: there is nothing to check yet. {start}.")
 
 

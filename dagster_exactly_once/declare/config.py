@@ -137,8 +137,8 @@ class StreamConfig(dg.Config):
             if is_secret(name, value):
                 raise InvalidOption(
                     f"sink_options holds {name}, a secret: Dagster now keeps it with this run and shows it in the UI",
-                    "Change that secret. Give the new one to the Kafka resource or to options= of the declaration, "
-                    "from a variable of the environment",
+                    f"Change the secret in {name}. Give the new one to the Kafka resource or to options= of the "
+                    "declaration, from a variable of the environment",
                 )
         return dict(self.sink_options)
 

@@ -132,7 +132,7 @@ def _check(found: Repair, config: RepairConfig) -> None:
     if found.refused:
         raise CheckpointUnusable(
             f"the checkpoint {found.location} cannot be repaired: {'; '.join(_said(f) for f in found.refused)}",
-            "Resolve the refused findings, then run this job again",
+            f"Do what this message says of each file, then launch the job {REPAIR_JOB} again",
             safe="Nothing was changed",
         )
     wanted = consequence(found)

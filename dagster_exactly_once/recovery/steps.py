@@ -219,7 +219,8 @@ def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
             )
         raise SinkBusy(
             f"Run {run.run_id} of {run.job} (Python process {run.pid} on {run.host}) works on sink {sink_id}",
-            "Terminate that run, or set take_over, which fences it",
+            f"Terminate run {run.run_id[:8]} of {run.job}, then launch the job {RECOVERY_JOB} again; or launch it with "
+            "take_over, which stops that run with EO-FENCED",
         )
 
 
@@ -241,12 +242,13 @@ def owner_gone(
             raise SinkBusy(
                 f"the {claim.process}, which is not a Dagster run in progress, owns sink {sink_id} and is frozen: "
                 f"{describe_frozen(found.owner.frozen)}",
-                f"End it with {end_command(found.owner.frozen)}, then launch the job {RECOVERY_JOB} again",
+                f"End that process with {end_command(found.owner.frozen)}, then launch the job {RECOVERY_JOB} again",
             )
         if time.monotonic() >= end:
             raise SinkBusy(
                 f"the {claim.process}, which is alive but is not a Dagster run, owns sink {sink_id}",
-                "End that driver, or set take_over and fence, which fence it",
+                f"Stop the {claim.process}, then launch the job {RECOVERY_JOB} again; or launch it with take_over and "
+                "fence, which stop that driver with EO-FENCED",
             )
         context.log.info(f"The owner of the sink, the {claim.process}, is still alive; waiting for it to end.")
         time.sleep(1.0)

@@ -47,7 +47,7 @@ def consented(sink_id: str, owner: Owner, fence: str, field: str) -> None:
     except Refused as refused:
         raise SinkOperated(
             f"{owner.claim.title} holds sink {sink_id}, and this Dagster instance does not operate that driver",
-            f"Stop that driver first. To fence it anyway, launch with {field} set to: {refused.phrase}",
+            f"Stop the {owner.claim.process} first. To fence it anyway, launch with {field} set to: {refused.phrase}",
         ) from None
 
 

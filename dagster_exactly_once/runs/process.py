@@ -123,8 +123,8 @@ def how_to_end(frozen: Sequence[Frozen], canceling: bool = False) -> str:
     stopped = " ".join(str(f.process.pid) for f in frozen if f.state is State.STOPPED)
     first = f"resume it with kill -CONT {stopped}" if stopped else "wait until the kernel releases it"
     return (
-        f"Terminate waits for it, and no run of this code location can start meanwhile: {first}. If that does not "
-        f"help, end it with {end_command(frozen)} and restart the server of the code location"
+        f"Terminate waits for this process, and no run of this code location can start meanwhile: {first}. If that "
+        f"does not help, end the process with {end_command(frozen)} and restart the server of the code location"
     )
 
 

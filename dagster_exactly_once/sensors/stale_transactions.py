@@ -88,8 +88,7 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         named = _some([f"{t.transactional_id} ({t.verdict}, {t.age_s:.0f} s)" for t in f.stale])
         said.append(
             f"{plural(len(f.stale), 'transaction')} of the sink {'has' if len(f.stale) == 1 else 'have'} been open for "
-            f"longer than {policy.stale_after_s:g} s: {named}; the brokers abort the oldest {left_s:.0f} s "
-            "from now"
+            f"longer than {policy.stale_after_s:g} s: {named}. The brokers will abort the oldest in {left_s:.0f} s"
         )
     if f.hanging_ours:
         said.append(
@@ -99,8 +98,8 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     if f.hanging_foreign:
         said.append(
-            f"transactions that are not of this sink hang on its topics: {_some(f.hanging_foreign)}. The sensor "
-            "leaves them alone; their owner can end them with kafka-transactions.sh abort"
+            f"transactions that are not of this sink hang on its topics: {_some(f.hanging_foreign)}. This sensor does "
+            "not end them; the owners of their applications can, with kafka-transactions.sh abort"
         )
     if f.unknown:
         said.append(
@@ -109,8 +108,8 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     if f.foreign:
         said.append(
-            "transactions of other applications hold back readers of the sink's topics and are left alone: "
-            f"{_some(f.foreign)}"
+            f"transactions of other applications hold back readers of the sink's topics: {_some(f.foreign)}. This "
+            "sensor does not end them; their own clients or their timeouts do"
         )
     if not said:
         return StaleVerdict(
@@ -118,8 +117,7 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     oldest = f.stale[0] if f.stale else None
     incident = f"stale/{oldest.transactional_id}/{oldest.producer_id}.{oldest.producer_epoch}" if oldest else None
-    message = "; ".join(said)
-    return StaleVerdict(message[0].upper() + message[1:], incident)
+    return StaleVerdict(". ".join(s[0].upper() + s[1:] for s in said), incident)
 
 
 def trouble(f: StaleFacts, worked_on: bool) -> Trouble | None:
@@ -176,7 +174,7 @@ def stale_transactions_sensor(streams: Sequence[StreamSpec], every_s: int = 30) 
                 told = _others(connection, stream, ours, inspection, watch_policy, deadline, _told(tick.memory(stream)))
             except ExactlyOnceError as error:
                 # what the coordinators say of the sink is judged all the same
-                left_out = _left_out(error, "the sensor did not look for hanging and other transactions")
+                left_out = _left_out(error, "this sensor did not look for hanging and other transactions")
                 told = {**_told(tick.memory(stream)), NOT_READ: [left_out]}
             return SinkReading(inspection, told)
 
@@ -307,13 +305,13 @@ def _scope(admin: Admin, stream: StreamSpec) -> _Scope:
     unread, left_out, all_ids = admin.unreadable(list(stream.outputs)), [], True
     if unread:
         outputs = f" and on {len(unread) - 1} more outputs" if len(unread) > 1 else ""
-        missing = f"the sensor does not look for hanging transactions on it{outputs}"
+        missing = f"this sensor does not look for hanging transactions on it{outputs}"
         left_out.append(_left_out(lacking(["READ"], unread[0]), missing))
     try:
         check_all_seen(admin)
     except NotAuthorized as error:
         all_ids = False
-        left_out.append(_left_out(error, "the sensor may miss transactions of other applications"))
+        left_out.append(_left_out(error, "this sensor may miss transactions of other applications"))
     return _Scope([topic for topic in stream.outputs if topic not in unread], unread, all_ids, left_out)
 
 

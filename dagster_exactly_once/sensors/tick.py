@@ -89,7 +89,7 @@ class Tick:
         """
         if isinstance(error, InvalidOption):
             raise error
-        self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True, memory=memory))
+        self.add(stream, Judged(f"{error} This sensor did nothing{why}.", attention=True, memory=memory))
 
     def missed(self, stream: StreamSpec) -> None:
         """Note that the tick ran out of time before a stream."""

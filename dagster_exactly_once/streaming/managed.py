@@ -156,12 +156,13 @@ class ManagedStream:
     def _end(self) -> None:
         if self.supervisor.stop(STOP_BUDGET_S):
             return
-        self.context.log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s; ending its JVM.")
+        self.context.log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s, so this run ends its JVM.")
         self._killed = True
         self.kill()
         if not self.supervisor.stop(KILL_BUDGET_S):
             self.context.log.warning(
-                "The thread of the query does not end. The recovery fences everything that it may still write."
+                "The thread of the query does not end. A recovery makes the brokers refuse what that thread may still "
+                "write."
             )
 
     def _finish(self) -> ReportWindow:
@@ -213,7 +214,7 @@ class ManagedStream:
         try:
             return self.observer.read_window(self.supervisor.take_progress(), final)
         except ExactlyOnceError as error:
-            self.context.log.warning(f"No report this time: {error}")
+            self.context.log.warning(f"This run could not make its report: {error}")
             return None
 
 

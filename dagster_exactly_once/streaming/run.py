@@ -224,7 +224,7 @@ def _check_sources(connection: Connection, stream: Stream) -> None:
             except UnknownTopic as error:
                 raise UnknownTopic(
                     f"the stream {stream.name} reads the topic {topic}, which does not exist",
-                    "Create that topic, or correct source= in the stream's declaration",
+                    f"Create the topic {topic}, or correct source= in the stream's declaration",
                     "Nothing was started",
                 ) from error
 

@@ -220,8 +220,8 @@ class CommitLog:
         except UnknownTopic as e:
             raise CommitLogDamaged(
                 f"the commit log {self.topic} was deleted while this driver was running",
-                "Find out who deleted it, then start the stream again: the start compares the checkpoint with what "
-                "is left, and says how to continue (EO-REWOUND)",
+                "Find out who deleted the commit log, then start the stream again: the start compares the checkpoint "
+                "with what is left, and says how to continue (EO-REWOUND)",
             ) from e
 
     def tally(

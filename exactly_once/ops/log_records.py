@@ -195,7 +195,7 @@ def check_undo(sink_id: str, wrong: Logged, before: Logged | None, force: str | 
     if wrong.is_of(sink_id):
         raise Refused(
             f"{wrong.title} at offset {wrong.offset} was written by the sink's own producer {wrong.writer}",
-            "Leave it in force: without it a decided batch may be lost or written twice",
+            "Leave the record in force: without it a decided batch may be lost or written twice",
             phrase=phrase,
         )
     if before is None and wrong.record is not None and not isinstance(wrong.record, Claim):

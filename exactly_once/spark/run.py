@@ -57,7 +57,7 @@ class QueryRun:
     def leave(self, error: Exception) -> None:
         """Say in the log that something may be open, and why; with a traceback where that is no error of the engine."""
         log.warning(
-            "sink %s: what is open is left for the next start to end: %s",
+            "sink %s: could not end what the last batch left open; the next start does: %s",
             self.coordinator.options.sink_id,
             error,
             exc_info=not isinstance(error, ExactlyOnceError),

@@ -91,7 +91,7 @@ final class Errors {
                     "EO-OPTION",
                     who + ": the Kafka client refuses a setting: " + said + innermost(e),
                     "Nothing was written",
-                    "Correct the kafka.* option for that setting"
+                    "Correct the kafka.* option that the Kafka client refuses"
                             + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
         if (e instanceof ReflectiveOperationException) // of an interceptor, say: the client loads it late
@@ -99,7 +99,8 @@ final class Errors {
                     "EO-OPTION",
                     who + ": a class that a setting names cannot be loaded: " + said(e),
                     "Nothing was written",
-                    "Correct the kafka.* option that names it, or add its jar to spark.jars",
+                    "Correct the kafka.* option whose class cannot be loaded, or add the jar of that class to"
+                            + " spark.jars",
                     e);
         if (e instanceof TopicAuthorizationException denied) {
             Set<String> unnamed = topic.isEmpty() ? Set.of() : Set.of(topic);
@@ -155,7 +156,8 @@ final class Errors {
                         ? "Find the exception in the brokers' server.log, because the answer does not name it. Then"
                                 + " check compression.type of the topic, and authorizer.class.name and log.dirs of the"
                                 + " broker"
-                        : "Correct the setting that the answer names: in the options, on the topic or on the brokers",
+                        : "Correct the setting that the brokers or the Kafka client refuse: in the options, on the"
+                                + " topic or on the brokers",
                 e);
     }
 
@@ -192,7 +194,8 @@ final class Errors {
                 "a record goes to a topic or partition that does not exist (" + where + ", key " + shown(key)
                         + "): it never existed, or was deleted while the stream was running"
                         + (cause == null ? "" : ": " + said(cause)),
-                "Create the topic or partition, or correct the option or the columns that name it",
+                "Create the topic or partition to which the record goes, or correct the option or the columns that name"
+                        + " it",
                 cause);
     }
 

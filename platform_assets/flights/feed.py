@@ -23,6 +23,8 @@ from exactly_once_local.duel.departures import FlightEvent
 #: Reading the ends of a few partitions takes well under a second.
 POSITION_BUDGET_S = 30.0
 
+_SEE_WHY = "Run exactly-once doctor to see what the brokers refuse or do not answer; then start again"
+
 
 class FeedPositionUnknown(ExactlyOnceError):
     """The topic no longer holds the position of the feed."""
@@ -112,8 +114,7 @@ def committed_position(client: Mapping[str, Any], topic: str) -> int:
             error = e.args[0]
             refused = "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name()
             if refused or time.monotonic() > end:
-                way_out = "Check the brokers and the rights, then start again"
-                raise BrokerUnreachable(f"topic {topic}: {error.str()}", way_out) from e
+                raise BrokerUnreachable(f"topic {topic}: {error.str()}", _SEE_WHY) from e
             time.sleep(0.1)  # a topic that was just made has no leader for a moment
 
 
@@ -177,7 +178,7 @@ def _last_after(consumer: Consumer, starts: list[TopicPartition], end: float) ->
         if time.monotonic() > end:
             raise BrokerUnreachable(
                 f"the end of {starts[0].topic} could not be read within {POSITION_BUDGET_S:g} s",
-                "Check the brokers, then start again",
+                _SEE_WHY,
             )
         message = consumer.poll(0.2)
         if message is None:

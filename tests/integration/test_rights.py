@@ -337,7 +337,7 @@ class Sensor(Recovery):
             ticks = sensing(instance, [stream], scene.user, stale_after_s=0.001)
             said = {name: ticks.said(name) for name in SENSORS}
         for sentence in said.values():
-            if "The sensor did nothing" in sentence:
+            if "This sensor did nothing" in sentence:
                 raise NotAuthorized(sentence, way_out_in(sentence))
         assert (
             "2 transactions of the sink have been open for longer than 0.001 s"

@@ -103,7 +103,7 @@ def _what(described: Description, found: Inspection, transaction: OpenTransactio
         return "A foreign id: it belongs to no sink of this package, so this package never touches it."
     part = PartId.parse(name)
     if part is None:
-        return f"The commit-log producer of sink {found.sink_id}: the one writer that decides."
+        return f"The commit-log producer of sink {found.sink_id}: it writes the sink's decisions."
     batch = naming(described, found.log)
     if batch is not None:
         decision, handle = batch
@@ -120,13 +120,13 @@ def _state(described: Description, transaction: OpenTransaction | None) -> str:
         return f"{described.state}: no transaction is under way."
     left = transaction.timeout_s - transaction.age_s
     limit = f"after {duration(transaction.timeout_s)} the broker aborts it"
-    rest = f"{duration(left)} left" if left > 0 else "overdue"
+    rest = f"{duration(left)} left" if left > 0 else "the broker should have aborted it already"
     return f"{described.state} for {duration(transaction.age_s)}; {limit} ({rest}). Verdict: {transaction.verdict}."
 
 
 def _by_itself(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
     if sink_of(described.transactional_id) is None:
-        return "Its own client or its timeout ends it."
+        return "Its own client ends it, or the broker aborts it when its timeout is over."
     if transaction is None:
         return _ended(described, found)
     if described.state != "Ongoing":
@@ -143,7 +143,7 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
     if transaction.verdict == "log":
         return (
             "A write to the log takes milliseconds. If its driver is dead, the next claim ends it; without a claim, "
-            f"its timeout ends it in {left}."
+            f"the broker aborts it in {left}."
         )
     if transaction.verdict == "decided":
         if works:

@@ -269,7 +269,7 @@ def show_repair(found: Repair, refusal: Refused | None, command: str, console: C
         show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
         show_line("Start the stream: it takes the sink back and continues.", console)
     elif found.refused:
-        show_line("Nothing was changed. Resolve the refused findings first.", console)
+        show_line("Nothing was changed. Do what is said of each refused file, then run this command again.", console)
     elif found.to_do:
         show_line("Nothing was changed.", console)
         show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)

@@ -165,8 +165,8 @@ class PartTransaction(Sender):
                 f"{self.name}: the broker reports {seen.state or 'unknown'} at producer epoch "
                 f"{seen.producer_epoch}, not Ongoing at {self.epoch}: the transaction was ended by its timeout of "
                 f"{seen.timeout_ms} ms or by another client",
-                "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
-                "transactional id",
+                f"Raise kafka.transaction.timeout.ms if batches take longer than {seen.timeout_ms} ms; otherwise find "
+                f"out what else uses the transactional id {self.name}",
             )
         if why := mismatch(written, seen.partitions):
             raise not_whole(self.name, part, why)

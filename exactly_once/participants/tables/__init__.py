@@ -265,7 +265,8 @@ class TableParticipant(Participant[PreparedPart]):
         except Exception as e:  # of a catalogue, a database, a store: each library has its own, without a common class
             raise Unfinished(
                 f"{self.name}: the table, its catalogue or its store failed ({type(e).__name__}: {e})",
-                "Make sure that they answer, and that this process may read and write; then start the stream again",
+                "Make sure that the table's catalogue and store answer, and that this process may read and write "
+                "there; then start the stream again",
                 safe,
             ) from e
 

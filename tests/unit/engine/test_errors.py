@@ -123,7 +123,7 @@ JAVA_ALONE = {
         "the brokers acknowledged",
         "because it was part of a batch",
         "a class that a setting names cannot be loaded",
-        "Correct the kafka.* option that names it, or add its jar to spark.jars",
+        "Correct the kafka.* option whose class cannot be loaded, or add the jar of that class to spark.jars",
         "kafka.batch.size={} is above the topic's max.message.bytes={}, which the sink uses. Raise max.message.bytes, "
         "or leave kafka.batch.size out",
         "No resolvable bootstrap urls",

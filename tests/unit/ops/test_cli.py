@@ -336,7 +336,7 @@ def test_a_part_that_was_lost_is_said_to_be_lost():
 
 
 def test_the_commit_log_s_own_transaction_is_explained():
-    assert "one writer that decides" in explain(described(transactional_id="eo:s:log"), inspection(False)).what
+    assert "it writes the sink's decisions" in explain(described(transactional_id="eo:s:log"), inspection(False)).what
 
 
 def test_a_recovery_that_has_just_begun_is_not_called_nobody():

@@ -55,7 +55,7 @@ def test_a_frozen_run_is_not_called_started_without_what_is_true():
     frozen = history(run("r1", frozen=STOPPED))
     said = verdict(frozen, RestartPolicy(), WATCH).message
     assert said.startswith("Dagster still shows run r1 as STARTED, but process 7 on vm is stopped by a signal, so the ")
-    assert "exactly_once_liveness kills it once it has been frozen for 120 s" in said and "kill -9 7" in said
+    assert "exactly_once_liveness kills that process once it has been frozen for 120 s" in said and "kill -9 7" in said
     assert "exactly_once_liveness" not in verdict(frozen, DEFAULT, WATCH).message
     canceling = history(run("r1", "CANCELING", frozen=STOPPED))
     said = verdict(canceling, RestartPolicy(), WATCH).message
@@ -155,7 +155,7 @@ def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
     failed = recovery("c1", "FAILURE", at=NOW - 3, lived=2.0, restart_of="r1")
     facts = {"recoveries": (failed,), "recovery_failure": Classified("EO-UNREACHABLE", "no answer")}
     found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 10.0), **facts)
-    assert found.need is None and "the recovery is retried in 9 s (attempt 2)" in found.message
+    assert found.need is None and "requests the recovery again in 9 s (restart attempt 2)" in found.message
     found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 0.5), **facts)
     assert found.need is not None and found.need.restart.attempt == 2
     facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
@@ -212,9 +212,9 @@ WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
         (
             history(run("r1", "FAILURE", at=NOW - 70, lived=50)),
             False,
-            "the sensor exactly_once_run_failure handles that",
+            "the sensor exactly_once_run_failure requests its recovery",
         ),
-        (history(recoveries=tuple(recovery(f"c{n}", at=NOW - 100 - n) for n in range(3))), False, "circuit open"),
+        (history(recoveries=tuple(recovery(f"c{n}", at=NOW - 100 - n) for n in range(3))), False, "circuit breaker"),
     ],
 )
 def test_the_gate_refuses(found, owner_works, says: str):
