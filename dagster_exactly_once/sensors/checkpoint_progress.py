@@ -71,10 +71,8 @@ class ProgressFacts:
         Since it started.
     run_alive : bool or None
         Whether its process lives.
-    owner_alive : bool or None
-        Whether the process of the latest claim lives.
     owner_is_run : bool or None
-        Whether that claim is the run's own. None when unknown, and until the run's first batch, at which it claims.
+        Whether the latest claim is the run's own. None when unknown, and until its first batch, at which it claims.
     undecided : int
         Open transactions without a decision.
     unproven : tuple of int
@@ -103,7 +101,6 @@ class ProgressFacts:
     run: str | None = None
     run_age_s: float = 0.0
     run_alive: bool | None = True
-    owner_alive: bool | None = None
     owner_is_run: bool | None = None
     undecided: int = 0
     unproven: tuple[int, ...] = ()
@@ -436,7 +433,6 @@ def facts(
         run=run.name if run else None,
         run_age_s=now - (run.started or now) if run else 0.0,
         run_alive=run.alive if run else None,
-        owner_alive=owner.alive if owner else None,
         owner_is_run=_owner_is_run(sink_state, run, history),
         undecided=sum(t.verdict == "undecided" for t in found.open),
         unproven=tuple(d.batch_id for d in found.decided),

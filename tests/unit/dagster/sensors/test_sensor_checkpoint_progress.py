@@ -19,7 +19,7 @@ from exactly_once.protocol.records import Claim
 from testkit.sensor_facts import NOW, STREAM, recovery, run
 
 POLICY = WatchPolicy(stall_after_s=120.0, lag_limit=1_000)
-LIVE = {"run": "r1", "run_age_s": 900.0, "run_alive": True, "owner_alive": True, "owner_is_run": True, "idle_s": 1.0}
+LIVE = {"run": "r1", "run_age_s": 900.0, "run_alive": True, "owner_is_run": True, "idle_s": 1.0}
 NEW = {"run": "r2", "run_alive": True, "starting": "run r2 has been starting"}
 QUEUED = {"starting": "run r2 has been QUEUED", "starting_s": 500.0}
 TAKEN = {"elsewhere": "driver 7 on laptop holds the sink", "taken": True}
