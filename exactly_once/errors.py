@@ -86,7 +86,7 @@ class InvalidSchema(ExactlyOnceError):
 
 
 class UnsupportedMode(ExactlyOnceError):
-    """A Spark mode that rules out exactly-once output (Complete, continuous, real-time, speculation), or an old Spark."""
+    """A Spark that is too old, or a mode that rules out exactly-once output (Complete, real-time, speculation, ...)."""
 
     code = "EO-MODE"
 
