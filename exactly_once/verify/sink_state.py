@@ -81,7 +81,7 @@ def leaked(sink_id: str, listed: Iterable[Listing]) -> Iterator[Finding]:
         yield Finding(
             Anomaly.ID_LEAK,
             f"{plural(len(strange), 'transactional id')} of {namespace(sink_id)} outside of its {SLOTS} slots and "
-            f"{VARIANTS} variants, such as {strange[0]!r}: their number is not bounded",
+            f"{VARIANTS + PROBES} variants, such as {strange[0]!r}: their number is not bounded",
             transaction=", ".join(strange[:3]),
         )
 

@@ -100,7 +100,7 @@ def test_brokers_that_die_while_a_row_is_shown_to_them_make_no_dead_letter(
     broker.kill()
     warm.release("shown")
     assert run.end().code in ("EO-PREPARE", "EO-UNREACHABLE")
-    broker.start()
+    broker.restart()
     assert oracle.read(bench.connection, [bench.topic, shop.dead]) == []
 
     warm.complete(shop.job)

@@ -113,7 +113,6 @@ JAVA_ALONE = {
         "this principal lacks WRITE on topic",
         "Grant WRITE on the topic",
         "this principal lacks DESCRIBE_CONFIGS on topic",
-        "Grant DESCRIBE_CONFIGS on the topic",
         "Raise segment.bytes of topic",
     },
     "Java's client, or its JVM, alone has it": {
