@@ -52,8 +52,8 @@ def _check_dead_letters(topic: str, admin: Admin) -> None:
     """Make sure that the topic is there, and takes whatever row comes: a compacted one refuses those without a key, and
     forgets all but the last row of each other key.
     """
-    admin.topic_partitions([topic])
     admin.check_rights(topic, ("WRITE", *_SETTINGS))
+    admin.topic_partitions([topic])
     if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
         raise InvalidOption(
             f"sink.dead.letter.topic={topic} is compacted: it would keep one dead letter for each key, and refuses "
