@@ -326,7 +326,13 @@ class SparkDriver:
         columns: Sequence[str] = NUMBERED,
     ) -> Callable[[], Any]:
         """Begin to write a batch; call what comes back to wait for its end, which raises Refused when it failed."""
-        wanted = {"options": options, "rows": rows, "parts": parts, "mode": mode, "columns": list(columns)}
+        wanted: dict[str, Any] = {
+            "options": options,
+            "rows": rows,
+            "parts": parts,
+            "mode": mode,
+            "columns": list(columns),
+        }
         return self.send("write_batch", register=register, **wanted)
 
     def state(self, checkpoint: Path, **options: str) -> list[dict[str, Any]]:

@@ -155,7 +155,8 @@ final class DeadLetters {
     /** Returns the record for a row that cannot be written, with what the row chose and why it was refused behind its own headers. */
     ProducerRecord<byte[], byte[]> letter(Rows.Chosen row, byte[] key, byte[] value, SinkException refused) {
         List<Header> headers = new ArrayList<>(Arrays.asList(row.headers()));
-        headers.add(header("code", "EO-RECORD")); // the first of ours: what is behind the last one with this name is not the row's
+        headers.add(header(
+                "code", "EO-RECORD")); // the first of ours: what is behind the last one with this name is not the row's
         headers.add(header("exception", kindOf(refused).getName()));
         headers.add(header("message", refused.what() + ". What to do: " + refused.wayOut()));
         headers.add(header("sink", ticket.sink()));

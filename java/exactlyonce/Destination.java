@@ -67,7 +67,8 @@ final class Destination {
 
     private Topic look(String named, InternalRow row) {
         byte[] key = rows.key().of(row);
-        if (dead != null && dead.isAbsent(named, 0)) throw Errors.unknown(named, key, null).ofRow();
+        if (dead != null && dead.isAbsent(named, 0))
+            throw Errors.unknown(named, key, null).ofRow();
         try {
             return opening != null ? opening.topic() : Cluster.of(ticket).topic(ticket.execution(), named);
         } catch (Exception e) {

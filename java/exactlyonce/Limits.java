@@ -26,8 +26,7 @@ record Limits(long largest, boolean compacted, long beforeMs, long afterMs) {
     static Limits of(Config topic, Map<String, String> client) {
         long largest = Math.min(
                 Math.min(number(topic, "max.message.bytes"), number(topic, "segment.bytes")),
-                Math.min(
-                        ProducerSettings.maxRequestSize(client), ProducerSettings.bufferMemory(client)));
+                Math.min(ProducerSettings.maxRequestSize(client), ProducerSettings.bufferMemory(client)));
         boolean dated = !"LogAppendTime".equals(value(topic, "message.timestamp.type"));
         long difference = number(topic, DIFFERENCE);
         return new Limits(

@@ -118,8 +118,7 @@ final class ProducerSettings {
      */
     static long batchSize(Map<String, String> user, Topic topic) {
         long wanted = number(user, "batch.size", BATCH_SIZE);
-        long room = bufferMemory(user)
-                / ((long) BATCHES_OF_A_PARTITION * Math.max(1, topic.partitions()));
+        long room = bufferMemory(user) / ((long) BATCHES_OF_A_PARTITION * Math.max(1, topic.partitions()));
         long size = Math.min(wanted, Math.max(SMALLEST_BATCH, room)), limit = limit(user, topic);
         if (size < wanted && user.containsKey("batch.size") && !WARNED_OF_MEMORY.getAndSet(true))
             LOG.warn(
