@@ -269,14 +269,14 @@ def _recover(args: argparse.Namespace) -> Result:
 
 
 def _verify(args: argparse.Namespace) -> Result:
-    report = verify.look(connection_of(args), args)
+    report = verify.verify_sink(connection_of(args), args)
     return Result(report.as_json(), partial(verify.show, report), 0 if report.clean else 1)
 
 
 def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     connect = partial(connection_of, args)
-    lines = doctor.look(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
+    lines = doctor.examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
     return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is DoctorVerdict.WRONG else 0)
 
 

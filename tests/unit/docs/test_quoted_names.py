@@ -3,9 +3,9 @@
 import re
 
 import pytest
+from tests.unit.dagster.declare.test_launchpads import DEFS
 
 from testkit.syntax import ROOT
-from tests.unit.dagster.test_launchpads import DEFS
 
 #: "the job exactly_once_recovery", "sensor `exactly_once_liveness`"; not what the command line or Python calls so.
 QUOTED = re.compile(r"\b(?:job|sensor|schedule|asset)\s+`{0,2}([a-z]+(?:_[a-z]+)*)\b")
