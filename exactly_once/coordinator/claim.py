@@ -184,7 +184,8 @@ def _claim(
             longest_ms=longest_ms,
         )
         written = topics or (known.topics if known else ())
-        warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written})
+        dead = [options.dead_letters.topic] if options.dead_letters else []
+        warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written, *dead})
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, found, state)
     return state

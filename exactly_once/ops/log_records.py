@@ -55,6 +55,11 @@ class Logged:
     value: bytes | None
     headers: tuple[tuple[str, str | bytes | None], ...] = ()
 
+    @property
+    def dead_letters(self) -> int:
+        """Of a decision, how many of its records are dead letters."""
+        return self.record.dead_letters if isinstance(self.record, Decision) else 0
+
     def is_of(self, sink_id: str) -> bool:
         """Return whether the sink's own producer wrote it."""
         return self.writer == commit_log_id(sink_id)

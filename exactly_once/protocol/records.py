@@ -75,6 +75,8 @@ class PreparedTransaction:
     spread : str
         In a decision, the digest of ``written``: for whoever reads the records back, and asks whether each still stands
         in its partition. "" in handles of earlier versions, and where a broker did not say at which offset it wrote.
+    dead : int
+        How many of the records are dead letters (:mod:`exactly_once.protocol.dead_letters`).
     """
 
     transactional_id: str
@@ -89,6 +91,7 @@ class PreparedTransaction:
     end_txn_version: int = field(default=0, compare=False)
     form: str = field(default="", compare=False)
     spread: str = field(default="", compare=False)
+    dead: int = 0
 
     @property
     def participant(self) -> str:
@@ -193,7 +196,8 @@ class Decision:
     written again. ``topic_ids`` are the brokers' ids of ``topics`` (KIP-516), where they have them: a topic that was
     deleted and recreated has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
     in which that file is torn; "" for a batch write, or when it is too long to keep. ``totals`` stand in for the
-    handles of a completed decision that has been written again without them: participant -> [parts, records, bytes].
+    handles of a completed decision that has been written again without them: participant -> [parts, records, bytes],
+    and a fourth number where some of the records are dead letters: how many.
     ``counted`` is what the sink's streams have committed with this batch, for people; None in decisions of earlier
     versions.
     """
@@ -265,6 +269,13 @@ class Decision:
         """The number of parts with rows."""
         return max((parts for parts, _ in self.counts.values()), default=0)
 
+    @property
+    def dead_letters(self) -> int:
+        """The number of its records that are dead letters."""
+        if self.totals:
+            return sum(total[3] for total in self.totals.values() if len(total) > 3)
+        return sum(h.dead for h in self.transactions)
+
     def without_handles(self, decided_ms: int) -> Decision:
         """Return the decision without its handles, which are all proven committed.
 
@@ -274,6 +285,8 @@ class Decision:
             name: [len(parts), sum(h.records for h in parts), sum(getattr(h, "bytes", 0) for h in parts)]
             for name, parts in self.by_participant.items()
         }
+        if dead := self.dead_letters:
+            totals[KAFKA].append(dead)
         return replace(self, handles=(), totals=totals, decided_ms=decided_ms)
 
 

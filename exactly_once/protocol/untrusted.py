@@ -78,7 +78,7 @@ def _mapping_of(key: _Check, of: _Check) -> _Check:
 
 
 def _totals(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 3 and all(map(_long, value))
+    return isinstance(value, list | tuple) and len(value) in (3, 4) and all(map(_long, value))
 
 
 def is_count(value: Any) -> bool:
@@ -161,6 +161,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "digest": _word,
         "form": _word,
         "spread": _word,
+        "dead": _long,
         "place": lambda value: value is None or _is_place(value),
         "written": lambda value: value == {},
         "end_txn_version": lambda value: value == 0,

@@ -11,11 +11,14 @@ import java.util.Set;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.regex.Pattern;
+import org.apache.kafka.common.InvalidRecordException;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.errors.AuthorizationException;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
+import org.apache.kafka.common.errors.InvalidTimestampException;
 import org.apache.kafka.common.errors.InvalidTxnTimeoutException;
 import org.apache.kafka.common.errors.RecordBatchTooLargeException;
 import org.apache.kafka.common.errors.RecordTooLargeException;
@@ -185,6 +188,25 @@ final class Errors {
             return failed(
                     "EO-RECORD", "the brokers refuse a record of this part " + record + ": " + said(e), wayOut, e);
         return of(e, name, topic, name + " " + record);
+    }
+
+    /** Returns the error of a row that cannot be a record; {@code kind}: as what Kafka's own client would refuse it. */
+    static SinkException ofRow(ApiException kind, String what, String wayOut) {
+        return failed("EO-RECORD", what, wayOut, kind).ofRow();
+    }
+
+    /** Whether the brokers, or the client itself, refused a record for what it is. A cluster that fails is no reason of a record's. */
+    static boolean isOfRecord(Throwable thrown) {
+        Throwable e = cause(thrown);
+        return e instanceof RecordTooLargeException
+                || e instanceof RecordBatchTooLargeException
+                || e instanceof InvalidTimestampException
+                || e instanceof InvalidRecordException;
+    }
+
+    /** Whether a topic does not exist. */
+    static boolean isUnknown(Throwable thrown) {
+        return cause(thrown) instanceof UnknownTopicOrPartitionException;
     }
 
     /** Returns the error of a record whose topic or partition does not exist. */

@@ -9,9 +9,8 @@ from dataclasses import asdict
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from exactly_once.kafka.connection import Connection
 from testkit import oracle
-from testkit.broker import create_topic, delete_topic
+from testkit.broker import change_topic, create_topic, delete_topic
 from testkit.fixtures import Bench
 from testkit.stream import Job, Row, SparkDriver
 
@@ -112,23 +111,12 @@ def test_a_limit_that_is_lowered_under_a_stream_holds_for_the_next_try(bench: Be
     job = limited(bench).having(kafka_delivery_timeout_ms="10000", kafka_compression_type="none")
     bench.input.add_rows([rows(100, compress=False)])
     warm.complete(job)
-    lower(bench.connection, bench.topic, 10_000)
+    change_topic(bench.connection.bootstrap_servers, bench.topic, "max.message.bytes", "10000")
     bench.input.add_rows([rows(100, compress=False)])
     ended = warm.run(job)
     assert ended.code == "EO-PREPARE", ended.failure
     warm.complete(job)
     assert_once(bench)
-
-
-def lower(connection: Connection, topic: str, limit: int) -> None:
-    """Set the limit of a topic."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    admin = AdminClient({"bootstrap.servers": connection.bootstrap_servers, "log_level": 0})
-    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
-    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in admin.incremental_alter_configs([change]).values():
-        done.result(30)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])

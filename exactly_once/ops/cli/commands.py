@@ -228,6 +228,7 @@ def _logged_json(r: Logged, sink_id: str) -> dict[str, Any]:
         "timestamp_ms": r.timestamp_ms,
         "key": r.key_text,
         "record": r.title,
+        "dead_letters": r.dead_letters,
         "producer_id": r.producer_id,
         "writer": r.writer,
         "own": r.is_of(sink_id),

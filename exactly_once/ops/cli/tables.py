@@ -281,7 +281,8 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
     """Print the records in force of a commit log, oldest first, and who wrote those that are not the sink's own."""
     now = now_ms()
     for r in found:
-        show_line(f"{r.offset:>8}  {r.title}, {when(r.timestamp_ms, now)}", console)
+        dead = f" with {plural(r.dead_letters, 'dead letter')}" if r.dead_letters else ""
+        show_line(f"{r.offset:>8}  {r.title}{dead}, {when(r.timestamp_ms, now)}", console)
         if not r.is_of(sink_id):
             writer = r.writer or f"producer id {r.producer_id}, which no coordinator knows"
             show_line(

@@ -88,6 +88,7 @@ class History:
             labels = {"sink": sink_id, "kind": kind}
             points.append(Point(i.DECISIONS, len(of_kind), labels))
             points.append(Point(i.RECORDS, sum(d.records for d in of_kind), labels))
+            points.append(Point(i.DEAD_LETTERS, sum(d.dead_letters for d in of_kind), labels))
         points.append(Point(i.MISSED, missed, {"sink": sink_id}))
         points += [p for mark in marks for p in _durations(sink_id, mark)]
         self._first = False

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from exactly_once.digest import RowDigest
+from exactly_once.protocol.dead_letters import own_headers
 
 Headers = Sequence[tuple[str, bytes | None]] | None
 
@@ -23,6 +24,9 @@ PLAIN = "plain"
 
 #: Also the topic and the place; and, with these words behind it, the partition, the timestamp.
 ROW, PARTITION, TIMESTAMP = "row", "+partition", "+timestamp"
+
+#: Behind all of that, with the topic: some of the rows are dead letters, which say themselves what their rows chose.
+DEAD = "+dead:"
 
 #: The same of older versions, whose places were text: kept decisions have it.
 TOPIC = "topic"
@@ -60,10 +64,23 @@ def add_read(digest: RowDigest, scope: str, topic: str, partition: int, records:
         pairs = [(r.key, r.value) for r in records]
         digest.add_pairs([key for key, _ in pairs], [value for _, value in pairs])
         return
+    scope, _, dead = scope.partition(DEAD)
+    if topic == dead:
+        for r in records:
+            digest.add(*_row_of(r))
+        return
     name, chosen = topic.encode(), partition if PARTITION in scope else CHOOSE
     place: Callable[[int, Headers, int], bytes] = _repr_of_place if scope.startswith(TOPIC) else place_of
     for r in records:
         digest.add(name, r.key, r.value, place(chosen, r.headers, r.timestamp if TIMESTAMP in scope else NOW))
+
+
+def _row_of(letter: Any) -> tuple[bytes, bytes | None, bytes | None, bytes]:
+    """Return what the digest covers of the row that became the dead letter."""
+    headers, said = own_headers(letter.headers)
+    partition, timestamp_ms = said.get("output.partition"), said.get("output.timestamp")
+    place = place_of(int(partition or CHOOSE), headers, int(timestamp_ms or NOW))
+    return said.get("output.topic") or b"", letter.key, letter.value, place
 
 
 def _repr_of_place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:

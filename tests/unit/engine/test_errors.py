@@ -104,6 +104,7 @@ JAVA_ALONE = {
         "the commit log of the sink was deleted or never existed",
         "Start the stream again by hand: the start says how to continue without the commit log",
     },
+    "only Java's tasks have dead letters": {"is the dead letter topic of this sink"},
     "only Java sends under a weaker guarantee": {
         "Records of this batch that were sent before may be visible: this sink's guarantee is",
         "and the next start writes the batch again",
@@ -111,6 +112,7 @@ JAVA_ALONE = {
     "Python has a value in its midst": {
         "this principal lacks WRITE on topic",
         "Grant WRITE on the topic",
+        "this principal lacks DESCRIBE_CONFIGS on topic",
         "Raise segment.bytes of topic",
     },
     "Java's client, or its JVM, alone has it": {

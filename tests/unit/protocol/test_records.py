@@ -56,6 +56,8 @@ RECORDS: dict[str, Record] = {
     "completed with its durations": replace(COMPLETED, prepare_ms=300, decide_ms=9, complete_ms=4),
     "decision with its offsets file": replace(DECISION, offsets='v1\n{"batchWatermarkMs":0}\n{"in":{"0":7}}'),
     "decision without its handles": replace(DECISION, handles=(), totals={"kafka": [2, 10_001, 1_234_568]}),
+    "decision with dead letters": replace(DECISION, handles=(replace(HANDLES[0], form="row", dead=3), HANDLES[1])),
+    "decision with dead letters without its handles": replace(DECISION, handles=(), totals={"kafka": [2, 9, 9, 3]}),
     "decision with its sum": replace(DECISION, counted=Count({"a": 10_001, "": 3}, 1_700_000_000_000)),
     "aborted": Aborted("8f3c", 12, "ab" * 32, 7, "run-1", 1_700_000_000_003, 650_000, 630_000, 2),
     "tally": Tally(7, 1, 2, 3),
