@@ -283,19 +283,19 @@ class RepairConfig(dg.Config):
 class SuccessorConfig(dg.Config):
     """The configuration of ``exactly_once_successor``: which stream takes the place of which sink."""
 
-    stream: Enum = Field(description="The new stream: it begins behind the last decided batch of the sink that it continues.")
+    stream: Enum = Field(description="The new stream, which begins behind the last decided batch of an old sink.")
     dry_run: bool = Field(
         default=True,
-        description="Only show whether the old sink can be retired, and where the new stream would begin; change nothing.",
+        description="Only show whether the old sink can be retired, and where the new stream would begin.",
     )
     loses_state: str = rarely(
         "", description="The id of the old query, as the dry run prints it: its state is not continued."
     )
     checkpoint: str = rarely(
-        "", description="Checkpoint location of the old stream; empty: the location for which its sink was last claimed."
+        "", description="Checkpoint of the old stream; empty: the location for which its sink was last claimed."
     )
     reason: str = Field(default="", description="The reason, for the audit trail.")
-    predecessor: str = rarely("", description="The id of the old sink; empty: the one that the stream's declaration continues.")
+    predecessor: str = rarely("", description="The id of the old sink; empty: the one that the declaration continues.")
     sink_id: str = rarely(
         "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
     )

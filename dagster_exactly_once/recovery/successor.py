@@ -59,8 +59,10 @@ def compare_op(registry: SinkRegistry) -> dg.OpDefinition:
                 raise found.refusal
             return Successor(old, sink_id, config.checkpoint, config.loses_state, audit, registry.others(sink_id))
 
-        does = "This is a dry run, which changes nothing." if config.dry_run else (
-            f"This run retires sink {old} for good: no stream can start with it any more."
+        does = (
+            "This is a dry run, which changes nothing."
+            if config.dry_run
+            else (f"This run retires sink {old} for good: no stream can start with it any more.")
         )
         return JobFinding(f"{does} {found.sentence}", found.as_json(), _metadata(found), task)
 
@@ -117,7 +119,8 @@ def successor_job(registry: SinkRegistry) -> dg.JobDefinition:
         description=(
             "Retires the sink of an older version for good, so that a new stream (new sink_id, new checkpoint, changed "
             "query) continues behind its last decided batch: each record is in the output of one of the two. Stop the "
-            "old stream first. A dry run unless dry_run is switched off. No sensor launches this job. Safe to run twice."
+            "old stream first. A dry run unless dry_run is switched off. No sensor launches this job. Safe to run "
+            "twice."
         ),
     )
     def exactly_once_successor() -> None:

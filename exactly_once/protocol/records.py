@@ -369,8 +369,8 @@ class Tally:
 class Retired:
     """The sink is retired for good: ``successor`` continues behind its last decided batch.
 
-    It follows the claim ``token``, under which nothing was left open. ``query_id`` and ``batch_id`` name that batch, and
-    ``offsets`` say where its input ended: topic -> partition -> the next offset to read.
+    It follows the claim ``token``, under which nothing was left open. ``query_id`` and ``batch_id`` name that batch,
+    and ``offsets`` say where its input ended: topic -> partition -> the next offset to read.
     """
 
     token: int
@@ -398,8 +398,8 @@ KINDS: dict[str, type] = {
     "retired": Retired,
 }
 
-#: The key of a retirement begins like a claim's, which code from before it knows: such code refuses the log (EO-LOG), and
-#: would else offer to drop the record as one that no sink writes.
+#: The key of a retirement begins like a claim's, which code from before it knows: such code refuses the log (EO-LOG),
+#: and would else offer to drop the record as one that no sink writes.
 _RETIRED = "claim/retired"
 
 

@@ -64,7 +64,7 @@ def test_a_new_version_continues_behind_the_last_decided_batch(
     old = old_job(bench, kafka_input)
     kafka_input.fill(2, 100)
     warm.complete(old)
-    kafka_input.fill(1, 60)  # which the old one never sees
+    kafka_input.add_uneven(10, 20, 0, 30)  # which the old one never sees
     with pytest.raises(Refused, match="is alive"):
         retire_old(connection, bench)
     let_go(connection, bench.sink_id)
@@ -75,7 +75,7 @@ def test_a_new_version_continues_behind_the_last_decided_batch(
     assert warm.run(old).code == "EO-RETIRED"
     new = new_job(bench, kafka_input, tmp_path / "new")
     warm.complete(new)
-    kafka_input.fill(1, 40)
+    kafka_input.add_uneven(5, 5, 5, 5)
     warm.complete(new_job(bench, kafka_input, tmp_path / "new"))  # the same program, started again
     bench.assert_exactly(kafka_input.sent)
     assert retire_old(connection, bench).starting_offsets == found.starting_offsets
@@ -99,11 +99,11 @@ def test_whatever_the_old_driver_died_of_the_output_is_complete_and_single(
     run: Run = killed.start(old.until_stopped())
     run.await_true("the first input", lambda: len(bench.visible()) == len(kafka_input.sent))
     killed.arm(point)
-    kafka_input.fill(1, 80)
+    kafka_input.add_uneven(30, 10, 20, 20)
     run.await_true(point, lambda: killed.has_reached(point))
     killed.kill9()
     before = bench.decided_batches()[-1]
-    with pytest.raises(Refused, match="open|not proven committed"):
+    with pytest.raises(Refused, match=r"open|not proven committed"):
         retire_old(connection, bench)
     assert recover(connection, bench.sink_id).clean
 
@@ -131,7 +131,7 @@ def test_a_driver_that_is_frozen_while_its_sink_gets_a_successor_decides_nothing
     run = frozen.start(old.until_stopped())
     run.await_true("the first input", lambda: len(bench.visible()) == len(kafka_input.sent))
     frozen.arm("all-prepared", "wait")
-    kafka_input.fill(1, 80)
+    kafka_input.add_uneven(30, 10, 20, 20)
     run.await_true("the second batch", lambda: frozen.has_reached("all-prepared"))
     frozen.freeze()
     let_go(connection, bench.sink_id)
@@ -157,7 +157,7 @@ def test_a_new_version_reads_along_into_a_shadow_topic_and_takes_over_with_its_o
     warm.complete(blue)
     before = len(kafka_input.sent)
     green = new_job(bench, kafka_input, tmp_path / "green", beside=shadow)
-    kafka_input.fill(1, 80)
+    kafka_input.add_uneven(30, 10, 20, 20)
     warm.complete(green)
     oracle.assert_exactly(oracle.read(connection, [shadow]), kafka_input.sent[before:])
 
@@ -171,7 +171,7 @@ def test_a_new_version_reads_along_into_a_shadow_topic_and_takes_over_with_its_o
     found = retire_old(connection, bench)
     assert found.has_run
 
-    kafka_input.fill(1, 60)
+    kafka_input.add_uneven(10, 10, 10, 10)
     warm.complete(green.having(topic=bench.topic))
     bench.assert_exactly(kafka_input.sent)
     oracle.assert_exactly(oracle.read(connection, [shadow]), kafka_input.sent[before : before + 80])

@@ -25,7 +25,7 @@ from exactly_once.errors import Fenced, SinkRetired
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops import cli
 from exactly_once.ops.rules import Refused
-from exactly_once.ops.successor import Succession, examine, retire
+from exactly_once.ops.successor import Succession, retire
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.planning import Batch
@@ -182,7 +182,7 @@ def test_an_open_batch_and_a_living_driver_are_refused_with_the_way_out(run: Run
 def test_a_decided_batch_is_completed_before_its_sink_is_retired(old: Old) -> None:
     """Loss: the rows of a decided batch are in no output, and the successor begins behind them."""
     old.decide_batch(1)
-    with pytest.raises(Refused, match="batch 1 of sink .* is decided and not proven committed"):
+    with pytest.raises(Refused, match=r"batch 1 of sink .* is decided and not proven committed"):
         old.retire()
     recover(old.connection, old.sink_id)
     assert json.loads(old.retire().starting_offsets) == old.begins(1)
@@ -200,7 +200,9 @@ def test_state_and_a_checkpoint_that_is_gone_need_the_name_of_the_query(run: Run
 
 
 @pytest.mark.parametrize(("point", "retired"), [("retiring", False), ("retired", True)])
-def test_a_command_that_is_killed_is_called_again(point: str, retired: bool, run: Run, old: Old, tmp_path: Path) -> None:
+def test_a_command_that_is_killed_is_called_again(
+    point: str, retired: bool, run: Run, old: Old, tmp_path: Path
+) -> None:
     """Loss or duplicate: kill -9 between the claim, the retirement and the output."""
     points = tmp_path / "points"
     points.mkdir()

@@ -119,7 +119,7 @@ class Task(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A driver, a recovery, or the command that retires the sink for a successor. ``pc`` is the step it is about to take."""
+    """A driver, a recovery, or what retires the sink for a successor. ``pc`` is the step it is about to take."""
 
     pc: str = "off"
     token: int = 0

@@ -1,4 +1,6 @@
-"""What a driver, a recovery and a retirement do, step by step. Between two steps anything else may happen; inside one, nothing.
+"""What a driver, a recovery and a retirement do, step by step.
+
+Between two steps anything else may happen; inside one, nothing.
 
 A step that only computes is part of the one before it. An InitProducerId of the log and the read behind it are one
 step: what comes between them either shows in the read or fences the producer, and then the write finds out.

@@ -313,7 +313,9 @@ def show_successor(found: Succession, console: Console) -> None:
         show_text(f"What to do: {found.refusal.way_out}.", console, "  ", "    ")
         show_line("  Nothing was changed. The batch decided last ends at these startingOffsets:", console)
     elif found.has_run:
-        show_line(f"  {found.successor} has read up to the same offsets: start it again with its own checkpoint.", console)
+        show_line(
+            f"  {found.successor} has read up to the same offsets: start it again, on its own checkpoint.", console
+        )
     else:
         show_line(f"  Start it with sink.id={found.successor}, a new checkpoint and these startingOffsets:", console)
     show_whole(found.starting_offsets, console)

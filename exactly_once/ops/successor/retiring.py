@@ -46,6 +46,9 @@ LOOK_BUDGET_S = 10.0
 #: For claiming and retiring the sink: as long as a claim may take.
 RETIRE_BUDGET_S = 60.0
 
+#: Of a refusal behind the claim, which a driver that is alive has noticed.
+_NOT_RETIRED = "The sink is not retired, and nothing is lost or doubled"
+
 
 @dataclass(frozen=True)
 class Succession:
@@ -143,9 +146,8 @@ class _Old:
                 with suppress(CheckpointUnusable):
                     text = read_text(location, f"offsets/{last.batch_id}")
             operators = sum(1 for entry in listed(location, "state") if entry.base_name.isdigit())
-            return OldCheckpoint(
-                location, found.query_id, found.last_commit, text, first_offsets(location), operators
-            )
+            began = first_offsets(location)
+            return OldCheckpoint(location, found.query_id, found.last_commit, text, began, operators)
         except (CheckpointUnusable, CheckpointAway) as e:
             return OldCheckpoint(location, fault=e.what)
 
@@ -154,9 +156,7 @@ class _Old:
             return published_batches(admin, offsets_group(self.sink_id)).get(query_id)
         return None
 
-    def succession(
-        self, query_id: str, batch_id: int, ends: Ends, has_run: bool = False, **more: Any
-    ) -> Succession:
+    def succession(self, query_id: str, batch_id: int, ends: Ends, has_run: bool = False, **more: Any) -> Succession:
         text = succession.option(ends, _sizes(self.connection, ends))
         return Succession(self.sink_id, self.successor, query_id, batch_id, ends, text, has_run, **more)
 
@@ -222,6 +222,7 @@ def retire(
 
     1. Look, and refuse (:func:`examine`). A sink that is retired for this successor is left as it is.
     2. Claim the sink: a driver that starts at this moment is fenced. Complete what it has decided, and abort the rest.
+       Claim a successor that has run as well: it must not read on meanwhile.
     3. Judge again, by the log behind the claim: that driver may have decided one more batch.
     4. Write the retirement, as the owner, behind a state of the log in which no decision is open. From here on every
        start of the old sink is refused.
@@ -259,8 +260,9 @@ def retire(
             if log.retired is not None:
                 return old.done(log.retired)
             last, ends = old.judged(log, found.has_run)
-            if found.has_run and ends != found.ends:
-                raise _moved(sink_id)
+            if found.has_run:
+                claim_sink(connection, successor, max(1.0, deadline.left), operator)
+                check_takes_over(ends, inspect_sink(connection, successor, LOOK_BUDGET_S, alive_of=alive_of))
             text = {topic: {str(p): offset for p, offset in its.items()} for topic, its in ends.items()}
             retired = Retired(claim.token, successor, last.query_id, last.batch_id, text, now_ms())
             session.log.append(retired, deadline, check=lambda state: _check_closed(sink_id, state))
@@ -268,6 +270,7 @@ def retire(
             raise Refused(
                 f"sink {sink_id!r} was claimed while it was to be retired: {e.what}",
                 "Stop the driver that has claimed it, then repeat this command",
+                safe=_NOT_RETIRED,
             ) from e
     reach("retired")
     return old.succession(last.query_id, last.batch_id, ends, found.has_run, retired=retired)
@@ -280,7 +283,9 @@ def _check_closed(sink_id: str, state: LogState) -> None:
 
 def _moved(sink_id: str) -> Refused:
     return Refused(
-        f"sink {sink_id!r} has changed while it was to be retired", "Stop its driver, then repeat this command"
+        f"sink {sink_id!r} has changed while it was to be retired",
+        "Stop its driver, then repeat this command",
+        safe=_NOT_RETIRED,
     )
 
 
@@ -304,8 +309,8 @@ def starting_offsets(
     else:
         raise Refused(
             f"sink {predecessor!r} is not retired, so it may write again what this query is about to read",
-            f"Stop its stream, and run exactly-once successor {predecessor} {sink_id}, or the job exactly_once_successor. "
-            "To read along beside it, into another topic, give beside=True",
+            f"Stop its stream, and run exactly-once successor {predecessor} {sink_id}, or launch the job "
+            "exactly_once_successor. To read along beside it, into another topic, give beside=True",
         )
     return succession.option(ends, _sizes(connection, {*ends, *topics}), topics)
 

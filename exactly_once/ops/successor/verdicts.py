@@ -90,8 +90,8 @@ def check_at_rest(found: Inspection) -> None:
         knows = "is alive" if owner.works else "may be alive: this host cannot tell"
         raise Refused(
             f"the {owner.claim.process} owns sink {sink_id!r} and {knows}",
-            "Stop the stream. If it has ended and its application lives on, or its host is gone for good, take the sink "
-            f"from that driver with exactly-once recover {sink_id}, which says what to type; {then}",
+            "Stop the stream. If it has ended and its application lives on, or its host is gone for good, take the "
+            f"sink from that driver with exactly-once recover {sink_id}, which says what to type; {then}",
         )
     if found.decided:
         names = ", ".join(d.name for d in found.decided)
@@ -144,9 +144,10 @@ def check_state(last: Decision, checkpoint: OldCheckpoint, loses_state: str) -> 
             f"Name the checkpoint (--checkpoint LOCATION). If it is gone, {typed}",
         )
     if checkpoint.operators:
+        operators = plural(checkpoint.operators, "operator")
         raise Refused(
-            f"query {last.query_id} keeps state in {checkpoint.location}/state ({plural(checkpoint.operators, 'operator')}"
-            "): a new query begins without its windows, its keys and its joins in progress",
+            f"query {last.query_id} keeps state in {checkpoint.location}/state ({operators}): a new query begins "
+            "without its windows, its keys and its joins in progress",
             f"Keep the checkpoint and change the query as Spark allows it. Otherwise {typed}",
         )
 
@@ -198,8 +199,8 @@ def check_takes_over(ends: Ends, successor: Inspection) -> None:
         return
     if not log.decisions:
         raise Refused(
-            f"sink {successor.sink_id!r} was claimed by a query that has decided nothing, and whose checkpoint may begin "
-            "elsewhere",
+            f"sink {successor.sink_id!r} was claimed by a query that has decided nothing, and whose checkpoint may "
+            "begin elsewhere",
             "Choose a sink.id, and a checkpoint, that are new",
         )
     check_at_rest(successor)
@@ -210,8 +211,8 @@ def check_takes_over(ends: Ends, successor: Inspection) -> None:
     apart = [f"{place}: {one} and {other}" for place, one, other in read_to if one != other]
     if apart:
         raise Refused(
-            f"sink {successor.sink_id!r} has run already, and the two have not read the same input ({', '.join(apart[:3])}"
-            f"{', ...' if len(apart) > 3 else ''})",
+            f"sink {successor.sink_id!r} has run already, and the two have not read the same input "
+            f"({', '.join(apart[:3])}{', ...' if len(apart) > 3 else ''})",
             "Choose a sink.id that is new. Or let both streams read to the end of their input, with nobody writing to "
             "it, and stop both; then repeat this command",
         )

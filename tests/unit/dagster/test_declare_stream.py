@@ -272,7 +272,9 @@ def test_outputs_beside_kafka_are_made_by_runs_and_recoveries_and_not_when_the_c
 
 def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written():
     """Duplicate: the backfill owns all input from before the new stream's start, which is the old one's output."""
-    new = exactly_once_stream(source="orders", outputs=["o"], sink_id="orders-v2", continues="orders")(lambda e: e)
+    new = exactly_once_stream(source="orders", outputs=["o"], sink_id="orders-v2", continues="orders")(
+        clean_orders.transform
+    )
     assert new.continues == "orders"
     with pytest.raises(BadDeclaration, match=r"a backfill would write the input from before .* the sink orders has"):
         exactly_once_stream(

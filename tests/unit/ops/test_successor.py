@@ -97,7 +97,7 @@ def test_an_open_batch_is_ended_first() -> None:
         replace(owned(False), open=(open_transaction(),)),
         replace(owned(False), open=(open_transaction("log"),)),
     ):
-        with pytest.raises(Refused, match="batch 41|1 transaction of sink 'orders' is open") as refused:
+        with pytest.raises(Refused, match=r"batch 41|1 transaction of sink 'orders' is open") as refused:
             verdicts.check_at_rest(found)
         assert "exactly-once recover orders" in refused.value.way_out
 
@@ -166,7 +166,7 @@ def test_it_begins_where_the_input_of_the_last_decided_batch_ended(text: str, ex
     [
         (HEAD + '{"orders":{"0":1}}\n{"orders":{"0":2}}', "two sources"),
         (HEAD + '{"orders":{"0":1}}\n{"logOffset":3}', "source 1 of query 8f3c is not Kafka"),
-        ('v2\n{}\nrates:7', "source rates of query 8f3c is not Kafka"),
+        ("v2\n{}\nrates:7", "source rates of query 8f3c is not Kafka"),
         (HEAD + "-", "source 0 of query 8f3c is not Kafka, or has no input yet"),
     ],
 )
@@ -180,7 +180,8 @@ def test_offsets_too_long_for_the_decision_come_from_the_checkpoint_if_they_are_
     """Duplicate: offsets/41 of a checkpoint that was restored names another range than the decided one."""
     bare = replace(LAST, offsets="")
     assert verdicts.ends_of("orders", bare, replace(CHECKPOINT, offsets=TEXT)) == {"orders": {0: 120, 1: 118}}
-    for wrong in (CHECKPOINT, replace(CHECKPOINT, offsets=TEXT.replace("120", "121")), OldCheckpoint("/c", "x", 41, TEXT)):
+    other = TEXT.replace("120", "121")
+    for wrong in (CHECKPOINT, replace(CHECKPOINT, offsets=other), OldCheckpoint("/c", "x", 41, TEXT)):
         with pytest.raises(Refused, match="not there as it was decided"):
             verdicts.ends_of("orders", bare, wrong)
 
