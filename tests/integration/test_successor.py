@@ -199,7 +199,9 @@ def test_state_and_a_checkpoint_that_is_gone_need_the_name_of_the_query(run: Run
     assert run(*old.arguments("--loses-state", "q"))[0] == 0 and old.read().retired is not None
 
 
-@pytest.mark.parametrize(("point", "retired"), [("retiring", False), ("retired", True)])
+@pytest.mark.parametrize(
+    ("point", "retired"), [pytest.param("retiring", False, marks=pytest.mark.long), ("retired", True)]
+)
 def test_a_command_that_is_killed_is_called_again(
     point: str, retired: bool, run: Run, old: Old, tmp_path: Path
 ) -> None:
@@ -224,6 +226,7 @@ def test_a_command_that_is_killed_is_called_again(
     assert state.retired is not None and state.retired.token == (2 if retired else 3)
 
 
+@pytest.mark.long
 def test_a_driver_that_claims_while_the_sink_is_being_retired_keeps_it(old: Old, tmp_path: Path) -> None:
     """Outage: a stream that somebody has started again is fenced for good, without a word."""
     points = tmp_path / "points"
