@@ -132,6 +132,6 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
         tally,
         end,
         last_ms,
-        aborted,
-        retired,
+        aborted=aborted,
+        retired=retired,
     )
