@@ -14,6 +14,7 @@ import pytest
 import exactly_once
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.connection import Connection
+from exactly_once.ops import cli
 from exactly_once.ops.rules import Refused
 from exactly_once.ops.successor import Succession, retire
 from exactly_once.ops.transactions import recover_sink
@@ -23,6 +24,11 @@ from testkit.broker import create_topic
 from testkit.fixtures import Bench, KafkaInput, StartDriver
 from testkit.stream import Job, Run, SparkDriver
 from tests.integration.test_input_offsets import of_group
+
+#: The place of each row's input record, as a header.
+ORIGIN = (
+    "array(named_struct('key', 'src', 'value', cast(concat_ws('-', topic, partition, offset) AS binary))) AS headers"
+)
 
 
 def old_job(bench: Bench, kafka_input: KafkaInput) -> Job:
@@ -157,9 +163,13 @@ def test_a_new_version_reads_along_into_a_shadow_topic_and_takes_over_with_its_o
     warm.complete(blue)
     before = len(kafka_input.sent)
     green = new_job(bench, kafka_input, tmp_path / "green", beside=shadow)
+    green.select.append(ORIGIN)
     kafka_input.add_uneven(30, 10, 20, 20)
     warm.complete(green)
     oracle.assert_exactly(oracle.read(connection, [shadow]), kafka_input.sent[before:])
+    verify = ["verify", green.options["sink.id"], "--checkpoint", str(tmp_path / "green"), "--origin", "header:src"]
+    verify += ["--settle", "5", "--bootstrap-servers", connection.bootstrap_servers]
+    assert cli.main(verify) == 0
 
     let_go(connection, bench.sink_id)
     let_go(connection, green.options["sink.id"])
@@ -175,6 +185,7 @@ def test_a_new_version_reads_along_into_a_shadow_topic_and_takes_over_with_its_o
     warm.complete(green.having(topic=bench.topic))
     bench.assert_exactly(kafka_input.sent)
     oracle.assert_exactly(oracle.read(connection, [shadow]), kafka_input.sent[before : before + 80])
+    assert cli.main([*verify, "--topic", shadow, "--topic", bench.topic]) == 0  # blue's records say no origin
 
 
 @pytest.mark.long
