@@ -82,12 +82,12 @@ def register(spark: SparkSession) -> None:
     Raises
     ------
     UnsupportedMode
-        With spark.speculation: each copy of a task would hold a transaction open.
+        With spark.speculation: each copy of a task would hold a transaction open. On a Spark older than 3.5.
     SessionWithoutJar
         Without the jar of the sink.
     """
-    from exactly_once.spark.connector import warn_without_connector
     from exactly_once.spark.modes import check_session
+    from exactly_once.spark.session import warn_without_connector
 
     check_session(spark)
     if hasattr(spark, "_jsparkSession"):  # not on Spark Connect, whose JVM is not this process's

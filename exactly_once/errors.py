@@ -61,7 +61,7 @@ class ExactlyOnceError(Exception):
 
 
 def _line(text: str) -> str:
-    """One line, so that :func:`sentence_in` finds all of it in a traceback, without what a terminal would obey."""
+    """Return it as one line, so that :func:`sentence_in` finds all of it, without what a terminal would obey."""
     line = " ".join(text.split()).rstrip(".")
     return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
 
@@ -86,7 +86,7 @@ class InvalidSchema(ExactlyOnceError):
 
 
 class UnsupportedMode(ExactlyOnceError):
-    """A Spark mode that rules out exactly-once output (Complete, continuous, real-time, speculation)."""
+    """A Spark mode that rules out exactly-once output (Complete, continuous, real-time, speculation), or an old Spark."""
 
     code = "EO-MODE"
 

@@ -178,8 +178,9 @@ def liveness_sensor(
             if tick.deadline.over:
                 tick.missed(stream)
                 continue
-            summary = summaries[stream.sink_id]
-            history = histories.whole(stream) if _restarting(summary) else summary
+            history = summaries[stream.sink_id]
+            if history.stream is not None and any(r.restart_of == history.stream.run_id for r in history.recoveries):
+                history = histories.whole(stream)
             its, memory = _timed(working[stream.sink_id], tick.memory(stream), histories.now)
             facts = LivenessFacts(history, its)
             found = verdict(facts, stream, restart_policy.end_frozen_after_s)
@@ -187,11 +188,6 @@ def liveness_sensor(
         return tick.result(_others(context.instance, working[NO_STREAM]))
 
     return liveness
-
-
-def _restarting(summary: StreamHistory) -> bool:
-    """Return whether a recovery has requested a restart of the stream's newest run."""
-    return summary.stream is not None and any(r.restart_of == summary.stream.run_id for r in summary.recoveries)
 
 
 def _timed(working: Sequence[Working], last: Memory, now: float) -> tuple[tuple[Working, ...], Memory]:

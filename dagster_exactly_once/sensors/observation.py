@@ -14,8 +14,9 @@ from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.sink_state import SinkState
-from dagster_exactly_once.tables import ROWS, open_table, owner_sentence, table, when
+from dagster_exactly_once.tables import ROWS, open_table, table, when
 from exactly_once.inspection.findings import Inspection, RecentDecision
+from exactly_once.inspection.words import owner_sentence
 
 #: The states of streams that a person may skip.
 CALM = ("healthy", "idle", "catching up", "starting", "stopped", "never used")

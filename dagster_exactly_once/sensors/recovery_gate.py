@@ -82,8 +82,8 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
         return f"a person cancelled recovery {last.name}; to recover the sink, launch the job {RECOVERY_JOB}"
     why = history.recovery_failure
     if last is not None and since and why is not None and not why.heals:
-        way_out = why.way_out.rstrip(". ") + "." if why.way_out else ""
-        return f"recovery {last.name} failed with {why.code}, which a retry will not fix. {way_out}"
+        way_out = f". {why.way_out.rstrip('. ')}" if why.way_out else ""
+        return f"recovery {last.name} failed with {why.code}, which a retry will not fix{way_out}"
     if need.restart_of is not None:  # the restart strategy has its own limit
         return None
     failed = history.stream_failure

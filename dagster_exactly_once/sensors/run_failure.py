@@ -89,7 +89,7 @@ def verdict(
     decision = next_restart(restart, history.failures(), history.now)
     if isinstance(decision, GiveUp):
         return FailureVerdict(
-            f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch "
+            f"{failed} and is not started again: {decision.reason}. {why.sentences} Fix the cause, then launch "
             f"{_job(run)}.",
             raised=run.run_id,
             why=why,
@@ -253,13 +253,8 @@ def _job(run: Run) -> str:
 
 
 def _raise(failed: str, why: Classified, run: Run, job: str) -> FailureVerdict:
-    way_out = f" {why.way_out}" if why.way_out and why.way_out.rstrip(". ") not in why.cause else ""
-    return FailureVerdict(
-        f"{failed}: a restart does not fix {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
-        f"{'.' if way_out else ''} Then launch {job}.",
-        raised=run.run_id,
-        why=why,
-    )
+    said = f"{failed}: a restart does not fix {why.code}. {why.sentences} Then launch {job}."
+    return FailureVerdict(said, raised=run.run_id, why=why)
 
 
 def _notice(stream: StreamSpec, incident: str, run_id: str, message: str, why: Classified | None) -> Notice:

@@ -113,7 +113,7 @@ class ManagedStream:
             self.context.log.info("Stopping: the batch in flight finishes, then the query and its Spark session end.")
             self._end()
             self._settle(None)
-            last = self._look(final=True)
+            last = self._read_window(final=True)
             if last is not None:
                 self._tell(last)
             raise interrupt
@@ -136,7 +136,7 @@ class ManagedStream:
                 self.rotated = True
                 return
             if time.monotonic() >= due:
-                window = self._look()
+                window = self._read_window()
                 due = time.monotonic() + self._pause_s()
                 if window is not None and (window.batches or window.lag or time.monotonic() >= idle_due):
                     self._tell(window)
@@ -172,7 +172,7 @@ class ManagedStream:
             diagnosis = diagnose(failure, FailurePlace(self.job, *self.observer.in_flight()))
             self.context.log.error(f"The query failed: {failure}")
         self._settle(diagnosis)
-        window = self._look(final=True)
+        window = self._read_window(final=True)
         if diagnosis is not None:
             if window is not None:
                 self._tell(window)
@@ -209,7 +209,7 @@ class ManagedStream:
             self.observer.told()
             self._records += window.records
 
-    def _look(self, final: bool = False) -> ReportWindow | None:
+    def _read_window(self, final: bool = False) -> ReportWindow | None:
         try:
             return self.observer.read_window(self.supervisor.take_progress(), final)
         except ExactlyOnceError as error:

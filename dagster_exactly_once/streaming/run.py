@@ -281,14 +281,14 @@ class Reports:
         self._spark_ui: str | None = None
 
     def linked(self, start: Callable[[SparkSession], StreamingQuery]) -> Callable[[SparkSession], StreamingQuery]:
-        """Return ``start``, after a look at the driver and its UI, which only the session's own thread may ask."""
+        """Return ``start``, after it has read the driver and its UI, which only the session's own thread may ask."""
 
-        def looked(session: SparkSession) -> StreamingQuery:
+        def tagged(session: SparkSession) -> StreamingQuery:
             self._spark_ui = session.sparkContext.uiWebUrl
             tag_driver(self._context.instance, self._context.run.run_id, driver_pid(session))
             return start(session)
 
-        return looked
+        return tagged
 
     def tell(self, window: ReportWindow) -> None:
         """Observe the outputs: a materialization would tell assets downstream that their data is complete."""

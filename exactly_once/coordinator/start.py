@@ -35,7 +35,7 @@ from exactly_once.protocol.succession import check_not_retired
 from exactly_once.txn.coordinators import check_seen
 
 #: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
-LOOK_BUDGET_S = 10.0
+READ_BUDGET_S = 10.0
 
 APPEND, UPDATE, COMPLETE = "append", "update", "complete"
 
@@ -64,13 +64,13 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
         check_columns(columns, options.topic, options.registry is not None and options.registry.frames("key"))
     if options.checkpoint:
         check_whole(options.checkpoint, options.sink_id)
-    deadline = Deadline(LOOK_BUDGET_S)
+    deadline = Deadline(READ_BUDGET_S)
     check_doors(options.connection)
     with Admin(options.connection, round(deadline.left, 1)) as admin:
         check_cluster(options, admin)
-        admin.renew(LOOK_BUDGET_S)
+        admin.renew(READ_BUDGET_S)
         is_new = options.guarantee is Guarantee.EXACTLY_ONCE and not _check_rights(options, admin)
-        log = LogState() if is_new else read_log(options.connection, options.sink_id, LOOK_BUDGET_S)
+        log = LogState() if is_new else read_log(options.connection, options.sink_id, READ_BUDGET_S)
         if batch:
             check_write(options, log)
         else:

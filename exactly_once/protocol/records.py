@@ -70,7 +70,7 @@ class PreparedTransaction:
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
     form : str
-        What the digest covers, for whoever reads the records back
+        The scope of the digest, for whoever reads the records back
         (:mod:`exactly_once.participants.kafka.digest_scope`); "" in handles of earlier versions.
     spread : str
         In a decision, the digest of ``written``: for whoever reads the records back, and asks whether each still stands

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once import Record
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
 

@@ -34,7 +34,7 @@ def launched(defs, instance, stream, **config):
 
 
 def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path, instance, monkeypatch):
-    """Outage: a person who only looked has retired a stream. Mishap: one who did it does not see where it goes on."""
+    """Outage: a person who only wanted to see has retired a stream. Mishap: one who did it does not see where it goes on."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)
     old = Old(connection, topic, tmp_path / "checkpoint")
     new = exactly_once_stream(
@@ -44,10 +44,10 @@ def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path,
     defs = exactly_once_definitions(new, resources=resources)
     where = {"checkpoint": str(old.checkpoint), "reason": "a test"}
 
-    dry, [looked] = launched(defs, instance, "orders", **where)
+    dry, [examined] = launched(defs, instance, "orders", **where)
     assert dry.success and old.read().retired is None
-    assert looked.description.startswith("This is a dry run, which changes nothing. Sink")
-    assert looked.metadata["starting_offsets"].value == old.begins()
+    assert examined.description.startswith("This is a dry run, which changes nothing. Sink")
+    assert examined.metadata["starting_offsets"].value == old.begins()
 
     undecided = old.open_part(0)
     refused, _ = launched(defs, instance, "orders", dry_run=False, **where)

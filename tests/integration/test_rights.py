@@ -459,7 +459,7 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a
     """Loss: an abort marker in a living transaction of another application, whose id this principal may not see: to it,
     no coordinator knows the producer.
     """
-    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.1)
+    monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.1)
     payments = Producer({**scene.boss.librdkafka(), "transactional.id": brokers.fresh_name("payments")})
     payments.init_transactions(30)
     payments.begin_transaction()

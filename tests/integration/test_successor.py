@@ -144,7 +144,7 @@ def test_every_start_of_a_retired_sink_is_refused_by_the_name_of_its_successor(o
     assert recover(old.connection, old.sink_id).clean and old.read().retired is not None
 
 
-def test_a_driver_that_looked_before_the_retirement_cannot_claim_after_it(
+def test_a_driver_that_read_the_log_before_the_retirement_cannot_claim_after_it(
     old: Old, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Duplicate: it started at the same moment, and saw a sink that is not retired."""

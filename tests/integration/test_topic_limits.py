@@ -91,6 +91,22 @@ def test_a_batch_size_of_the_user_s_above_the_limit_is_lowered_and_warned_of_onc
     assert said.count(f"kafka.batch.size=200000 is above the topic's max.message.bytes={LIMIT}") == 1
 
 
+def test_a_batch_size_of_the_user_s_that_the_memory_has_no_room_for_is_lowered_and_warned_of_once(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against batches that go out half empty, all partitions at once, and nobody knows why; and against a log
+    full of it.
+    """
+    before = len(warm.log.read_bytes())
+    for _ in range(2):
+        bench.input.add()
+    warm.complete(bench.job.having(kafka_batch_size="200000", kafka_buffer_memory="800000"))
+    bench.assert_exactly_once()
+    said = warm.log.read_bytes()[before:].decode()
+    warning = "kafka.batch.size=200000 times 4 partitions does not fit into kafka.buffer.memory; the sink uses 100000"
+    assert said.count(warning) == 1
+
+
 def test_a_limit_that_is_lowered_under_a_stream_holds_for_the_next_try(bench: Bench, warm: SparkDriver) -> None:
     """Guards against an executor that remembers a limit from before, whatever the starts."""
     job = limited(bench).having(kafka_delivery_timeout_ms="10000", kafka_compression_type="none")

@@ -31,7 +31,7 @@ SUPERSEDED = "a superseded driver decides"
 HARM = "aborts a decided transaction"
 AFTER = "a batch of a retired sink is decided"
 UNFINISHED = "the sink is retired, and a decided part is not visible"
-STEP = "a part takes a step that its life does not have"
+STEP = "a part takes a step that its state does not allow"
 
 
 def violation(w: World, before: World, scenario: Scenario) -> str | None:
@@ -55,18 +55,18 @@ def violation(w: World, before: World, scenario: Scenario) -> str | None:
 
 
 def illegal_step(w: World, before: World) -> str | None:
-    """A step from ``before`` to ``w`` that the life of a part does not have (:class:`PartState`)."""
+    """A step from ``before`` to ``w`` that a part may not take (:class:`PartState`)."""
     if (w.transactions, w.log) != (before.transactions, before.log):
-        earlier = {t.handle: life(before, t) for t in before.transactions}
+        earlier = {t.handle: part_state(before, t) for t in before.transactions}
         for t in w.transactions:
-            was, is_now = earlier.get(t.handle), life(w, t)
+            was, is_now = earlier.get(t.handle), part_state(w, t)
             if was is not None and is_now is not None and was is not is_now and not was.may_become(is_now):
                 return f"{STEP}: {was} -> {is_now}"
     return None
 
 
-def life(w: World, t: Transaction) -> PartState | None:
-    """The life of the part whose transaction this is; None for an id that is initialised and has not begun.
+def part_state(w: World, t: Transaction) -> PartState | None:
+    """The state of the part whose transaction this is; None for an id that is initialised and has not begun.
 
     The brokers cannot tell a prepared part from one that is still written.
     """

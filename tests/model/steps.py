@@ -374,7 +374,7 @@ class Actors:
         if any(t.pc == "failed" for t in mine):
             yield "task fails", "loses a task", self._give_up(*self._collect(w, i, a), i)
         elif all(t.pc == "prepared" for t in mine):
-            yield from self._look(*self._collect(w, i, a), i)
+            yield from self._check_before_decision(*self._collect(w, i, a), i)
         if w.left.stops:
             nw = w._replace(left=w.left._replace(stops=w.left.stops - 1))
             yield "stop", "is stopped by its user", self._give_up(*self._collect(nw, i, a), i)
@@ -386,7 +386,7 @@ class Actors:
         rest = [t._replace(live=False) if t in mine else t for t in w.tasks if t not in mine or not _ended(t)]
         return with_tasks(w, rest), a._replace(handles=back)
 
-    def _look(self, w: World, a: Actor, i: int) -> Iterator[Step]:
+    def _check_before_decision(self, w: World, a: Actor, i: int) -> Iterator[Step]:
         """Right before the decision: still the owner, not decided yet, every transaction alive."""
         known = a.known
         if not known:

@@ -29,7 +29,7 @@ from exactly_once.ops.doctor.host import DoctorVerdict, worst
 from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
-from exactly_once.ops.successor import examine as look_at_successor
+from exactly_once.ops.successor import examine as examine_successor
 from exactly_once.ops.successor import retire
 from exactly_once.protocol.names import check_sink_id, namespace
 from exactly_once.txn.coordinators import Description, describe, list_transactions
@@ -271,7 +271,7 @@ def _recover(args: argparse.Namespace) -> Result:
 
 
 def _successor(args: argparse.Namespace) -> Result:
-    act = look_at_successor if args.dry_run else retire
+    act = examine_successor if args.dry_run else retire
     found = act(connection_of(args), args.sink, args.successor, args.checkpoint, args.loses_state)
     if args.write:
         _write(Path(args.write), f"{found.starting_offsets}\n")
@@ -292,14 +292,14 @@ def _write(file: Path, text: str) -> None:
 
 
 def _verify(args: argparse.Namespace) -> Result:
-    report = verify.look(connection_of(args), args)
+    report = verify.verify_sink(connection_of(args), args)
     return Result(report.as_json(), partial(verify.show, report), 0 if report.clean else 1)
 
 
 def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     connect = partial(connection_of, args)
-    lines = doctor.look(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
+    lines = doctor.examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
     return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is DoctorVerdict.WRONG else 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from exactly_once.inspection.findings import (
 )
 from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import UNDER_WAY, unattended, worked_on
-from exactly_once.inspection.words import duration, plural, when
+from exactly_once.inspection.words import duration, owner_sentence, plural
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.protocol.names import PartId
 from exactly_once.protocol.part_state import PartState
@@ -95,26 +94,6 @@ def explain(described: Description, found: Inspection, program: str = "exactly-o
         readers_complete=found.readers_complete,
         options=tuple(_options(found, transaction, program)),
         transaction=transaction,
-    )
-
-
-def owner_sentence(found: Inspection) -> str:
-    """Describe the sink's owner, and whether it is alive."""
-    if found.owner is None:
-        return "None: no stream has ever claimed this sink."
-    claim, alive = found.owner.claim, found.owner.alive
-    life = (
-        f"it is frozen: {describe_frozen(found.owner.frozen)}"
-        if found.owner.frozen
-        else "it is alive"
-        if alive
-        else "it is gone"
-        if alive is False
-        else f"cannot tell from {socket.gethostname()} whether it is alive"
-    )
-    return (
-        f"A {claim.purpose}: {claim.process}, claim {claim.token} of "
-        f"{when(claim.claimed_ms, found.checked_ms)}; {life}."
     )
 
 

@@ -94,7 +94,7 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
 
 
 def _refuse_secrets(name: str, secrets: Sequence[str]) -> None:
-    """Every user of the host may read a command line in the list of processes, and the shell keeps it."""
+    """Refuse secrets: every user of the host may read a command line, and the shell keeps it."""
     if secrets:
         places = "PGPASSWORD, in the file that PGPASSFILE names, or in " if secrets == ("password",) else ""
         raise InvalidOption(

@@ -14,10 +14,9 @@ from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
-from exactly_once.inspection.processes import describe_frozen
 from exactly_once.inspection.progress import Offsets, StreamProgress
-from exactly_once.inspection.words import duration, plural, when
-from exactly_once.ops.cli.explain import Explanation, owner_sentence
+from exactly_once.inspection.words import duration, owner_sentence, plural, when
+from exactly_once.ops.cli.explain import Explanation
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
@@ -106,21 +105,10 @@ def show_list(
 def _headline(found: Inspection) -> str:
     if (retired := found.log.retired) is not None and found.quiet:
         return f"retired, {retired.successor} continues behind batch {retired.batch_id}."
-    if found.quiet:
-        return f"nothing under way. {_owner(found)}"
-    if not found.open:
-        return f"none open. {_owner(found)}"
-    return f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}. {_owner(found)}"
-
-
-def _owner(found: Inspection) -> str:
-    if found.owner is None:
-        return "Never claimed."
-    claim, alive = found.owner.claim, found.owner.alive
-    if found.owner.frozen:
-        return f"Owner: {claim.purpose}, {claim.process}, frozen ({describe_frozen(found.owner.frozen)})."
-    life = "alive" if alive else "gone" if alive is False else "state unknown from this host"
-    return f"Owner: {claim.purpose}, {claim.process}, {life}."
+    under_way = "nothing under way" if found.quiet else "none open"
+    if found.open:
+        under_way = f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}"
+    return f"{under_way}. Owner: {owner_sentence(found)}"
 
 
 def _show_open(t: OpenTransaction, console: Console) -> None:

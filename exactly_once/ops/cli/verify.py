@@ -98,7 +98,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def look(connection: Connection, args: argparse.Namespace) -> Report:
+def verify_sink(connection: Connection, args: argparse.Namespace) -> Report:
     """Verify, with a bar on a terminal. Raise InvalidOption also for a sink that has never run on this cluster: it must
     not be called clean.
     """

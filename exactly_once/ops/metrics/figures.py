@@ -107,7 +107,7 @@ class History:
 
 
 def _durations(sink_id: str, mark: Completed) -> list[Point]:
-    """-1 is unknown: a later driver or a recovery completed the batch."""
+    """Return the durations that are known: -1 says that a later driver or a recovery completed the batch."""
     known = ((i.PREPARE, mark.prepare_ms), (i.DECIDE, mark.decide_ms), (i.COMPLETE, mark.complete_ms))
     return [Point(instrument, ms / 1000, {"sink": sink_id}) for instrument, ms in known if ms >= 0]
 

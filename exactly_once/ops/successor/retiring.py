@@ -1,4 +1,4 @@
-"""Looks at a sink that is to have a successor, retires it as its owner, and says where the new query begins."""
+"""Inspects a sink that is to have a successor, retires it as its owner, and says where the new query begins."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from exactly_once.protocol.names import check_sink_id, offsets_group
 from exactly_once.protocol.records import Decision, Retired
 from exactly_once.protocol.succession import Ends
 
-#: For one look at the brokers.
-LOOK_BUDGET_S = 10.0
+#: For one inspection of a sink.
+INSPECTION_BUDGET_S = 10.0
 
 #: For claiming and retiring the sink: as long as a claim may take.
 RETIRE_BUDGET_S = 60.0
@@ -152,7 +152,7 @@ class _Old:
             return OldCheckpoint(location, fault=e.what)
 
     def _published(self, query_id: str) -> int | None:
-        with suppress(ExactlyOnceError), Admin(self.connection, LOOK_BUDGET_S) as admin:
+        with suppress(ExactlyOnceError), Admin(self.connection, INSPECTION_BUDGET_S) as admin:
             return published_batches(admin, offsets_group(self.sink_id)).get(query_id)
         return None
 
@@ -171,7 +171,7 @@ def examine(
     location: str = "",
     loses_state: str = "",
     alive_of: AliveOf | None = None,
-    budget_s: float = LOOK_BUDGET_S,
+    budget_s: float = INSPECTION_BUDGET_S,
 ) -> Succession:
     """Say where ``successor`` would begin now, and why ``sink_id`` may not be retired for it; changes nothing.
 
@@ -220,7 +220,7 @@ def retire(
 ) -> Succession:
     """Retire the old sink for good, and say where its successor begins. Idempotent.
 
-    1. Look, and refuse (:func:`examine`). A sink that is retired for this successor is left as it is.
+    1. Examine, and refuse (:func:`examine`). A sink that is retired for this successor is left as it is.
     2. Claim the sink: a driver that starts at this moment is fenced. Complete what it has decided, and abort the rest.
        Claim a successor that has run as well: it must not read on meanwhile.
     3. Judge again, by the log behind the claim: that driver may have decided one more batch.
@@ -238,7 +238,7 @@ def retire(
         A batch that such a driver decided cannot be completed: the sink is not retired.
     InvalidOption, BrokerUnreachable, CommitLogDamaged, NotAuthorized
     """
-    found = examine(connection, sink_id, successor, location, loses_state, alive_of, min(LOOK_BUDGET_S, budget_s))
+    found = examine(connection, sink_id, successor, location, loses_state, alive_of, min(INSPECTION_BUDGET_S, budget_s))
     if found.retired is not None:
         return found
     if found.refusal is not None:
@@ -262,7 +262,7 @@ def retire(
             last, ends = old.judged(log, found.has_run)
             if found.has_run:
                 claim_sink(connection, successor, max(1.0, deadline.left), operator)
-                check_takes_over(ends, inspect_sink(connection, successor, LOOK_BUDGET_S, alive_of=alive_of))
+                check_takes_over(ends, inspect_sink(connection, successor, INSPECTION_BUDGET_S, alive_of=alive_of))
             text = {topic: {str(p): offset for p, offset in its.items()} for topic, its in ends.items()}
             retired = Retired(claim.token, successor, last.query_id, last.batch_id, text, now_ms())
             session.log.append(retired, deadline, check=lambda state: _check_closed(sink_id, state))
@@ -290,7 +290,11 @@ def _moved(sink_id: str) -> Refused:
 
 
 def starting_offsets(
-    options: Mapping[str, str], predecessor: str, *topics: str, beside: bool = False, budget_s: float = LOOK_BUDGET_S
+    options: Mapping[str, str],
+    predecessor: str,
+    *topics: str,
+    beside: bool = False,
+    budget_s: float = INSPECTION_BUDGET_S,
 ) -> str:
     """Return Spark's ``startingOffsets`` for the query that continues the sink ``predecessor``; see
     :func:`exactly_once.starting_offsets`.
@@ -317,6 +321,6 @@ def starting_offsets(
 
 def _sizes(connection: Connection, topics: Iterable[str]) -> dict[str, int]:
     """Return the partitions of the topics that this cluster has; the input may be on another one."""
-    with suppress(ExactlyOnceError), Admin(connection, LOOK_BUDGET_S) as admin:
+    with suppress(ExactlyOnceError), Admin(connection, INSPECTION_BUDGET_S) as admin:
         return admin.sizes(sorted(topics))
     return {}

@@ -1,7 +1,7 @@
 """The scope of a part's digest: it must be possible to compute it again from the records that a reader gets.
 
 The digest is over the rows as the query made them. A record shows its partition and its timestamp whether its row chose
-them or not, so the handle names the form of its digest, which says which. Java tasks compute the same
+them or not, so the handle names the scope of its digest, which says which. Java tasks compute the same
 (``tests/data/digests.json``).
 """
 
@@ -30,12 +30,12 @@ TOPIC = "topic"
 #: Some rows of the part chose their partition (or timestamp) and others did not: a reader cannot tell which.
 MIXED = "mixed"
 
-#: What to try for a handle that does not say: its version is older still.
-FORMS = (PLAIN, TOPIC, TOPIC + PARTITION, TOPIC + TIMESTAMP, TOPIC + PARTITION + TIMESTAMP)
+#: The scopes to try for a handle that does not say: its version is older still.
+SCOPES = (PLAIN, TOPIC, TOPIC + PARTITION, TOPIC + TIMESTAMP, TOPIC + PARTITION + TIMESTAMP)
 
 
-def form_of(partition: int, timestamp_ms: int) -> str:
-    """Return the form of the digest of a row with a place."""
+def scope_of(partition: int, timestamp_ms: int) -> str:
+    """Return the scope of the digest of a row with a place."""
     return f"{ROW}{PARTITION if partition != CHOOSE else ''}{TIMESTAMP if timestamp_ms != NOW else ''}"
 
 
@@ -52,18 +52,18 @@ def place_of(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
     return place
 
 
-def add_read(digest: RowDigest, form: str, topic: str, partition: int, records: Iterable[Any]) -> None:
+def add_read(digest: RowDigest, scope: str, topic: str, partition: int, records: Iterable[Any]) -> None:
     """Add records as kafka-python reads them (``key``, ``value``, ``headers``, ``timestamp``) to the digest, as their
     rows were.
     """
-    if form == PLAIN:
+    if scope == PLAIN:
         pairs = [(r.key, r.value) for r in records]
         digest.add_pairs([key for key, _ in pairs], [value for _, value in pairs])
         return
-    name, chosen = topic.encode(), partition if PARTITION in form else CHOOSE
-    place: Callable[[int, Headers, int], bytes] = _repr_of_place if form.startswith(TOPIC) else place_of
+    name, chosen = topic.encode(), partition if PARTITION in scope else CHOOSE
+    place: Callable[[int, Headers, int], bytes] = _repr_of_place if scope.startswith(TOPIC) else place_of
     for r in records:
-        digest.add(name, r.key, r.value, place(chosen, r.headers, r.timestamp if TIMESTAMP in form else NOW))
+        digest.add(name, r.key, r.value, place(chosen, r.headers, r.timestamp if TIMESTAMP in scope else NOW))
 
 
 def _repr_of_place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:

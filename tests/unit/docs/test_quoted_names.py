@@ -6,7 +6,7 @@ import pytest
 
 from dagster_exactly_once.names import SUCCESSOR_JOB
 from testkit.syntax import ROOT
-from tests.unit.dagster.test_launchpads import DEFS
+from tests.unit.dagster.declare.test_launchpads import DEFS
 
 #: "the job exactly_once_recovery", "sensor `exactly_once_liveness`"; not what the command line or Python calls so.
 QUOTED = re.compile(r"\b(?:job|sensor|schedule|asset)\s+`{0,2}([a-z]+(?:_[a-z]+)*)\b")

@@ -299,7 +299,7 @@ def test_a_sink_that_comes_later_is_counted_whole_and_one_that_goes_is_forgotten
 
 def test_figures_that_are_old_are_not_shown(cluster, monkeypatch):
     """Mishap: an observer that hangs goes on to say that all is well."""
-    monkeypatch.setattr(observer, "LOOK_BUDGET_S", 0.0)
+    monkeypatch.setattr(observer, "READ_BUDGET_S", 0.0)
     observing = Observer(NOWHERE, ("a",), 1e-6)
     observing.observe()
     monkeypatch.setattr(observing, "_round_s", 0.0)

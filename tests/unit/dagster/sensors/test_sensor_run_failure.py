@@ -15,7 +15,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART_OF,
 )
 from dagster_exactly_once.sensors.incidents import Teller
-from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, recovery_request, refusal
+from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, ask, recovery_request, refusal
 from dagster_exactly_once.sensors.restart import Restart
 from dagster_exactly_once.sensors.run_failure import _reaction, verdict
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
@@ -131,6 +131,15 @@ def test_a_person_s_strategy_none_is_kept():
     assert found.need is None and found.raised == "r1" and "'none'" in found.message
 
 
+def test_a_stream_that_is_given_up_says_cause_and_way_out_as_sentences():
+    """Mishap: "no space left on device Fix the cause", without what to do."""
+    full = Classified("SPARK-STATE", "no space left on device", "Free the disk.")
+    found = judged(run("r1", "FAILURE"), strategy=RestartPolicy(strategy="none"), why=full)
+    assert "no space left on device. Free the disk. " in found.message and ".." not in found.message
+    said = Classified("EO-REWOUND", "EO-REWOUND: it was rewound. What to do: Restore it.", "Restore it")
+    assert judged(run("r1", "FAILURE"), strategy=RestartPolicy(strategy="none"), why=said).message.count("Restore") == 1
+
+
 def test_attempts_are_counted_from_the_run_that_a_person_launched():
     old = [run(f"old-{n}", "FAILURE", at=NOW - 9_000 - n) for n in range(5)]
     row = [restarted("r3", "FAILURE", at=NOW - 100), restarted("r2", "FAILURE", at=NOW - 200)]
@@ -219,6 +228,14 @@ def test_the_gate_refuses_what_doing_it_again_does_not_heal():
         recovery_failure=Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
     )
     assert "EO-EXPIRED" in (refusal(found, WISH, WATCH, False) or "")
+
+
+@pytest.mark.parametrize("way_out", ["", "Say sink.accept.lost", "Restore it. Then start it."])
+def test_a_refusal_is_a_sentence_with_one_full_stop(way_out):
+    """Mishap: "a retry will not fix. .", of an error without a way out."""
+    lost = Classified("EO-EXPIRED", "lost", way_out, heals=False)
+    _, said = ask(STREAM, history(recoveries=(recovery("c", "FAILURE"),), recovery_failure=lost), WISH, WATCH, None)
+    assert said.endswith(f"{way_out.rstrip('.') or 'fix'}.") and ". ." not in said and ".." not in said
 
 
 @pytest.mark.parametrize(
