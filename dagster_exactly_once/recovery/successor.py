@@ -97,10 +97,10 @@ def retire(context: dg.OpExecutionContext, successor: Successor, transactions: T
             successor.new,
             successor.checkpoint,
             successor.loses_state,
-            alive_of(context.instance),
-            operator_of(context.instance, context.run_id),
-            successor.others,
-            transactions.recovery_budget_s,
+            alive_of=alive_of(context.instance),
+            operator=operator_of(context.instance, context.run_id),
+            others=successor.others,
+            budget_s=transactions.recovery_budget_s,
         )
     then = "Launch the new stream: it begins there." if not done.has_run else "Launch the new stream: it goes on."
     metadata = _metadata(done)

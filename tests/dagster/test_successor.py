@@ -34,7 +34,7 @@ def launched(defs, instance, stream, **config):
 
 
 def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path, instance, monkeypatch):
-    """Outage: a person who only wanted to see has retired a stream. Mishap: one who did it does not see where it goes on."""
+    """Outage: a person who asks has retired a stream. Mishap: one who did it does not see where it goes on."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)
     old = Old(connection, topic, tmp_path / "checkpoint")
     new = exactly_once_stream(
