@@ -122,6 +122,12 @@ class SinkOwned(ExactlyOnceError):
     code = "EO-SINK-OWNED"
 
 
+class SinkRetired(ExactlyOnceError):
+    """The sink has a successor, which continues behind its last decided batch: no stream may use it any more."""
+
+    code = "EO-RETIRED"
+
+
 class CoordinatorGone(ExactlyOnceError):
     """The Python process that runs the sink's protocol has ended, or does not answer the JVM, which says so itself."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+import exactly_once
 from dagster_exactly_once.declare.complete import closed
 from dagster_exactly_once.declare.config import Mode, StreamConfig
 from dagster_exactly_once.declare.inputs import KafkaTopic
@@ -153,6 +154,9 @@ def _prepared(
     found = checkpoints.read(checkpoint)
     _check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
     plan = replace(plan, sources=_from(plan.sources, config.start_from, begun))
+    if stream.continues and not begun:
+        plan = replace(plan, sources=_behind(plan.sources, sink_options(connection, plan), stream.continues))
+        context.log.info(f"The stream continues sink {stream.continues}, behind its last decided batch.")
     _announce(context, config, plan, begun)
 
     def begin(session: SparkSession) -> StreamingQuery:
@@ -194,6 +198,20 @@ def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) ->
     """Return the sources with their starts: where the run or the declaration says, if the checkpoint has none yet."""
     return {
         name: replace(topic, start_from=EARLIEST if topic.name in begun else start_from or topic.start_from)
+        for name, topic in sources.items()
+    }
+
+
+def _behind(sources: Mapping[str, KafkaTopic], options: Mapping[str, str], old: str) -> dict[str, KafkaTopic]:
+    """Return the sources of a stream that takes the place of the sink ``old``: each begins where that one's last
+    decided batch ended. Raises Refused while that sink is not retired for this one.
+    """
+    return {
+        name: replace(
+            topic,
+            start_from=EARLIEST,
+            options={**topic.options, "startingOffsets": exactly_once.starting_offsets(options, old, topic.name)},
+        )
         for name, topic in sources.items()
     }
 
@@ -242,7 +260,11 @@ def _announce(context: dg.AssetExecutionContext, config: StreamConfig, plan: Que
         context.log.info(f"start_from={config.start_from} has no effect: the stream continues from its checkpoint.")
     elif not begun:
         several = len(plan.sources) > 1
-        starts = (f"{t.start_from} of {t.name}" if several else t.start_from for t in plan.sources.values())
+        starts = (
+            f"{at} of {t.name}" if several else at
+            for t in plan.sources.values()
+            for at in [t.options.get("startingOffsets", t.start_from)]
+        )
         context.log.info(f"There is no checkpoint yet: the stream begins at {', '.join(starts)}.")
     for option, word in config.once.options().items():
         context.log.warning(f"A person consented for this start: {option}={word}.")

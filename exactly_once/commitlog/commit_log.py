@@ -372,7 +372,7 @@ class CommitLog:
     def _holds(self, record: Record) -> bool:
         if isinstance(record, Completed):
             return (record.query_id, record.batch_id) in self._state.marks
-        return record in (*self._state.decisions, self._state.tally, self._state.aborted)
+        return record in (*self._state.decisions, self._state.tally, self._state.aborted, self._state.retired)
 
     def _discard(self) -> None:
         self._producer = None

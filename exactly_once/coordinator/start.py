@@ -31,6 +31,7 @@ from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.protocol.planning import Batch, history_word
 from exactly_once.protocol.row_schema import Column, check_columns
 from exactly_once.protocol.spelling import did_you_mean
+from exactly_once.protocol.succession import check_not_retired
 from exactly_once.txn.coordinators import check_seen
 
 #: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
@@ -116,8 +117,9 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
         Query id -> the sink that holds its batches. With it, a checkpoint that another sink wrote is refused before
         that sink's log would be missed: its batch in flight may be decided there.
 
-    Raises SinkOwned or CheckpointRewound.
+    Raises SinkOwned, SinkRetired or CheckpointRewound.
     """
+    check_not_retired(options.sink_id, state)
     try:
         checkpoint = read_checkpoint(options.checkpoint)
         if checkpoint.query_id is not None and checkpoint.in_flight is not None:

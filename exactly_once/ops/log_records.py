@@ -20,7 +20,16 @@ from exactly_once.kafka.errors import of_commit_log
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
-from exactly_once.protocol.records import ACCEPTED, Aborted, Claim, Completed, Decision, Record, is_own_key
+from exactly_once.protocol.records import (
+    ACCEPTED,
+    Aborted,
+    Claim,
+    Completed,
+    Decision,
+    Record,
+    Retired,
+    is_own_key,
+)
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.scan import LogBatch, batches
 
@@ -82,6 +91,8 @@ class Logged:
                 return f"completed batch {c.batch_id} of {c.query_id}{given_up}"
             case Aborted() as a:
                 return f"abort of batch {a.batch_id} of {a.query_id}"
+            case Retired() as r:
+                return r.title
             case None:
                 return "a tombstone" if self.value is None else "not a record of a sink"
         return type(self.record).__name__.lower()

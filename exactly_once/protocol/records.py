@@ -1,4 +1,4 @@
-"""The records of the commit log: claims, decisions, completed marks, the last abort, a running tally."""
+"""The records of the commit log: claims, decisions, completed marks, the last abort, a running tally, the end."""
 
 from __future__ import annotations
 
@@ -378,7 +378,28 @@ class Tally:
         )
 
 
-Record = Claim | Decision | Completed | Aborted | Tally
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """The sink is retired for good: ``successor`` continues behind its last decided batch.
+
+    It follows the claim ``token``, under which nothing was left open. ``query_id`` and ``batch_id`` name that batch,
+    and ``offsets`` say where its input ended: topic -> partition -> the next offset to read.
+    """
+
+    token: int
+    successor: str
+    query_id: str
+    batch_id: int
+    offsets: Mapping[str, Mapping[str, int]]
+    retired_ms: int
+
+    @property
+    def title(self) -> str:
+        """Name it for people."""
+        return f"retirement: {self.successor} continues behind batch {self.batch_id} of {self.query_id}"
+
+
+Record = Claim | Decision | Completed | Aborted | Tally | Retired
 
 #: The name of each kind of record.
 KINDS: dict[str, type] = {
@@ -387,7 +408,12 @@ KINDS: dict[str, type] = {
     "completed": Completed,
     "aborted": Aborted,
     "tally": Tally,
+    "retired": Retired,
 }
+
+#: The key of a retirement begins like a claim's, which code from before it knows: such code refuses the log (EO-LOG),
+#: and would else offer to drop the record as one that no sink writes.
+_RETIRED = "claim/retired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,9 +426,11 @@ class Entry:
 
 
 def key_of(record: Record) -> str:
-    """Return the compaction key. The log keeps one claim, one tally, one abort, the last :data:`KEPT_DECISIONS`
-    decisions of batches with their marks, and every decision of a batch write with its mark.
+    """Return the compaction key. The log keeps one claim, one tally, one abort, one retirement, the last
+    :data:`KEPT_DECISIONS` decisions of batches with their marks, and every decision of a batch write with its mark.
     """
+    if isinstance(record, Retired):
+        return _RETIRED
     if isinstance(record, Claim | Aborted | Tally):
         return next(k for k, t in KINDS.items() if isinstance(record, t))
     kind = "decision" if isinstance(record, Decision) else "completed"

@@ -26,6 +26,7 @@ from exactly_once.protocol.records import (
     PreparedPart,
     PreparedTransaction,
     Record,
+    Retired,
     Tally,
 )
 
@@ -64,6 +65,12 @@ def _below(limit: int, least: int = 0) -> _Check:
 
 
 _long, _int, _short = _below(_LONG), _below(_INT), _below(_SHORT)
+
+
+def _partition(value: Any) -> bool:
+    """Return whether ``value`` is the number of a partition as a name of JSON."""
+    return type(value) is str and len(value) <= 10 and value.isascii() and value.isdecimal()
+
 
 #: A time or a duration; -1 when it is unknown.
 _ms = _below(_LONG, least=-1)
@@ -149,6 +156,14 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "took_ms": _ms,
         "limit_ms": _ms,
         "too_long": _long,
+    },
+    Retired: {
+        "token": _long,
+        "successor": _word,
+        "query_id": _text,
+        "batch_id": _long,
+        "offsets": _mapping_of(_topic, _mapping_of(_partition, _long)),
+        "retired_ms": _ms,
     },
     Tally: dict.fromkeys(("token", "completed", "aborted", "drained", "rewritten"), _long),
     PreparedTransaction: {

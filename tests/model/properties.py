@@ -17,6 +17,7 @@ from tests.model.state import (
     decided_handles,
     decisions,
     is_open,
+    is_retired,
     open_decisions,
     owner_of,
 )
@@ -28,6 +29,8 @@ OPEN = "left open at rest"
 TWICE = "a batch is decided twice"
 SUPERSEDED = "a superseded driver decides"
 HARM = "aborts a decided transaction"
+AFTER = "a batch of a retired sink is decided"
+UNFINISHED = "the sink is retired, and a decided part is not visible"
 STEP = "a part takes a step that its state does not allow"
 
 
@@ -46,6 +49,8 @@ def violation(w: World, before: World, scenario: Scenario) -> str | None:
         seen_parts = {(batch, h[0][1]) for batch, h in w.visible}
         if any((b, p) not in seen_parts for b in w.spark for p in range(scenario.parts)):
             return LOST
+    if w.log != before.log and is_retired(w.log) and not decided_handles(w.log) <= {h for _, h in w.visible}:
+        return UNFINISHED
     return at_rest(w, scenario)
 
 
@@ -121,6 +126,7 @@ ENDS: dict[str, Callable[[World, Scenario], bool]] = {
     "a recovery at rest": lambda w, s: any(
         a.pc == "done" for a, k in zip(w.actors, s.kinds, strict=True) if k != DRIVER
     ),
+    "a sink retired": lambda w, s: is_retired(w.log),
     "a driver stopped": lambda w, s: any(a.pc == "stopped" for a in w.actors),
     "a part written again": lambda w, s: any(
         r[0] == "decision" and decisions(w.log[:n]).get(r[1], r)[3] != r[3] for n, r in enumerate(w.log)

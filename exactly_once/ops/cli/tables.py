@@ -20,6 +20,7 @@ from exactly_once.ops.cli.explain import Explanation
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
+from exactly_once.ops.successor import Succession
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import KAFKA, is_own_key
 from exactly_once.txn.coordinators import Description
@@ -102,6 +103,8 @@ def show_list(
 
 
 def _headline(found: Inspection) -> str:
+    if (retired := found.log.retired) is not None and found.quiet:
+        return f"retired, {retired.successor} continues behind batch {retired.batch_id}."
     under_way = "nothing under way" if found.quiet else "none open"
     if found.open:
         under_way = f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}"
@@ -290,6 +293,21 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
                 f"{f'--undo {r.offset}' if is_own_key(r.key_text) else '--drop-foreign'}",
                 console,
             )
+
+
+def show_successor(found: Succession, console: Console) -> None:
+    """Print where a new query continues, and what became of the old sink."""
+    show_line(found.sentence, console)
+    if found.refusal is not None:
+        show_text(f"What to do: {found.refusal.way_out}.", console, "  ", "    ")
+        show_line("  Nothing was changed. The batch decided last ends at these startingOffsets:", console)
+    elif found.has_run:
+        show_line(
+            f"  {found.successor} has read up to the same offsets: start it again, on its own checkpoint.", console
+        )
+    else:
+        show_line(f"  Start it with sink.id={found.successor}, a new checkpoint and these startingOffsets:", console)
+    show_whole(found.starting_offsets, console)
 
 
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from dagster_exactly_once.names import SUCCESSOR_JOB
 from testkit.syntax import ROOT
 from tests.unit.dagster.declare.test_launchpads import DEFS
 
@@ -27,7 +28,8 @@ def existing():
     assets = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
     sensors = {sensor.name for sensor in repository.sensor_defs}
     schedules = {schedule.name for schedule in repository.schedule_defs}
-    return assets | sensors | schedules | {job.name for job in repository.get_all_jobs()}
+    jobs = {job.name for job in repository.get_all_jobs()} | {SUCCESSOR_JOB}  # there where a stream continues one
+    return assets | sensors | schedules | jobs
 
 
 def wrong_names(text, existing):
