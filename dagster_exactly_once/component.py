@@ -13,6 +13,7 @@ from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.outputs import TOPIC
+from dagster_exactly_once.declare.rejected import Rejected
 from dagster_exactly_once.declare.start import EARLIEST
 from dagster_exactly_once.declare.stream import Backfill, Checks, Stream, exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.translator import StreamTranslator
@@ -42,6 +43,20 @@ class OutputModel(dg.Model, dg.Resolvable):
     description: str | None = None
     owners: list[str] = Field(default=[])
     tags: dict[str, str] = Field(default={})
+
+
+class RejectedModel(OutputModel):
+    """The topic of a stream's rejected records."""
+
+    warn_above: int | None = Field(
+        default=Rejected.warn_above, description="Records since the last look: see Rejected."
+    )
+    error_above: int | None = Field(default=None, description="Records since the last look: see Rejected.")
+    repair: str | None = Field(default=None, description="Dotted name of a function: see Rejected.")
+
+    def declared(self) -> Rejected:
+        """Return the declaration."""
+        return Rejected(_spec(self), self.warn_above, self.error_above, found(self.repair) if self.repair else None)
 
 
 class ChecksModel(dg.Model, dg.Resolvable):
@@ -84,6 +99,9 @@ class Declared(dg.Model, dg.Resolvable):
     participants: str | None = Field(
         default=None, description="Dotted name of a function that returns the outputs other than Kafka."
     )
+    rejected: str | RejectedModel | None = Field(
+        default=None, description="The topic of the records that the function rejects, as an asset."
+    )
     checks: ChecksModel | None = ChecksModel()
     group_name: str | None = None
     owners: list[str] = Field(default=[])
@@ -103,6 +121,7 @@ class Declared(dg.Model, dg.Resolvable):
             "sink_id": self.sink_id,
             "column_schema": self.column_schema,
             "participants": found(self.participants) if self.participants else None,
+            "rejected": self.rejected.declared() if isinstance(self.rejected, RejectedModel) else self.rejected,
             "checks": self.checks.declared() if self.checks else None,
             "group_name": self.group_name,
             "owners": self.owners,

@@ -21,6 +21,7 @@ from dagster_exactly_once.assets import (
     transactions_asset,
 )
 from dagster_exactly_once.backfill.asset import backfill_asset
+from dagster_exactly_once.backfill.resend import resend_job
 from dagster_exactly_once.backfill.schedule import fill_missing_days
 from dagster_exactly_once.checks.definitions import checks_of
 from dagster_exactly_once.checks.health import health_check
@@ -75,7 +76,7 @@ def exactly_once_sensors(
         of each stream. Here and below: a multiple of 5, since Dagster looks at its sensors every 5 s.
     stale_every_s : int
         Of ``exactly_once_stale_transactions``, which asks the brokers for transactions that have been open for too
-        long, those of backfills included.
+        long, those of backfills and of resent records included.
     failure_every_s : int
         Of ``exactly_once_run_failure``, which requests a recovery when the newest run of a stream failed.
     liveness_every_s : int
@@ -88,13 +89,13 @@ def exactly_once_sensors(
     """
     _check_each(streams, "exactly_once_sensors")
     specs = [s.spec for s in streams]
-    backfills = [s.backfill_spec for s in streams if s.backfill is not None]
+    beside = [spec for s in streams for spec in s.side_specs]
     managed = [s for s in streams if s.managed]
     checks = _checks(streams)
     requested = [recovery_job(_registry(streams)), *_checks_jobs(checks)]
     return [
         checkpoint_progress_sensor(specs, _check_keys(checks), requested, every_s=progress_every_s),
-        stale_transactions_sensor([*specs, *backfills], every_s=stale_every_s),
+        stale_transactions_sensor([*specs, *beside], every_s=stale_every_s),
         run_failure_sensor([s.spec for s in managed], every_s=failure_every_s),
         liveness_sensor([s.spec for s in managed], [stream_job(s) for s in managed], every_s=liveness_every_s),
     ]
@@ -109,8 +110,8 @@ def exactly_once_definitions(
     """Make the assets, jobs, sensors, checks and schedules of ``streams``: call it once for a code location.
 
     For each stream: its inputs, its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the
-    job ``<name>_verify`` with its schedule, and what its backfill needs. For all together: the jobs
-    ``exactly_once_recovery``, ``exactly_once_checkpoint_repair``, ``exactly_once_end_hanging`` and
+    job ``<name>_verify`` with its schedule, and what its backfill and its rejected records need. For all together: the
+    jobs ``exactly_once_recovery``, ``exactly_once_checkpoint_repair``, ``exactly_once_end_hanging`` and
     ``exactly_once_stream_checks`` with its schedule, ``exactly_once_successor`` where a stream continues an older
     version, and one sensor of each kind.
 
@@ -146,6 +147,7 @@ def exactly_once_definitions(
     made: list[Job] = [
         *(stream_job(s) for s in managed),
         *backfill_jobs,
+        *(resend_job(s) for s in streams if s.resends),
         *verify_jobs.values(),
         recovery_job(registry),
         repair_job(registry),
@@ -249,8 +251,8 @@ def _as_requested(jobs: Sequence[Job], sensors: Sequence[dg.SensorDefinition]) -
 
 def _registry(streams: Sequence[Stream]) -> SinkRegistry:
     """Return the sinks that a job for repairs finds by name."""
-    backfills = [s.backfill_spec for s in streams if s.backfill is not None]
-    return SinkRegistry([s.spec for s in streams], backfills, {s.sink_id: s.others for s in streams})
+    beside = [spec for s in streams for spec in s.side_specs]
+    return SinkRegistry([s.spec for s in streams], beside, {s.sink_id: s.others for s in streams})
 
 
 def _successor_jobs(streams: Sequence[Stream]) -> list[dg.JobDefinition]:
@@ -315,8 +317,7 @@ def _check_distinct(streams: tuple[Stream, ...]) -> None:
     seen: dict[tuple[str, str], str] = {}
     for stream in streams:
         its = [("name", stream.name), ("sink_id", stream.sink_id), *(("output", topic) for topic in stream.topics)]
-        if stream.backfill is not None:
-            its.append(("sink_id", stream.backfill_spec.sink_id))
+        its += [("sink_id", spec.sink_id) for spec in stream.side_specs]
         for kind, value in its:
             if (other := seen.setdefault((kind, value), stream.name)) != stream.name or (
                 kind == "name" and sum(s.name == value for s in streams) > 1

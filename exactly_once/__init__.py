@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from exactly_once.errors import ExactlyOnceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from exactly_once.participant import Participant
     from exactly_once.spark.foreach_batch import ForeachBatch
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ExactlyOnceError",
     "__version__",
+    "attempt",
     "check",
     "configure",
     "foreach_batch",
     "jar",
     "register",
+    "split",
     "starting_offsets",
     "written",
 ]
@@ -190,6 +193,67 @@ def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str,
     from exactly_once.ops.successor import starting_offsets as find
 
     return find(options, predecessor, *topics, beside=beside)
+
+
+def attempt(
+    df: DataFrame,
+    how: Callable[..., str | bytes | None] | str | StructType | Column,
+    *columns: str | Column,
+    catch: type[Exception] | tuple[type[Exception], ...] = Exception,
+) -> DataFrame:
+    """Try each row of ``df``, and add the column ``tried``: what is wrong with the row, and what it was before.
+
+    >>> rows = exactly_once.attempt(events, with_tax)                                           # doctest: +SKIP
+    >>> exactly_once.split(rows, "orders_priced", rejected="orders_rejected")                   # doctest: +SKIP
+
+    A bad row stays in the result. ``tried.exception`` and ``tried.message`` say what is wrong with it, and are null for
+    a good one. ``tried`` also has the row's ``key``, ``value``, ``headers``, ``topic``, ``partition``, ``offset`` and
+    ``timestamp``, as they were before the first attempt; but for key and value these leave the row, since the sink
+    would take them for columns of the output. A second attempt tries only the rows that are good so far.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Rows of Spark's Kafka source, or any others. The option ``includeHeaders`` of the source keeps their headers.
+    how : callable, str, StructType or Column
+        A function: its result is the new ``value``, and a row for which it raises is bad. A schema (or its DDL): the
+        column ``parsed`` has the JSON of ``value``; a row is bad if that is no object, does not fit the schema, or has
+        no value for a field that is NOT NULL. A column of strings: null for a good row, else why the row is bad.
+    columns
+        The arguments of the function; by default the value, as bytes.
+    catch : type or tuple of types
+        The exceptions that make a row bad; any other one fails the batch.
+    """
+    from exactly_once.spark import split
+
+    return split.attempt(df, how, *columns, catch=catch)
+
+
+def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFrame:
+    """Address the rows of :func:`attempt`: the good ones to ``topic``, the others as they were to ``rejected``.
+
+    A sink writes both in the same transactions. A rejected record has the key, the value and the headers of the record
+    of the input, byte for byte, and further headers, which begin with ``__exactly_once.errors.``: ``exception``,
+    ``message``, ``code``, ``topic``, ``partition`` and ``offset``.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With ``tried``, and with the columns of the good records: ``value`` and, as needed, ``key``, ``headers``,
+        ``partition``, ``timestamp`` and ``topic``.
+    topic : str, optional
+        The topic of the good records; without it, the column ``topic`` names it.
+    rejected : str
+        The topic of the others.
+
+    Raises
+    ------
+    InvalidSchema
+        A column is missing, or has a type that a record cannot have.
+    """
+    from exactly_once.spark.split import split
+
+    return split(rows, topic, rejected=rejected)
 
 
 def written(options: Mapping[str, str], write_id: str) -> bool:

@@ -41,6 +41,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "StreamConfig": (config.StreamConfig, ""),
     "Once": (config.Once, ""),
     "BackfillConfig": (config.BackfillConfig, ""),
+    "ResendConfig": (config.ResendConfig, ""),
     "RecoveryConfig": (config.RecoveryConfig, ""),
     "RepairConfig": (config.RepairConfig, ""),
     "HangingConfig": (config.HangingConfig, ""),

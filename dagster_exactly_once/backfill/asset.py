@@ -10,6 +10,7 @@ from pydantic import Field, create_model
 from dagster_exactly_once.backfill import spark as in_spark
 from dagster_exactly_once.backfill.days import Day, before_stream, days_found, next_day, start_ms, write_id
 from dagster_exactly_once.backfill.worker import SparkWorker
+from dagster_exactly_once.backfill.writes import SideWrites
 from dagster_exactly_once.declare.config import BackfillConfig, StreamConfig
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
@@ -17,19 +18,17 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.failures import FailurePlace, as_failure, classified, diagnose
-from dagster_exactly_once.runs.operator import alive_of, operator_of
+from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.runs.tags import TAG_STREAM
 from dagster_exactly_once.streaming.source import READ_BUDGET_S
 from dagster_exactly_once.streaming.spans import Spans, worth_reading
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.batch_write import written
-from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolViolation
-from exactly_once.inspection.processes import Process, is_mine, owner_alive
+from exactly_once.errors import CheckpointUnusable, ProtocolViolation
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.records import Claim, Decision
+from exactly_once.protocol.records import Decision
 
 
 def days_of(stream: Stream) -> dg.DailyPartitionsDefinition:
@@ -74,7 +73,9 @@ def backfill_asset(stream: Stream) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult]:
         with classified():
             connection = kafka.connection()
-        work = _Backfill(context, stream, config.stream, connection, kafka, opener(spark), transactions)  # type: ignore[attr-defined]
+        sink_id = stream.backfill_spec.sink_id
+        writes = SideWrites(context, "The backfill", sink_id, connection, transactions)
+        work = _Backfill(context, stream, config.stream, connection, kafka, opener(spark), writes)  # type: ignore[attr-defined]
         work.run(checkpoints, config.checkpoint)  # type: ignore[attr-defined]
         yield from ()  # Dagster would take a function that only returns to have made all of its days
 
@@ -127,37 +128,21 @@ class _Backfill:
     connection: Connection
     kafka: KafkaTransactionalProducerFactory
     spark: SparkSessionResource | BorrowedSession
-    transactions: TransactionAdmin
-
-    @property
-    def sink_id(self) -> str:
-        return self.stream.backfill_spec.sink_id
-
-    @property
-    def _operator(self) -> str:
-        return operator_of(self.context.instance, self.context.run.run_id)
+    writes: SideWrites
 
     def run(self, checkpoints: CheckpointReader, checkpoint: str) -> None:
         context = self.context
-        tag_run(context.instance, context.run.run_id, self.sink_id, {TAG_STREAM: self.stream.backfill_spec.name})
-        try:
+        tags = {TAG_STREAM: self.stream.backfill_spec.name}
+        tag_run(context.instance, context.run.run_id, self.writes.sink_id, tags)
+        with self.writes.at_rest():
             share = backfill_share(self.stream, self.kafka, checkpoints, checkpoint)
             if self.stream.output_partitions is not None:
                 self.kafka.create_topics(dict.fromkeys(self.stream.topics, self.stream.output_partitions))
-            self._bring_to_rest()
             self._fill(share)
-        except Exception as error:  # not an interrupt: Dagster must see that one unchanged
-            diagnosis = diagnose(error, FailurePlace(context.run.job_name))
-            context.log.error(f"The backfill failed: {error}")
-            self._bring_to_rest()
-            raise as_failure(diagnosis) from error
-        except BaseException:
-            self._bring_to_rest()
-            raise
 
     def _fill(self, share: Spans) -> None:
         keys = sorted(self.context.partition_keys)
-        log = read_log(self.connection, self.sink_id, READ_BUDGET_S)
+        log = read_log(self.connection, self.writes.sink_id, READ_BUDGET_S)
         before = {key: decision for key in keys if (decision := log.write(self._write_id(key))) is not None}
         for key, decision in before.items():
             self._report(key, decision.records, f"{key} was written before, {decision.records:,} records.", decision)
@@ -187,7 +172,7 @@ class _Backfill:
     def _write_day(self, session: object, day: Day) -> None:
         stream, config = self.stream, self.config
         options = {**stream.options, **config.checked_sink_options()}
-        options |= {"sink.id": self.sink_id, "write.id": self._write_id(day.key), "sink.operator": self._operator}
+        options |= self.writes.options(self._write_id(day.key))
         in_spark.write_day(
             session,  # type: ignore[arg-type]
             self.connection,
@@ -196,6 +181,7 @@ class _Backfill:
             day,
             lambda events: stream.records({input_of(stream): events}, config),
             options,
+            stream.rejected_topic,
         )
 
     def _write_id(self, day: str) -> str:
@@ -207,7 +193,7 @@ class _Backfill:
 
     def _proven(self, day: Day) -> Decision:
         """Return the decision of a day that was just written."""
-        decision = written(self.connection, self.sink_id, self._write_id(day.key), READ_BUDGET_S)
+        decision = written(self.connection, self.writes.sink_id, self._write_id(day.key), READ_BUDGET_S)
         if decision is None or (self.stream.one_to_one and decision.records != day.records):
             have = "nothing" if decision is None else f"{decision.records:,} records"
             raise ProtocolViolation(
@@ -227,23 +213,3 @@ class _Backfill:
                 "write_id": decision.write_id,
             }
         self.context.log_event(dg.AssetMaterialization(self.stream.by_day, partition=day, metadata=metadata))
-
-    def _bring_to_rest(self) -> None:
-        """Commit the decided days of this run and abort its open transactions, unless another process still writes.
-
-        Readers of the live stream's output wait for an open transaction of the backfill too.
-        """
-        try:
-            log = read_log(self.connection, self.sink_id, READ_BUDGET_S)
-            alive = alive_of(self.context.instance)
-            if log.owner is None or not (self._is_ours(log.owner) or owner_alive(log.owner, alive) is False):
-                return
-            if log.open_decisions or self.transactions.list(self.sink_id):
-                report = self.transactions.recover(self.sink_id, self._operator)
-                self.context.log.info(report.sentence)
-        except ExactlyOnceError as error:
-            self.context.log.warning(f"Could not recover the sink; the next run does. {error}")
-
-    def _is_ours(self, owner: Claim) -> bool:
-        """Return whether this run made the claim: its JVM stays until the process ends."""
-        return owner.operator == self._operator if owner.operator else is_mine(Process.of(owner))

@@ -1,4 +1,4 @@
-"""The backfill's work in Spark: find the records of the days, write those of one day."""
+"""What is written beside a stream, in Spark: the records of a day, and rejected records again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dagster_exactly_once.backfill.days import DAY_MS, Day, DayRecords, next_day, start_ms
+from dagster_exactly_once.backfill.resent import RejectedSpan
+from dagster_exactly_once.declare.rejected import Repair
 from dagster_exactly_once.streaming.query import addressed
 from dagster_exactly_once.streaming.source import read_input
-from dagster_exactly_once.streaming.spans import Spans
+from dagster_exactly_once.streaming.spans import OffsetSpan, Spans
+from exactly_once import error_headers
+from exactly_once.kafka.admin import Watermarks
 from exactly_once.kafka.connection import Connection
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def find_days(
@@ -39,6 +43,7 @@ def write_day(
     day: Day,
     transform: Callable[[DataFrame], DataFrame],
     options: Mapping[str, str],
+    rejected: str | None = None,
 ) -> None:
     """Write the records of ``day`` exactly once, however often this is tried, with the stream's own transformation.
 
@@ -48,9 +53,62 @@ def write_day(
         The input, and the topics that the stream writes.
     options : mapping
         Of the sink: ``sink.id`` and ``write.id`` among them.
+    rejected : str, optional
+        The last of ``outputs``, if it is for rejected records.
     """
-    source = _between(read_input(spark, connection, topic, day.spans), day.key, day.key)
-    records = addressed(transform(source), outputs)
+    source = _between(read_input(spark, connection, topic, day.spans, rejected is not None), day.key, day.key)
+    records = addressed(transform(source), outputs, rejected)
+    records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
+
+
+def send_again(
+    spark: SparkSession,
+    connection: Connection,
+    topic: str,
+    piece: RejectedSpan,
+    marks: Mapping[int, Watermarks],
+    to: str,
+    sources: Sequence[str],
+    repair: Repair | None,
+    options: Mapping[str, str],
+) -> None:
+    """Write the rejected records of ``piece`` exactly once, however often this is tried, without the headers that the
+    rejection gave them.
+
+    Parameters
+    ----------
+    topic : str
+        Where the rejected records are; ``marks`` are its ends.
+    to : str
+        Where they go; empty: to the one of ``sources`` that they came from, and to the same partition.
+    repair : callable or None
+        Makes the new value; without one the value stays.
+    """
+    from pyspark.sql import functions as F
+
+    import exactly_once
+
+    spans = {p: OffsetSpan(mark.last_stable, mark.last_stable) for p, mark in marks.items()}
+    spans[piece.partition] = piece.span
+    rejected = read_input(spark, connection, topic, spans, with_headers=True)
+    # without a function every row is good; with one, an exception ends the write: nothing is half sent
+    rows = exactly_once.attempt(rejected, repair or F.lit(None), catch=())
+    if repair is not None:
+        rows = rows.where(F.col("value").isNotNull())
+
+    def header(name: str) -> Column:
+        its = F.filter("tried.headers", lambda pair: pair["key"] == name)
+        return F.get(F.reverse(its), F.lit(0))["value"].cast("string")  # the last one counts, as in a dict
+
+    origin = header(error_headers.TOPIC)
+    target = F.lit(to or sources[0]) if to or len(sources) == 1 else F.when(origin.isin(list(sources)), origin)
+    records = rows.select(
+        target.alias("topic"),
+        F.when(origin == target, header(error_headers.PARTITION).cast("int")).alias("partition"),
+        "key",
+        "value",
+        F.filter("tried.headers", lambda pair: ~pair["key"].startswith(error_headers.PREFIX)).alias("headers"),
+    )
     records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
 
 

@@ -5,9 +5,9 @@
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
-from dagster_exactly_once.checks.evaluate import check_begun, check_on, result
-from dagster_exactly_once.checks.judgements import Waiting
+from dagster_exactly_once.checks.evaluate import check_begun, check_on, earlier_notes, result
 from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
+from dagster_exactly_once.checks.rejected import rejected_check
 from dagster_exactly_once.checks.verified import question_of
 from dagster_exactly_once.checks.writer import writer_of
 from dagster_exactly_once.declare.config import FreshnessConfig, PolicyConfig, ReconcileConfig
@@ -26,12 +26,11 @@ from exactly_once.verify.expected import Expected, expected_input
 FRESHNESS = "freshness"
 _POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
 
-#: The search for the last finished evaluation of a check looks at this many evaluations.
-EARLIER = 10
-
 
 def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
-    """Make the checks of a stream, on the asset of its first output; none when it declares none."""
+    """Make the checks of a stream, on the asset of its first output, and one on that of its rejected records; none when
+    it declares none.
+    """
     if stream.checks is None:
         return []
     made = [
@@ -39,6 +38,7 @@ def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
         _last_stable_offset(stream),
         _checkpoint_equals_commit_log(stream),
         _freshness(stream, stream.checks),
+        *([rejected_check(stream, stream.rejected)] if stream.rejected is not None else []),
     ]
     return [_no_duplicates_and_no_loss(stream), *made] if stream.checks.origin is not None else made
 
@@ -72,13 +72,13 @@ def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
 
 
 def _no_old_open_transaction(stream: Stream) -> dg.AssetChecksDefinition:
-    sinks = [stream.sink_id, *([stream.backfill_spec.sink_id] if stream.backfill else [])]
+    sinks = [stream.sink_id, *(spec.sink_id for spec in stream.side_specs)]
 
     @check_on(
         stream,
         "no_old_open_transaction",
-        f"No transaction of the stream or of its backfill has been under way for longer than the policy ({_POLICY}), "
-        "according to the coordinators. Covers all of them.",
+        "No transaction of the stream, of its backfill or of records that it sends again has been under way for longer "
+        f"than the policy ({_POLICY}), according to the coordinators. Covers all of them.",
     )
     def no_old_open_transaction(config: PolicyConfig, transactions: TransactionAdmin) -> dg.AssetCheckResult:
         under_way = [t for sink_id in sinks for t in transactions.open_transactions(sink_id)]
@@ -159,21 +159,10 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
             sum(sum(committed.get(topic, {}).values()) for topic in stream.source_topics) if committed else None,
             waiting,
             max(marked.values(), default=None),
-            _earlier(context.instance, stream.outputs[0].key),
+            judgements.waiting_of(earlier_notes(context.instance, stream.outputs[0].key, FRESHNESS) or {}),
             now_ms(),
             config.limit_s or declared.freshness_s,
         )
         return result(verdict)
 
     return freshness
-
-
-def _earlier(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Waiting | None:
-    """Return the notes of the newest finished evaluation of the freshness."""
-    key = dg.AssetCheckKey(asset, FRESHNESS)
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=EARLIER):
-        event = record.event.dagster_event if record.event else None
-        data = event.event_specific_data if event else None
-        if isinstance(data, dg.AssetCheckEvaluation) and "evaluated" not in data.metadata:  # the wait goes on meanwhile
-            return judgements.waiting_of({name: value.value for name, value in data.metadata.items()})
-    return None

@@ -30,6 +30,9 @@ from exactly_once.protocol.log_state import LogState
 #: open transaction of another client hides the end of the commit log.
 CANNOT_READ = (BrokerRefused, BrokerUnreachable, CheckpointAway, CommitLogBlocked, InvalidOption, NotAuthorized)
 
+#: The search for the last finished evaluation of a check looks at this many evaluations.
+EARLIER = 10
+
 Check = Callable[..., dg.AssetCheckResult]
 
 
@@ -53,11 +56,22 @@ def evaluated(check: Check) -> Check:
 
 
 def check_on(
-    stream: Stream, name: str, description: str
+    stream: Stream, name: str, description: str, asset: dg.AssetKey | None = None
 ) -> Callable[[Callable[..., dg.AssetCheckResult]], dg.AssetChecksDefinition]:
-    """Return the decorator of one check, on the asset of the stream's first output."""
-    made = dg.asset_check(asset=stream.outputs[0].key, name=name, description=description)
+    """Return the decorator of one check, on the asset of the stream's first output unless ``asset`` names another."""
+    made = dg.asset_check(asset=asset or stream.outputs[0].key, name=name, description=description)
     return lambda check: made(evaluated(check))
+
+
+def earlier_notes(instance: dg.DagsterInstance, asset: dg.AssetKey, name: str) -> dict[str, Any] | None:
+    """Return the metadata of the newest finished evaluation of a check that could look; None without one."""
+    key = dg.AssetCheckKey(asset, name)
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=EARLIER):
+        event = record.event.dagster_event if record.event else None
+        data = event.event_specific_data if event else None
+        if isinstance(data, dg.AssetCheckEvaluation) and "evaluated" not in data.metadata:
+            return {name: value.value for name, value in data.metadata.items()}
+    return None
 
 
 def check_begun(stream: Stream, log: LogState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ Metadata = dict[str, Any]
 
 #: The finding names this many places for each fault.
 EXAMPLES = 5
+
+#: Of a reason in the sentence of a check; the table has all of it.
+LONGEST_REASON = 200
 
 #: Why a record that is in no output that readers see is not called lost.
 HELD_BACK = "input records whose outputs are in the log, where readers are held back from them"
@@ -249,6 +253,37 @@ def _between(progress: StreamProgress, writer: Writer) -> str:
         return f"{batch} {stands}. This instance cannot tell whether {writer.said} still works on it."
     then = "The next start writes nothing of it again" if decided else "The next start writes it"
     return f"{batch} {stands}. No run is working on it: {writer.said}. {then}."
+
+
+@dataclass(frozen=True)
+class Rejections:
+    """What a stream has rejected since the last look.
+
+    ``count`` is the number of records; where they are too many to read (``exact`` is False), of their offsets, which
+    transaction markers have too. ``reasons`` counts those that were read, ``ends`` is where the next look begins.
+    """
+
+    count: int
+    exact: bool
+    reasons: Counter[str]
+    ends: Mapping[str, int]
+    first: bool
+
+
+def rejected_since_last_look(found: Rejections, warn_above: int | None, error_above: int | None) -> CheckVerdict:
+    """Judge by the number of records whether a stream has rejected too many."""
+    metadata: Metadata = {"rejected_records": found.count}
+    since = "so far" if found.first else "since the last look"
+    if not found.count:
+        return CheckVerdict(True, f"The stream has rejected no record {since}.", False, metadata)
+    about = "" if found.exact else "some "
+    said = f"The stream has rejected {about}{plural(found.count, 'record')} {since}"
+    if found.reasons:
+        reason, most = found.reasons.most_common(1)[0]
+        said += f"; most often ({most:,}): {reason[:LONGEST_REASON]}"
+    grave = error_above is not None and found.count > error_above
+    passed = not grave and (warn_above is None or found.count <= warn_above)
+    return CheckVerdict(passed, f"{said}.", grave, metadata)
 
 
 @dataclass(frozen=True)

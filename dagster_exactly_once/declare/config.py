@@ -198,6 +198,25 @@ class BackfillConfig(dg.Config):
     )
 
 
+class ResendConfig(dg.Config):
+    """The configuration of ``<name>_resend``: which rejected records it sends again, and where to."""
+
+    offsets: dict[str, str] = Field(
+        default={},
+        description=(
+            "By partition of the topic of rejected records, the first and the last offset to send, like "
+            "{'0': '12-40'}; empty: all records. What a run has sent before is left out."
+        ),
+    )
+    to: str = Field(
+        default="",
+        description=(
+            "The topic to send to, an input or an output of the stream; empty: the input that each record came from, "
+            "to the same partition."
+        ),
+    )
+
+
 def _consent_to_fence() -> Any:
     return rarely(
         "",

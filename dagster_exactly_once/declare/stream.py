@@ -26,10 +26,12 @@ from dagster_exactly_once.declare.function import Transform, config_of
 from dagster_exactly_once.declare.inputs import KafkaTopic, Source, check_parameters, sources_of
 from dagster_exactly_once.declare.origin import InputPlace, Origin, Record
 from dagster_exactly_once.declare.outputs import Outputs, Table, check_keys, outputs_of, topic_of
+from dagster_exactly_once.declare.rejected import Rejected, rejected_of
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
 from dagster_exactly_once.private import is_valid_cron_schedule
 from dagster_exactly_once.runs.spec import StreamSpec
+from exactly_once.error_headers import origin_in
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.names import check_sink_id
@@ -56,7 +58,7 @@ class Checks:
         ``origin(topic, record)`` returns the partition and offset of the input record that an output record came from,
         with several sources ``(source topic, partition, offset)``; None when it does not say. With it, the check
         ``no_duplicates_and_no_loss`` compares input and outputs record by record; only for a stream that makes exactly
-        one output record of each input record.
+        one output record of each input record. It is not asked about rejected records, whose headers say it.
     verify_cron : str, optional
         When the schedule ``<name>_verify_schedule`` evaluates the check ``verified``, such as ``"0 * * * *"``. Without
         it, the schedule is off until a person switches it on, and then runs at 03:00 UTC.
@@ -108,6 +110,7 @@ class Stream:
     config: type[StreamConfig] = StreamConfig
     config_parameter: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    rejected: Rejected | None = None
     backfill: Backfill | None = None
     complete: Complete | None = None
     output_partitions: int | None = None
@@ -144,6 +147,11 @@ class Stream:
     def topics(self) -> tuple[str, ...]:
         """The output topics."""
         return tuple(topic_of(spec) for spec in self.declared)
+
+    @property
+    def rejected_topic(self) -> str | None:
+        """The topic of the rejected records, which is the last output; None without one."""
+        return self.topics[-1] if self.rejected is not None else None
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
@@ -199,6 +207,33 @@ class Stream:
             self.spec, name=name, job=name, op=op, sink_id=sink_id, asset_keys=(self.by_day,), source_keys=()
         )
 
+    @cached_property
+    def resend_spec(self) -> StreamSpec:
+        """The job that sends rejected records again, as the sensors know it: a sink of its own, too."""
+        name, op, sink_id = f"{self.name}_resend", f"resend_{self.name}", f"{self.sink_id}-resend"
+        return replace(
+            self.spec,
+            name=name,
+            job=name,
+            op=op,
+            sink_id=sink_id,
+            sources=self.topics[-1:],
+            outputs=(),  # what others have open on the input is not this job's affair
+            asset_keys=(),
+            source_keys=(),
+        )
+
+    @property
+    def side_specs(self) -> tuple[StreamSpec, ...]:
+        """What writes beside the stream through a sink of its own: the backfill, and the job for rejected records."""
+        resend = (self.resend_spec,) if self.resends else ()
+        return (self.backfill_spec, *resend) if self.backfill is not None else resend
+
+    @property
+    def resends(self) -> bool:
+        """True when it has a job that sends rejected records again."""
+        return self.managed and self.rejected is not None
+
     @property
     def one_to_one(self) -> bool:
         """True when it declares to make exactly one output record of each input record."""
@@ -231,7 +266,10 @@ class Stream:
             The origin of a stream with several sources names no topic.
         """
         origin = self.checks.origin if self.checks else None
-        found = origin(output, record) if origin else None
+        if origin is not None and output == self.rejected_topic:
+            found: Origin | None = origin_in(record.headers)
+        else:
+            found = origin(output, record) if origin else None
         if found is None:
             return None
         *topic, partition, offset = found
@@ -252,6 +290,7 @@ def exactly_once_stream(
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
     options: Mapping[str, str] | None = None,
     participants: Participants | None = None,
+    rejected: Rejected | dg.AssetSpec | str | None = None,
     checks: Checks | None = Checks(),
     backfill: Backfill | None = None,
     complete: Complete | None = None,
@@ -295,6 +334,9 @@ def exactly_once_stream(
         Returns the outputs other than Kafka, such as ``lambda: [FileParticipant("archive", "/data/orders")]``: every
         batch is written to all of them and to Kafka under one decision, by :func:`exactly_once.foreach_batch`. Each
         gets all rows with all columns. Runs and recoveries call it; names of participants stay the same.
+    rejected : Rejected, AssetSpec or str, optional
+        The topic of the records that the function rejects, an asset beside the outputs, with a check and the job
+        ``<name>_resend``. The function returns the rows of :func:`exactly_once.attempt`, with the column ``tried``.
     checks : Checks, optional
         None: no asset checks.
     backfill : Backfill, optional
@@ -335,7 +377,8 @@ def exactly_once_stream(
                 "may belong to any day of another. Leave backfill out, or declare a stream for each topic"
             )
         described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
-        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema)
+        its_rejected = rejected_of(rejected)
+        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema, its_rejected)
         if backfill is not None and (participants is not None or tables):
             raise BadDeclaration(
                 f"{its_name}: a backfill writes to Kafka alone, and {'outputs' if tables else 'participants'} names "
@@ -354,6 +397,7 @@ def exactly_once_stream(
                 config_parameter=config_parameter,
                 options=dict(options or {}),
                 participants=participants,
+                rejected=its_rejected,
                 checks=checks,
                 backfill=backfill,
                 complete=complete,
@@ -377,6 +421,7 @@ def observed_stream(
     sink_id: str | None = None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
     participants: Participants | None = None,
+    rejected: Rejected | dg.AssetSpec | str | None = None,
     checks: Checks | None = Checks(),
     group_name: str | None = None,
     owners: Sequence[str] | None = None,
@@ -402,7 +447,8 @@ def observed_stream(
         raise BadDeclaration(f"{name} runs elsewhere: this code location cannot start it")
 
     described = description or f"Written by the stream {name}, which runs elsewhere."
-    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema)
+    its_rejected = rejected_of(rejected)
+    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema, its_rejected)
     return _checked(
         Stream(
             transform=elsewhere,
@@ -412,6 +458,7 @@ def observed_stream(
             tables=tables,
             sink_id=sink_id or name.replace("_", "-"),
             participants=participants,
+            rejected=its_rejected,
             checks=checks,
             group_name=group_name,
             description=described,

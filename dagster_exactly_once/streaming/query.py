@@ -43,6 +43,8 @@ class QueryPlan:
         None: a query without state, or with Spark's default state store.
     participants : tuple of Participant
         Outputs beside Kafka, which get every batch under the same decision.
+    rejected : str or None
+        The last of ``outputs``, if it is for rejected records.
     """
 
     name: str
@@ -55,6 +57,7 @@ class QueryPlan:
     options: Mapping[str, str]
     state_partitions: int | None = None
     participants: tuple[Participant[Any], ...] = ()
+    rejected: str | None = None
 
     @property
     def share(self) -> int:
@@ -81,7 +84,8 @@ def start_query(
     check_connector(spark)
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
-    inputs = {name: _read(spark, connection, topic, plan.share) for name, topic in plan.sources.items()}
+    with_headers = plan.rejected is not None
+    inputs = {name: _read(spark, connection, topic, plan.share, with_headers) for name, topic in plan.sources.items()}
     records = transform(inputs)
     if plan.state_partitions is None or spark.version.startswith("3."):  # which has no format 2 of state
         protect_state(spark, records)
@@ -92,8 +96,9 @@ def start_query(
 
 
 def _records(records: DataFrame, plan: QueryPlan) -> DataFrame:
-    if not plan.participants:  # which would get the topic as a column of theirs
-        return addressed(records, plan.outputs)
+    # participants would get the topic as a column of theirs; with rejected records, they need it
+    if not plan.participants or plan.rejected is not None:
+        return addressed(records, plan.outputs, plan.rejected)
     return records
 
 
@@ -122,16 +127,30 @@ def sink_options(connection: Connection, plan: QueryPlan) -> dict[str, str]:
     }
 
 
-def addressed(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
-    """Give the records of a stream with one output its topic, unless they name a topic themselves."""
+def addressed(records: DataFrame, outputs: tuple[str, ...], rejected: str | None = None) -> DataFrame:
+    """Give the records of a stream with one output its topic, unless they name a topic themselves; and those that it
+    has rejected the topic ``rejected``, the last of ``outputs``.
+
+    Raises
+    ------
+    InvalidSchema
+        The stream declares a topic for rejected records, and its function returns rows without the column ``tried``.
+    """
     from pyspark.sql import functions as F
 
+    import exactly_once
+
+    if rejected is not None:
+        named = len(outputs) > 2 or "topic" in records.columns
+        return exactly_once.split(records, None if named else outputs[0], rejected=rejected)
     if len(outputs) > 1 or "topic" in records.columns:
         return records
     return records.withColumn("topic", F.lit(outputs[0]))
 
 
-def _read(spark: SparkSession, connection: Connection, topic: KafkaTopic, max_offsets: int) -> DataFrame:
+def _read(
+    spark: SparkSession, connection: Connection, topic: KafkaTopic, max_offsets: int, with_headers: bool
+) -> DataFrame:
     """Return the rows of one source, from where the query begins when it has no checkpoint. Where the session lets
     sources come and go, it is named after its topic.
     """
@@ -141,6 +160,7 @@ def _read(spark: SparkSession, connection: Connection, topic: KafkaTopic, max_of
     return (
         reader.options(**kafka_source_options(connection, topic.name, max_offsets))
         .option("startingOffsets", _starting_offsets(spark, connection, topic))
+        .option("includeHeaders", str(with_headers).lower())
         .options(**topic.options)
         .load()
     )

@@ -112,6 +112,7 @@ def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
         options={**stream.options, **config.checked_sink_options(), **config.once.options(), "sink.operator": operator},
         state_partitions=stream.state_partitions,
         participants=stream.others(),
+        rejected=stream.rejected_topic,
     )
 
 

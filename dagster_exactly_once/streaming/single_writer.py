@@ -43,7 +43,7 @@ class SingleWriter:
         The sink of the run, which a person may have set to another one than the stream's.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext, spec: StreamSpec, sink_id: str):
+    def __init__(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, spec: StreamSpec, sink_id: str):
         self._log, self._instance, self._run = context.log, context.instance, context.run
         self._spec, self._sink_id = spec, sink_id
         fresh = context.run.parent_run_id is None  # a re-execution has the tags of the run that it repeats

@@ -22,11 +22,14 @@ READ_BUDGET_S = 20.0
 FIRST_OFFSETS = 100_000
 
 
-def read_input(spark: SparkSession, connection: Connection, topic: str, spans: Spans) -> DataFrame:
+def read_input(
+    spark: SparkSession, connection: Connection, topic: str, spans: Spans, with_headers: bool = False
+) -> DataFrame:
     """Read the committed records of ``topic`` in ``spans``, which name every partition of it."""
     options = kafka_source_options(connection, topic) | {
         "startingOffsets": offsets_json(topic, {p: span.start for p, span in spans.items()}),
         "endingOffsets": offsets_json(topic, {p: span.end for p, span in spans.items()}),
+        "includeHeaders": str(with_headers).lower(),
     }
     return spark.read.format("kafka").options(**options).load()
 

@@ -35,8 +35,8 @@ def delay_by_hour(events: DataFrame, watermark_delay_h: float) -> DataFrame:
 
     left = F.col("dep_time").isNotNull()
     hours = (
-        events.observe("input", F.count("reason").alias("rejected"))
-        .where(F.col("reason").isNull())
+        events.observe("input", F.count("tried.exception").alias("rejected"))
+        .where(F.col("tried.exception").isNull())
         .withWatermark("scheduled", f"{round(watermark_delay_h * 3_600_000)} milliseconds")
         .groupBy(F.window("scheduled", "1 hour"), "origin")
         .agg(

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from dagster_exactly_once import Record
+from exactly_once.error_headers import origin_in
 from platform_assets.constants import FLIGHT_DELAYS_REJECTED
 
 #: The JSON of a record, as the stream writes it.
@@ -18,8 +19,8 @@ def origin(topic: str, record: Record) -> tuple[int, int] | None:
     """Return partition and offset in ``flights`` of the event that ``record`` was made from; None without them."""
     try:
         if topic == FLIGHT_DELAYS_REJECTED:
-            headers = dict(record.headers)
-            return int(headers["source.partition"]), int(headers["source.offset"])
+            place = origin_in(record.headers)
+            return place[1:] if place is not None else None
         _, source = split((record.value or b"").decode())
         return int(source["partition"]), int(source["offset"])
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import dagster as dg
 from pydantic import Field
 
 from dagster_exactly_once import Backfill, Checks, Complete, KafkaTopic, StreamConfig, exactly_once_stream
@@ -26,15 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FLIGHTS = KafkaTopic(FLIGHTS, asset=False)  # its feed declares the asset
-_REJECTED = dg.AssetSpec(
-    FLIGHT_DELAYS_REJECTED,
-    description="Events that could not be parsed, byte for byte, with the reason and their origin in headers.",
-)
 
 
 @exactly_once_stream(
     source=_FLIGHTS,
-    outputs=[FLIGHT_DELAYS, _REJECTED],
+    outputs=[FLIGHT_DELAYS],
+    rejected=FLIGHT_DELAYS_REJECTED,
     checks=Checks(origin=origin),
     # in UTC, New York's last evening of 2013 is the first of January
     backfill=Backfill.daily("2013-01-01", "2014-01-01"),

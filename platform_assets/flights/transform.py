@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
+import exactly_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,21 +20,20 @@ _BROKEN = "_broken"
 
 
 def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -> DataFrame:
-    """Turn every row of ``source`` into exactly one row for the sink.
+    """Turn every row of ``source`` into exactly one row: a record of ``flight_delays``, or a rejected event.
 
     Parameters
     ----------
     source : DataFrame
-        Rows of Spark's Kafka source: key, value, partition, offset (ignores other columns).
+        Rows of Spark's Kafka source.
     airlines, airports : DataFrame
         ``code``, ``name``, with each code once.
 
     Returns
     -------
     DataFrame
-        topic, key, value, headers. A valid event goes to ``flight_delays``: JSON keyed by tail number, with unknown
-        names as null. A malformed one goes to ``flight_delays_rejected``: key and value byte for byte, the headers
-        ``reason``, ``source.topic``, ``source.partition`` and ``source.offset`` say why and from where.
+        key, value and ``tried`` of :func:`exactly_once.attempt`: of a valid event, JSON keyed by tail number, with
+        unknown names as null; of a malformed one, why it is malformed.
 
     Raises
     ------
@@ -50,18 +49,11 @@ def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -
     named = _with_name(checked, airlines, "carrier", "airline")
     named = _with_name(named, airports, "origin", "origin_name")
     named = _with_name(named, airports, "dest", "dest_name")
-    valid = F.col("reason").isNull()
-    return named.select(
-        F.when(valid, FLIGHT_DELAYS).otherwise(FLIGHT_DELAYS_REJECTED).alias("topic"),
-        F.when(valid, F.col("tailnum").cast("binary")).otherwise(F.col("key")).alias("key"),
-        F.when(valid, _delay_json().cast("binary")).otherwise(F.col("value")).alias("value"),
-        F.when(~valid, _rejection_headers()).alias("headers"),
-    )
+    return named.select(F.col("tailnum").alias("key"), _delay_json().alias("value"), "tried")
 
 
 def parse(source: DataFrame) -> DataFrame:
-    """Add typed, cleaned columns to key, value, partition and offset, and ``reason``: null, or why the event is
-    malformed.
+    """Return typed, cleaned columns of each event, and ``tried``: what it was, and why it is malformed if it is.
 
     Trims codes and makes them upper-case; an empty tail number becomes null. Every number is optional except those that
     identify a flight, but a number that is present must be whole.
@@ -74,7 +66,7 @@ def parse(source: DataFrame) -> DataFrame:
     event = F.from_json(
         F.col("value").cast("string"), schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
     )
-    raw = source.select("key", "value", "partition", "offset", event.alias("event"))
+    raw = source.withColumn("event", event)
 
     def text(name: str) -> Column:
         return F.upper(F.trim(F.col(f"event.{name}")))
@@ -91,7 +83,7 @@ def parse(source: DataFrame) -> DataFrame:
         *(number(name).alias(name) for name in (*_REQUIRED_NUMBERS, *_OPTIONAL_NUMBERS)),
         (hour + minute).alias("scheduled"),
     )
-    return typed.withColumn("reason", _reason()).drop("event")
+    return exactly_once.attempt(typed, _reason()).drop("event")
 
 
 def _reason() -> Column:
@@ -146,23 +138,9 @@ def _delay_json() -> Column:
         F.col("arr_delay").alias("arrival_delay_min"),
         F.col("air_time").alias("air_time_min"),
         F.col("distance").alias("distance_miles"),
-        F.struct("partition", "offset").alias("src"),
+        F.struct("tried.partition", "tried.offset").alias("src"),
     )
     return F.to_json(record, {"ignoreNullFields": "false"})
-
-
-def _rejection_headers() -> Column:
-    from pyspark.sql import functions as F
-
-    pairs = {
-        "reason": F.col("reason"),
-        "source.topic": F.lit(FLIGHTS),
-        "source.partition": F.col("partition").cast("string"),
-        "source.offset": F.col("offset").cast("string"),
-    }
-    return F.array(
-        *(F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in pairs.items())
-    )
 
 
 def lookup(spark: SparkSession, names: dict[str, str]) -> DataFrame:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_exactly_once import Record
+from exactly_once.error_headers import reason_in
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.origin import encoded, origin, split
 
@@ -115,7 +116,7 @@ class Contents:
         if hash(record.value) != fingerprint:
             self._fault("wrong", record, "it is not the event at its source")
         elif fingerprint in self._sequence:
-            self._fault("wrong", record, f"a valid event was rejected: {dict(record.headers).get('reason', b'')!r}")
+            self._fault("wrong", record, f"a valid event was rejected: {reason_in(record.headers)}")
 
     def findings(self) -> Findings:
         """Return the result, after all three topics were added."""

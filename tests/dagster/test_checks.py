@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from dagster_exactly_once import RestartPolicy, WatchPolicy, exactly_once_definitions
 from dagster_exactly_once.checks import definitions
 from dagster_exactly_once.checks.definitions import checks_of
+from dagster_exactly_once.checks.rejected import REJECTED
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -24,6 +25,7 @@ from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
+from exactly_once.error_headers import OFFSET, PARTITION, TOPIC
 from exactly_once.kafka.admin import Admin
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Decision
@@ -94,7 +96,7 @@ class Stream:
         with self.kafka.producer("stream") as producer, producer.transaction():
             for p, o in places:
                 if o % 7 == 0:
-                    headers = [("source.partition", str(p).encode()), ("source.offset", str(o).encode())]
+                    headers = [(TOPIC, FLIGHTS.encode()), (PARTITION, str(p).encode()), (OFFSET, str(o).encode())]
                     producer.send(FLIGHT_DELAYS_REJECTED, b"x", f"{o}".encode(), headers)
                 else:
                     value = json.dumps({"x": 1, "src": {"partition": p, "offset": o}}, separators=(",", ":"))
@@ -142,7 +144,8 @@ def stream(site):
 
 
 def failed(found):
-    return {name: e.severity.name for name, e in found.items() if not e.passed}
+    """All but the check of rejected records, which every batch here has."""
+    return {name: e.severity.name for name, e in found.items() if not e.passed and name != REJECTED}
 
 
 def test_before_the_first_start_a_check_says_that_the_stream_never_ran(stream):
@@ -160,10 +163,11 @@ def test_brokers_that_are_away_or_unknown_turn_nothing_red(stream, monkeypatch, 
     """They did on a fresh installation: "Execution failed" on every check, for as long as the next ten minutes."""
     monkeypatch.setattr(definitions, "READ_BUDGET_S", 1.0)
     monkeypatch.setattr("dagster_exactly_once.resources.location.READ_BUDGET_S", 1.0)
+    monkeypatch.setattr("dagster_exactly_once.checks.rejected.READ_BUDGET_S", 1.0)
     monkeypatch.setattr(stream, "servers", servers)
     found = stream.checks()
-    assert failed(found) == dict.fromkeys(NAMES, "WARN"), found
-    assert all(e.description.startswith("Not evaluated: EO-") for e in found.values()), found
+    assert failed(found) == dict.fromkeys(NAMES - {REJECTED}, "WARN"), found
+    assert all(e.description.startswith("Not evaluated: EO-") and not e.passed for e in found.values()), found
 
 
 def test_a_right_output_passes_and_the_check_says_what_it_sampled(stream):
@@ -178,6 +182,29 @@ def test_a_right_output_passes_and_the_check_says_what_it_sampled(stream):
     assert "batches 0 to 1" in once.metadata["sampled"].value and once.metadata["sampled"].value in once.description
     limited = stream.checks(no_duplicates_and_no_loss={"offsets": 450})["no_duplicates_and_no_loss"]
     assert limited.passed and limited.metadata["input_records_compared"].value == 200
+
+
+def test_rejected_records_are_counted_from_one_look_to_the_next(stream, monkeypatch):
+    """Guards against a warning that never ends, against markers and aborted records that count, and against brokers
+    that were away for one look, and with it the place of the look before.
+    """
+    stream.checks()
+    stream.feed(100)
+    before = len(oracle.read(stream.site.connection, [FLIGHT_DELAYS_REJECTED]))
+    stream.batch()
+    new = len(oracle.read(stream.site.connection, [FLIGHT_DELAYS_REJECTED])) - before
+    with monkeypatch.context() as away:
+        away.setattr("dagster_exactly_once.checks.rejected.READ_BUDGET_S", 1.0)
+        away.setattr(definitions, "READ_BUDGET_S", 1.0)
+        away.setattr("dagster_exactly_once.resources.location.READ_BUDGET_S", 1.0)
+        away.setattr(stream, "servers", "127.0.0.1:1")
+        assert "Not evaluated" in stream.checks()[REJECTED].description
+    found = stream.checks()[REJECTED]
+    assert new > 0 and found.asset_key.path == [FLIGHT_DELAYS_REJECTED]
+    assert (found.passed, found.severity.name) == (False, "WARN")
+    assert found.metadata["rejected_records"].value == new
+    assert found.description.startswith(f"The stream has rejected {new} records since the last look; most often")
+    assert stream.checks()[REJECTED].passed
 
 
 @pytest.mark.long

@@ -1,17 +1,28 @@
-"""Malformed events: not lost, no reason to stop, and in the same transactions as the valid ones of their batch."""
+"""Rejected records: not lost, no reason to stop, in the same transactions as the others of their batch; counted by a
+check, and sent again, repaired, once.
+"""
 
+import json
+import subprocess
+import sys
 from itertools import islice
 
+import dagster as dg
 import pytest
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.commitlog.commit_log import read_log
+from exactly_once.error_headers import MESSAGE, origin_in
 from exactly_once.kafka.admin import Admin
 from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.names import SINK_ID
 from platform_assets.report.reader import read_committed
+from testkit import oracle
 from testkit.flights import findings
+from testkit.processes import kill_session, until
+from testkit.shop import HOPELESS, ORDERS, PRICED, REJECTED, price_orders
+from testkit.stream import ROOT
 
 VALID = 400
 MALFORMED = [
@@ -43,7 +54,8 @@ def test_malformed_events_come_out_rejected_beside_the_valid_ones(site):
     assert (found.out, found.rejected, found.foreign) == (VALID, len(MALFORMED), len(MALFORMED))
     rejected = list(read_committed(site.connection, FLIGHT_DELAYS_REJECTED))
     assert sorted(map(repr, (x.value for x in rejected))) == sorted(map(repr, MALFORMED))
-    assert {dict(x.headers)["reason"] for x in rejected} >= {b"no value", b"not a JSON object", b"time_hour is missing"}
+    reasons = {dict(x.headers)[MESSAGE] for x in rejected}
+    assert reasons >= {b"no value", b"not a JSON object", b"time_hour is missing"}
     assert f"{len(MALFORMED)} to {FLIGHT_DELAYS_REJECTED}" in said
 
     (decision,) = [d for d in read_log(site.connection, SINK_ID).decisions if d.records]
@@ -61,3 +73,134 @@ def test_a_second_run_finds_nothing_to_do(site):
     said = site.run("flight_delays_stream", {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}})
     assert "no batch" in said
     assert read_log(site.connection, SINK_ID).decisions == before
+
+
+class Shop:
+    """The code location of testkit/shop.py, each job in a process of its own, as Dagster runs it."""
+
+    def __init__(self, site):
+        self.site = site
+        self.failpoints = site.folder / "failpoints"
+        self.failpoints.mkdir()
+        self.kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+        self.kafka.create_topics({ORDERS: 1})
+
+    def send(self, *values):
+        with self.kafka.producer("shop") as producer, producer.transaction():
+            for n, value in enumerate(values):
+                producer.send(ORDERS, value, f"customer-{n}".encode(), [("n", str(n).encode())])
+
+    def start(self, job, op="", **config):
+        log = (self.site.folder / f"{job}.log").open("w")
+        config = json.dumps({"ops": {op: {"config": config}}} if op else {})
+        command = [sys.executable, "-m", "testkit.shop", job, config]
+        env = {**self.site.env, "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
+        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
+
+    def run(self, job, op="", succeeds=True, **config):
+        process = self.start(job, op, **config)
+        try:
+            code = process.wait(200)
+        finally:
+            kill_session(process.pid)
+        said = (self.site.folder / f"{job}.log").read_text()
+        assert (code == 0) is succeeds, said[-5000:]
+        return said
+
+    def stream(self):
+        return self.run(price_orders.spec.job, price_orders.spec.op, mode="caught_up")
+
+    def resend(self, succeeds=True, **config):
+        return self.run(price_orders.resend_spec.job, price_orders.resend_spec.op, succeeds, **config)
+
+    def killed_resend(self, point, **config):
+        """Start a resend, and kill -9 all of its processes when one is at ``point``."""
+        (self.failpoints / point).write_text("hang")
+        process = self.start(price_orders.resend_spec.job, price_orders.resend_spec.op, **config)
+        try:
+            until(point, lambda: (self.failpoints / f"{point}.reached").exists(), 120)
+        finally:
+            kill_session(process.pid)
+
+    def evaluated(self):
+        """The newest evaluation of the check, after the job of the checks."""
+        self.run("exactly_once_stream_checks")
+        key = dg.AssetCheckKey(dg.AssetKey(REJECTED), "rejected_since_last_look")
+        with dg.DagsterInstance.from_config(str(self.site.home)) as instance:
+            [newest] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        return newest.event.dagster_event.event_specific_data
+
+    def values(self, topic):
+        return [r.value for r in read_committed(self.site.connection, topic)]
+
+    def row_count(self, topic):
+        """The number of records that Dagster shows on the asset's page."""
+        with dg.DagsterInstance.from_config(str(self.site.home)) as instance:
+            observed = instance.fetch_observations(dg.AssetKey(topic), limit=20).records
+        counts = [r.asset_observation.metadata.get("dagster/row_count") for r in observed]
+        return next(count.value for count in counts if count is not None)
+
+
+@pytest.fixture(scope="module")
+def shop(site):
+    return Shop(site)
+
+
+FOUR_BAD = (b'{"amuont": 10}', b'{"amuont": 20}', HOPELESS, b'{"amuont": 30}')
+
+
+@pytest.mark.long
+def test_the_rejected_topic_is_an_asset_with_its_records_and_a_check_that_counts_them(shop):
+    """Guards against rejected records that nobody sees, and that a check counts again and again."""
+    shop.send(b'{"amount": 100}', *FOUR_BAD)
+    said = shop.stream()
+    assert f"4 to {REJECTED}" in said
+    assert shop.values(PRICED) == [b'{"to_pay": 120.0}'] and shop.values(REJECTED) == list(FOUR_BAD)
+    assert (shop.row_count(PRICED), shop.row_count(REJECTED)) == (1, 4)
+    letters = list(read_committed(shop.site.connection, REJECTED))
+    assert [origin_in(r.headers) for r in letters] == [(ORDERS, 0, n) for n in (1, 2, 3, 4)]
+    assert [dict(r.headers)["n"] for r in letters] == [b"1", b"2", b"3", b"4"]
+
+    first = shop.evaluated()
+    assert (first.passed, first.severity.name) == (False, "ERROR"), first.description
+    assert first.description.startswith("The stream has rejected 4 records so far; most often (3): KeyError: 'amount'")
+    assert first.metadata["rejected_records"].value == 4
+    second = shop.evaluated()
+    assert second.passed and second.description == "The stream has rejected no record since the last look."
+
+
+@pytest.mark.long
+def test_a_repaired_record_is_sent_again_once_whoever_dies_and_however_often_it_is_tried(shop):
+    """Guards against the second launch of a run that died, of which nobody knows whether it has sent anything."""
+    orders = shop.values(ORDERS)
+
+    shop.killed_resend("all-prepared", offsets={"0": "0-1"})
+    assert shop.values(ORDERS) == orders
+    for _ in range(2):
+        shop.resend(offsets={"0": "0-1"})
+        assert shop.values(ORDERS) == [*orders, b'{"amount": 10}', b'{"amount": 20}']
+
+    shop.killed_resend("decided")  # all that is left: one that no repair helps, and one more
+    for offsets in ({}, {"0": "0-3"}, {}):
+        shop.resend(offsets=offsets)
+        assert shop.values(ORDERS) == [*orders, b'{"amount": 10}', b'{"amount": 20}', b'{"amount": 30}']
+    oracle.assert_settled(shop.site.connection, price_orders.resend_spec.sink_id, [ORDERS, REJECTED])
+
+    sent = list(read_committed(shop.site.connection, ORDERS))[len(orders) :]
+    assert [r.key for r in sent] == [b"customer-1", b"customer-2", b"customer-4"]
+    assert [r.headers for r in sent] == [(("n", b"1"),), (("n", b"2"),), (("n", b"4"),)]
+    shop.stream()
+    assert sorted(shop.values(PRICED)) == [b'{"to_pay": %s}' % n for n in (b"12.0", b"120.0", b"24.0", b"36.0")]
+    assert shop.values(REJECTED) == list(FOUR_BAD)
+
+
+@pytest.mark.long
+def test_a_repair_that_raises_sends_nothing_and_says_what_it_raised(shop):
+    """Guards against a range that is half sent, and whose other half nobody can send any more."""
+    shop.send(b"{", b"unrepairable")
+    shop.stream()
+    before = shop.values(ORDERS)
+    said = shop.resend(succeeds=False)
+    assert "EO-TRANSFORM: ValueError: beyond repair" in said
+    assert shop.values(ORDERS) == before
+    assert "neither reads nor writes" in shop.resend(succeeds=False, to="elsewhere")

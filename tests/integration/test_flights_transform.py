@@ -8,8 +8,10 @@ from itertools import islice
 
 import pytest
 
+import exactly_once
+from exactly_once import error_headers
 from exactly_once_local.duel.departures import airline_names, airport_names, events
-from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
+from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.by_hour import delay_by_hour
 from platform_assets.flights.expected import expected_delays, expected_hours
 from platform_assets.flights.transform import flight_delays, lookup, parse
@@ -61,6 +63,7 @@ def source(spark, values, key=b"k"):
         {
             "key": pa.array([key] * len(values), pa.binary()),
             "value": pa.array(values, pa.binary()),
+            "topic": pa.array([FLIGHTS] * len(values), pa.string()),
             "partition": pa.array([3] * len(values), pa.int32()),
             "offset": pa.array(range(len(values)), pa.int64()),
         }
@@ -69,7 +72,9 @@ def source(spark, values, key=b"k"):
 
 
 def transform(spark, values):
-    return flight_delays(source(spark, values), lookup(spark, airline_names()), lookup(spark, airport_names()))
+    """The rows of both topics, as the stream writes them."""
+    rows = flight_delays(source(spark, values), lookup(spark, airline_names()), lookup(spark, airport_names()))
+    return exactly_once.split(rows, FLIGHT_DELAYS, rejected=FLIGHT_DELAYS_REJECTED)
 
 
 def hours(spark, values):
@@ -125,14 +130,11 @@ def test_malformed_events_are_rejected_byte_for_byte_with_reason_and_origin(spar
     rows = transform(spark, [value for value, _ in MALFORMED]).toArrow().to_pylist()
     for offset, (row, (value, reason)) in enumerate(zip(rows, MALFORMED, strict=True)):
         headers = {h["key"]: h["value"].decode() for h in row["headers"]}
-        assert headers["reason"] == reason, value
+        assert headers[error_headers.MESSAGE] == reason, value
         assert row["topic"] == FLIGHT_DELAYS_REJECTED
         assert row["value"] == value and row["key"] == b"k"
-        assert (headers["source.topic"], headers["source.partition"], headers["source.offset"]) == (
-            "flights",
-            "3",
-            str(offset),
-        )
+        pairs = [(name, text.encode()) for name, text in headers.items()]
+        assert error_headers.origin_in(pairs) == (FLIGHTS, 3, offset)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dagster as dg
 import pytest
+import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 from dagster_exactly_once import BadDeclaration, ExactlyOnceStreams, StreamTranslator
@@ -103,6 +104,19 @@ def test_a_topic_without_more_to_say_is_a_string_in_yaml_too():
     assert graph.get(dg.AssetKey("orders_clean")).parent_keys == {dg.AssetKey("raw")}
     assert graph.get(dg.AssetKey("a")).parent_keys == {dg.AssetKey("orders"), dg.AssetKey("refunds")}
     assert graph.get(dg.AssetKey("one_complete")).partitions_def.get_num_partitions() == 48
+
+
+def test_rejected_records_are_declared_in_yaml_too():
+    """Guards against a component that knows less than the function."""
+    one = {"name": "one", "transform": f"{HERE}.clean", "source": "raw", "outputs": "clean", "rejected": "bad"}
+    more = {"topic": "worse", "key": "shop/worse", "warn_above": 5, "error_above": 9, "repair": f"{HERE}.clean"}
+    two = {**one, "name": "two", "outputs": "cleaner", "rejected": more}
+    graph = (defs := loaded(streams=[one, two], **FOLDERS)).resolve_asset_graph()
+    assert graph.get(dg.AssetKey("bad")).metadata["exactly_once/topic"] == "bad"
+    assert graph.get(dg.AssetKey(["shop", "worse"])).metadata["exactly_once/topic"] == "worse"
+    assert defs.resolve_job_def("one_resend") and defs.resolve_job_def("two_resend")
+    declared = StreamModel.resolve_from_yaml(yaml.safe_dump(two)).stream().rejected
+    assert (declared.warn_above, declared.error_above, declared.repair) == (5, 9, clean)
 
 
 def test_a_stream_that_runs_elsewhere_is_declared_in_yaml_too():

@@ -72,6 +72,7 @@ def test_the_names_that_follow_from_a_stream_are_those_that_dagster_gets() -> No
         name="paid_orders",
         source="orders",
         outputs=["orders_paid"],
+        rejected="orders_rejected",
         backfill=Backfill.daily("2026-01-01"),
         complete=Complete.daily("2026-01-01"),
     )
@@ -80,11 +81,11 @@ def test_the_names_that_follow_from_a_stream_are_those_that_dagster_gets() -> No
     made = {
         *(key.to_user_string() for key in defs.resolve_all_asset_keys()),
         *(x.name for kind in (defs.jobs, defs.schedules, defs.sensors) for x in kind or ()),
-        *(spec.op for spec in (stream.spec, stream.backfill_spec)),
-        *(spec.sink_id for spec in (stream.spec, stream.backfill_spec)),
-    }
+        *(spec.op for spec in (stream.spec, *stream.side_specs)),
+        *(spec.sink_id for spec in (stream.spec, *stream.side_specs)),
+    } - {"orders_rejected"}
     tables = section("A stream").partition("| for each stream |")[2]
-    assert set(re.findall(r"`([a-z_-]+)`", tables)) - {"complete", "backfill"} == made
+    assert set(re.findall(r"`([a-z_-]+)`", tables)) - {"complete", "backfill", "rejected"} == made
 
 
 @pytest.mark.parametrize("made", [exactly_once_stream, exactly_once_resources, exactly_once_sensors])
@@ -117,6 +118,7 @@ def test_the_component_of_the_page_is_one_that_dagster_takes(monkeypatch: pytest
     assert getattr(sys.modules[package], name) is ExactlyOnceStreams
     paid = ModuleType("shop.paid")
     paid.paid_orders = lambda events: events  # type: ignore[attr-defined]
+    paid.repaired = lambda value: value  # type: ignore[attr-defined]
     paid.bookings = lambda orders, refunds: orders  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
     monkeypatch.setitem(sys.modules, "shop.paid", paid)

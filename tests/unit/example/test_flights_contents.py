@@ -3,6 +3,7 @@
 import json
 
 from dagster_exactly_once.declare.origin import Record
+from exactly_once.error_headers import MESSAGE, OFFSET, PARTITION, TOPIC
 from platform_assets.report.contents import Contents
 
 KEYS = ["N1", "N2", None, "N1", "N2", "N1"]
@@ -35,7 +36,7 @@ def outputs():
 
 
 def rejected(offset, value, key=b"N9", **headers):
-    pairs = {"reason": b"not a JSON object", "source.partition": b"0", "source.offset": str(offset).encode(), **headers}
+    pairs = {MESSAGE: b"not a JSON object", TOPIC: b"flights", PARTITION: b"0", OFFSET: str(offset).encode(), **headers}
     return Record(2, 0, key, value, tuple(pairs.items()))
 
 

@@ -12,6 +12,7 @@ from dagster_exactly_once.checks.writer import judged
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.runs.history import Classified, StreamHistory
 from dagster_exactly_once.runs.runs import Run
+from exactly_once.error_headers import OFFSET, PARTITION, TOPIC
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -44,7 +45,7 @@ def output(partition, offset, at=0):
 def test_the_source_of_an_output_is_found_in_its_value_or_its_headers():
     assert origin("flight_delays", output(3, 17)) == (3, 17)
     assert origin("flight_delays", Record(0, 0, None, b'{"src": {"partition": 1, "offset": 2}, "x": 1}')) == (1, 2)
-    headers = (("source.partition", b"3"), ("source.offset", b"17"))
+    headers = ((TOPIC, b"flights"), (PARTITION, b"3"), (OFFSET, b"17"))
     assert origin("flight_delays_rejected", Record(0, 0, None, None, headers)) == (3, 17)
     for broken in (None, b"", b"{}", b'{"src":5}', b'{"src":{"partition":"x","offset":1}}'):
         assert origin("flight_delays", Record(0, 0, None, broken)) is None

@@ -1,0 +1,76 @@
+"""Which rejected records were sent again, and which are asked for. Pure.
+
+The commit log of the job's own sink keeps the id of each of its writes for good, and the id has the range of offsets.
+So a range that is asked for again, alone or as a part of another one, is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dagster_exactly_once.streaming.spans import OffsetSpan
+from exactly_once.errors import InvalidOption
+from exactly_once.kafka.admin import Watermarks
+
+_RANGE = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
+
+
+class RejectedSpan(NamedTuple):
+    """Offsets of one partition of the rejected topic that one write sends again."""
+
+    partition: int
+    span: OffsetSpan
+
+    def write_id(self, topic: str, topic_id: str) -> str:
+        """Return the name of the write in the commit log. A topic that was made again has another id."""
+        return f"{topic}/{topic_id}/{self.partition}/{self.span.start}-{self.span.end - 1}"
+
+
+def sent(write_ids: Iterable[str], topic: str, topic_id: str) -> list[RejectedSpan]:
+    """Return what the writes with these ids have sent."""
+    prefix, found = f"{topic}/{topic_id}/", []
+    for write_id in write_ids:
+        if write_id.startswith(prefix):
+            partition, _, offsets = write_id.removeprefix(prefix).partition("/")
+            first, _, last = offsets.partition("-")
+            found.append(RejectedSpan(int(partition), OffsetSpan(int(first), int(last) + 1)))
+    return found
+
+
+def asked(offsets: Mapping[str, str], marks: Mapping[int, Watermarks]) -> list[RejectedSpan]:
+    """Return what a person asks for, as far as readers see it: by partition ``"12-40"`` or ``"12"``; all if empty.
+
+    Raises
+    ------
+    InvalidOption
+        A partition that the topic does not have, or a range that is none.
+    """
+    if not offsets:
+        return [RejectedSpan(p, OffsetSpan(w.low, w.last_stable)) for p, w in sorted(marks.items())]
+    found = []
+    for partition, text in offsets.items():
+        said = _RANGE.fullmatch(text.strip())
+        if said is None or not partition.isdecimal() or int(partition) not in marks:
+            raise InvalidOption(
+                f"offsets has {partition!r}: {text!r}, and the partitions are {', '.join(map(str, sorted(marks)))}",
+                "Write the first and the last offset of a partition, like offsets: {'0': '12-40'}",
+            )
+        number, end = int(partition), int(said["last"] or said["first"]) + 1
+        mark = marks[number]
+        found.append(RejectedSpan(number, OffsetSpan(max(int(said["first"]), mark.low), min(end, mark.last_stable))))
+    return found
+
+
+def remaining(wanted: Iterable[RejectedSpan], done: Iterable[RejectedSpan]) -> list[RejectedSpan]:
+    """Return ``wanted`` without ``done``, in pieces without a gap."""
+    left = []
+    for partition, span in wanted:
+        start = span.start
+        for other in sorted(d.span for d in done if d.partition == partition):
+            if other.start > start:
+                left.append(RejectedSpan(partition, OffsetSpan(start, min(other.start, span.end))))
+            start = max(start, other.end)
+        left.append(RejectedSpan(partition, OffsetSpan(start, span.end)))
+    return [piece for piece in left if not piece.span.empty]

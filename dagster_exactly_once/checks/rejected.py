@@ -1,0 +1,99 @@
+"""The check ``rejected_since_last_look``: what a stream has rejected since the check was evaluated last."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import dagster as dg
+
+from dagster_exactly_once.checks.evaluate import check_on, earlier_notes, result
+from dagster_exactly_once.checks.judgements import Rejections, rejected_since_last_look
+from dagster_exactly_once.checks.readers import READ_BUDGET_S
+from dagster_exactly_once.declare.rejected import Rejected
+from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.tables import table
+from exactly_once.error_headers import reason_in
+from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.admin import Admin, Watermarks
+from exactly_once.kafka.connection import Connection
+from exactly_once.txn.scan import batches
+
+REJECTED = "rejected_since_last_look"
+
+#: A look reads so many offsets: tens of megabytes. Of more, it counts the offsets and reads the newest for the reasons.
+MOST_OFFSETS = 50_000
+
+#: Reasons on the page of the check, the most frequent ones.
+REASONS = 20
+
+#: By partition, the end of what was looked at.
+Ends = dict[str, int]
+
+
+def rejected_check(stream: Stream, declared: Rejected) -> dg.AssetChecksDefinition:
+    """Make the check, on the asset of the rejected records."""
+    asset = stream.outputs[-1].key
+
+    @check_on(
+        stream,
+        REJECTED,
+        f"Counts the records that {stream.name} has rejected since this check was evaluated last, as a read_committed "
+        f"reader of {stream.topics[-1]} sees them, and names the most frequent reasons. "
+        f"{_limit('Warns', declared.warn_above)} {_limit('Fails', declared.error_above)}",
+        asset=asset,
+    )
+    def rejected(
+        context: dg.AssetCheckExecutionContext, kafka: KafkaTransactionalProducerFactory
+    ) -> dg.AssetCheckResult:
+        found = look(kafka.connection(), stream.topics[-1], _ends_of(earlier_notes(context.instance, asset, REJECTED)))
+        verdict = rejected_since_last_look(found, declared.warn_above, declared.error_above)
+        rows = [(reason, f"{count:,}") for reason, count in found.reasons.most_common(REASONS)]
+        more = {"reasons": table(("reason", "records"), rows)} if rows else {}
+        return result(verdict, {**more, "ends": dg.MetadataValue.json(found.ends)})
+
+    return rejected
+
+
+def look(connection: Connection, topic: str, last: Mapping[str, int] | None) -> Rejections:
+    """Count the records of ``topic`` behind the ends of the last look; None: all that are there."""
+    with Admin(connection, READ_BUDGET_S) as admin:
+        try:
+            marks = admin.watermarks(topic)
+        except UnknownTopic:  # the first start makes it
+            return Rejections(0, True, Counter(), {}, last is None)
+        starts = {p: _start(mark, (last or {}).get(str(p))) for p, mark in marks.items()}
+        offsets = sum(mark.last_stable - starts[p] for p, mark in marks.items())
+        share, reasons = MOST_OFFSETS // max(1, len(marks)), Counter[str]()
+        for p, mark in marks.items():
+            start = starts[p] if offsets <= MOST_OFFSETS else max(starts[p], mark.last_stable - share)
+            reasons.update(_reasons(admin, (topic, p), start, mark.last_stable))
+    exact = offsets <= MOST_OFFSETS
+    ends = {str(p): mark.last_stable for p, mark in sorted(marks.items())}
+    return Rejections(reasons.total() if exact else offsets, exact, reasons, ends, last is None)
+
+
+def _start(mark: Watermarks, last: int | None) -> int:
+    """Return where the look begins: a topic that was made again may end before the last look did."""
+    return mark.low if last is None or last > mark.high else max(mark.low, min(last, mark.last_stable))
+
+
+def _reasons(admin: Admin, where: tuple[str, int], start: int, end: int) -> Counter[str]:
+    found = Counter[str]()
+    if start < end:
+        for batch in batches(admin, where, start, end, end):
+            if batch.marker is None and not batch.hidden:
+                found.update(
+                    reason_in(r.headers or ()) or "no reason in its headers"
+                    for r in batch.records()
+                    if start <= r.offset < end
+                )
+    return found
+
+
+def _ends_of(notes: Mapping[str, object] | None) -> Ends | None:
+    ends = (notes or {}).get("ends")
+    return {str(p): int(end) for p, end in ends.items()} if isinstance(ends, Mapping) else None
+
+
+def _limit(verb: str, above: int | None) -> str:
+    return f"{verb} above {above:,}." if above is not None else f"Never {verb.lower()}."

@@ -1,0 +1,45 @@
+"""The headers of a rejected record: why it was rejected, and where it came from. All values are text in UTF-8.
+
+The names are those of the dead letters of Kafka Streams (KIP-1034, ``__streams.errors.exception``, ...) under this
+project's prefix, so that tools for the one read the other after a change of the prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+PREFIX = "__exactly_once.errors."
+
+#: The class of the exception, with its module unless Python has it built in.
+EXCEPTION = f"{PREFIX}exception"
+#: The text of the exception, or the reason.
+MESSAGE = f"{PREFIX}message"
+#: The code of the project's error that the record would have been, such as EO-TRANSFORM.
+CODE = f"{PREFIX}code"
+#: The record of the input: its topic, partition and offset.
+TOPIC = f"{PREFIX}topic"
+PARTITION = f"{PREFIX}partition"
+OFFSET = f"{PREFIX}offset"
+
+#: A longer message is cut: the headers count for the largest record that a topic takes.
+LONGEST_MESSAGE = 1_000
+
+
+def origin_in(headers: Iterable[tuple[str, bytes | None]]) -> tuple[str, int, int] | None:
+    """Return topic, partition and offset of the input record that a rejected one was; None where it does not say.
+
+    A record that was rejected twice has each header twice, and the last one counts.
+    """
+    found = dict(headers)
+    try:
+        topic, partition, offset = ((found[name] or b"").decode() for name in (TOPIC, PARTITION, OFFSET))
+        return topic, int(partition), int(offset)
+    except (KeyError, ValueError):
+        return None
+
+
+def reason_in(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    """Return exception and message of a rejected record in one line; "" where it has neither."""
+    found = {name: (value or b"").decode(errors="replace") for name, value in headers}
+    said = [text for name in (EXCEPTION, MESSAGE) if (text := found.get(name, ""))]
+    return " ".join(": ".join(said).split())

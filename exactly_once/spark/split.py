@@ -1,0 +1,208 @@
+"""Good and rejected rows in one DataFrame: a function, a schema or a condition says which rows are bad, and why.
+
+One DataFrame and not two: Spark then reads and computes each row once, and the sink writes both topics in the same
+transactions. The two steps stand apart, so that joins and columns of the user's fit between them. The column ``tried``
+goes through these: what the record was, and what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from exactly_once import error_headers
+from exactly_once.errors import InvalidSchema, TransformFailed
+from exactly_once.protocol.row_schema import HEADERS, check_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TRIED = "tried"
+PARSED = "parsed"
+
+#: What a record was, by the names of Spark's Kafka source.
+_ORIGINAL = {
+    "key": "binary",
+    "value": "binary",
+    "headers": HEADERS,
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+}
+#: Of a record of the input: to the sink, these would say where and how the output is written.
+_OF_THE_INPUT = {*_ORIGINAL, "timestampType"} - {"key", "value"}
+
+_OUTCOME, _BROKEN = "__exactly_once_outcome", "__exactly_once_broken"
+
+#: What a rejected row has for an exception where no function raised one.
+NOT_PARSED, REJECTED = "NotParsed", "Rejected"
+
+
+def attempt(
+    df: DataFrame,
+    how: Callable[..., str | bytes | None] | str | StructType | Column,
+    *columns: str | Column,
+    catch: type[Exception] | tuple[type[Exception], ...] = Exception,
+) -> DataFrame:
+    """See :func:`exactly_once.attempt`."""
+    if isinstance(how, str | StructType):
+        return _parsed(df, how)
+    if callable(how):
+        return _called(df, how, columns or ("value",), catch)
+    return df.select(*_kept(df), _tried(df, F.lit(REJECTED), how.cast("string")))
+
+
+def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFrame:
+    """See :func:`exactly_once.split`."""
+    if TRIED not in rows.columns:
+        raise InvalidSchema(
+            f"there is no column '{TRIED}' among {', '.join(rows.columns)}: nothing says which rows are bad",
+            f"Begin with exactly_once.attempt(...), and select its column '{TRIED}' too",
+        )
+    names = check_columns(((f.name, f.dataType.simpleString()) for f in rows.schema.fields), topic)
+    good = F.col(f"{TRIED}.exception").isNull()
+    bad = {"key": F.col(f"{TRIED}.key"), "value": F.col(f"{TRIED}.value"), "headers": _letter_headers()}
+    made = {"topic": F.when(good, F.col("topic") if topic is None else F.lit(topic)).otherwise(F.lit(rejected))}
+    for name in sorted({*names, *bad} - {"topic"}):
+        column = F.col(name).cast(_ORIGINAL[name]) if name in names else F.lit(None).cast(_ORIGINAL[name])
+        made[name] = F.when(good, column).otherwise(bad.get(name))
+    others = [name for name in rows.columns if name not in {*made, TRIED}]
+    return rows.select(*(column.alias(name) for name, column in made.items()), *(_named(name) for name in others))
+
+
+def _called(
+    df: DataFrame,
+    function: Callable[..., str | bytes | None],
+    columns: tuple[str | Column, ...],
+    catch: type[Exception] | tuple[type[Exception], ...],
+) -> DataFrame:
+    made = F.udf(_guarded(function, catch), "value binary, exception string, message string")
+    # what is not deterministic, Spark computes where it stands, once, and in no other place as well
+    outcome = made.asNondeterministic()(_bad(df), *columns)
+    rows = df.withColumn(_OUTCOME, outcome)
+    tried = _tried(rows, F.col(f"{_OUTCOME}.exception"), F.col(f"{_OUTCOME}.message"))
+    kept = [column for name, column in zip(_kept_names(df), _kept(df), strict=True) if name != "value"]
+    return rows.select(*kept, F.col(f"{_OUTCOME}.value").alias("value"), tried)
+
+
+def _guarded(
+    function: Callable[..., str | bytes | None], catch: type[Exception] | tuple[type[Exception], ...]
+) -> Callable[..., tuple[bytes | None, str | None, str | None]]:
+    """Return the function that a task calls. Cloudpickle sends it by value, since it is a local one: it may use nothing
+    of this module, which the executors need not have.
+    """
+    longest = error_headers.LONGEST_MESSAGE
+    wrong_type = str(
+        TransformFailed(
+            "the function of exactly_once.attempt returned neither str nor bytes nor None",
+            "Correct the function, for example with json.dumps, and start the stream again",
+        )
+    )
+
+    def tried(bad: bool, *given: Any) -> tuple[bytes | None, str | None, str | None]:
+        if bad:
+            return None, None, None
+        try:
+            # before PySpark 4.1, bytes arrive as a bytearray
+            made = function(*(bytes(one) if isinstance(one, bytearray) else one for one in given))
+            encoded = made.encode() if isinstance(made, str) else made
+        except catch as error:
+            kind = type(error)
+            name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+            try:
+                said = str(error)
+            except Exception:
+                said = "its text could not be made"
+            # a text may hold half a character, which UTF-8 has no bytes for
+            return None, name, said[:longest].encode(errors="backslashreplace").decode()
+        if encoded is not None and not isinstance(encoded, bytes | bytearray):
+            raise TypeError(wrong_type)
+        return encoded, None, None
+
+    return tried
+
+
+def _parsed(df: DataFrame, schema: str | StructType) -> DataFrame:
+    if isinstance(schema, str):
+        schema = df.sparkSession.createDataFrame([], schema).schema  # PySpark 3.5 has no public parser of DDL
+    broken = StructType([*schema.fields, StructField(_BROKEN, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
+    rows = df.withColumn(PARSED, F.from_json(F.col("value").cast("string"), broken, options))
+    parsed = F.col(PARSED)
+    reasons = [
+        (F.col("value").isNull(), "no value"),
+        (parsed.isNull() | parsed[_BROKEN].isNotNull(), "not a JSON object that fits the schema"),
+        *((parsed[f.name].isNull(), f"{f.name} is missing") for f in schema.fields if not f.nullable),
+    ]
+    why = F.coalesce(*(F.when(wrong, F.lit(reason)) for wrong, reason in reasons))
+    kept = [column for name, column in zip(_kept_names(df), _kept(df), strict=True) if name != PARSED]
+    return rows.select(*kept, parsed.dropFields(_BROKEN).alias(PARSED), _tried(rows, F.lit(NOT_PARSED), why))
+
+
+def _tried(df: DataFrame, exception: Column, message: Column) -> Column:
+    """Make the column: what the record was before the first attempt, and the first thing that is wrong with it."""
+    wrong = F.when(exception.isNotNull(), message)
+    reasons = {
+        "exception": F.when(wrong.isNotNull(), exception),
+        "message": wrong,
+        "code": F.when(wrong.isNotNull(), F.lit(TransformFailed.code)),
+    }
+    if TRIED in df.columns:
+        before = F.col(TRIED)
+        original = {name: before[name] for name in _ORIGINAL}
+        reasons = {
+            name: F.when(before["exception"].isNull(), column).otherwise(before[name])
+            for name, column in reasons.items()
+        }
+    else:
+        there = set(df.columns)
+        original = {
+            name: (F.col(name) if name in there else F.lit(None)).cast(kind) for name, kind in _ORIGINAL.items()
+        }
+    return F.struct(*(column.alias(name) for name, column in {**reasons, **original}.items())).alias(TRIED)
+
+
+def _bad(df: DataFrame) -> Column:
+    return F.col(f"{TRIED}.exception").isNotNull() if TRIED in df.columns else F.lit(False)
+
+
+def _kept_names(df: DataFrame) -> list[str]:
+    return [name for name in df.columns if name not in {*_dropped(df), TRIED, _OUTCOME}]
+
+
+def _kept(df: DataFrame) -> list[Column]:
+    return [_named(name) for name in _kept_names(df)]
+
+
+def _dropped(df: DataFrame) -> set[str]:
+    """Return the columns that go into ``tried``; behind the first attempt, they are the user's own."""
+    return set() if TRIED in df.columns else _OF_THE_INPUT
+
+
+def _named(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _letter_headers() -> Column:
+    """Make the headers of a rejected record: its own, then ours. Where a record came from is left out if unknown."""
+    tried = F.col(TRIED)
+    ours = {
+        error_headers.EXCEPTION: tried["exception"],
+        error_headers.MESSAGE: tried["message"],
+        error_headers.CODE: tried["code"],
+        error_headers.TOPIC: tried["topic"],
+        error_headers.PARTITION: tried["partition"],
+        error_headers.OFFSET: tried["offset"],
+    }
+    pairs = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+            for name, value in ours.items()
+        )
+    )
+    known = F.filter(pairs, lambda pair: pair["value"].isNotNull())
+    return F.concat(F.coalesce(tried["headers"], F.array().cast(HEADERS)), known)

@@ -1,0 +1,60 @@
+"""A code location with one stream that rejects records; ``python -m testkit.shop JOB`` runs one of its jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from dagster_exactly_once import Rejected, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from testkit import poison
+
+ORDERS, PRICED, REJECTED = "shop.orders", "orders_priced", "orders_rejected"
+
+#: What no repair can help.
+HOPELESS = b"hopeless"
+
+
+def corrected(value: bytes | None) -> bytes | None:
+    """Return the order with its amount; None for what is no order at all. Raise for what nobody has seen yet."""
+    if value == HOPELESS:
+        return None
+    if value == b"unrepairable":
+        raise ValueError("beyond repair")
+    return (value or b"").replace(b"amuont", b"amount")
+
+
+@exactly_once_stream(
+    source=ORDERS,
+    outputs=PRICED,
+    rejected=Rejected(REJECTED, warn_above=0, error_above=3, repair=corrected),
+    output_partitions=1,
+)
+def price_orders(events: DataFrame) -> DataFrame:
+    """Orders with their tax."""
+    return poison.taxed(events)
+
+
+def definitions() -> dg.Definitions:
+    """Return the code location; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
+    folder = Path(os.environ["EXACTLY_ONCE_RUN_DIR"])
+    found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
+    return exactly_once_definitions(price_orders, resources=found)
+
+
+def main(job: str, config: str = "{}") -> int:
+    """Exit code 0 when the run succeeded; the failure's text is on standard error."""
+    done = (
+        definitions()
+        .resolve_job_def(job)
+        .execute_in_process(run_config=json.loads(config), instance=dg.DagsterInstance.get(), raise_on_error=False)
+    )
+    return 0 if done.success else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,183 @@
+"""A topic for rejected records: its declaration, the verdict of its check, and what is left to send again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import dagster as dg
+import pytest
+
+from dagster_exactly_once import (
+    BadDeclaration,
+    Checks,
+    Rejected,
+    Table,
+    exactly_once_definitions,
+    exactly_once_resources,
+    exactly_once_stream,
+    observed_stream,
+)
+from dagster_exactly_once.backfill.resent import RejectedSpan, asked, remaining, sent
+from dagster_exactly_once.checks.judgements import Rejections, rejected_since_last_look
+from dagster_exactly_once.checks.rejected import _start
+from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.streaming.spans import OffsetSpan
+from exactly_once import error_headers
+from exactly_once.errors import InvalidOption
+from exactly_once.kafka.admin import Watermarks
+
+RESOURCES = exactly_once_resources(
+    work_dir="spark", checkpoints="s3://checkpoints", kafka={"bootstrap_servers": "127.0.0.1:1"}
+)
+
+
+def declared(**arguments):
+    return exactly_once_stream(**{"name": "s", "source": "orders", "outputs": "priced", **arguments})(lambda e: e)
+
+
+@pytest.mark.parametrize(
+    "rejected", ["shop/orders_rejected", dg.AssetSpec(["shop", "orders_rejected"]), Rejected("shop/orders_rejected")]
+)
+def test_one_line_makes_the_asset_the_check_and_the_job(rejected):
+    """Guards against rejected records that nobody sees in the UI."""
+    stream = declared(rejected=rejected, group_name="shop")
+    assert stream.topics == ("priced", "orders_rejected") and stream.rejected_topic == "orders_rejected"
+    defs = exactly_once_definitions(stream, resources=RESOURCES)
+    graph = defs.resolve_asset_graph()
+    node = graph.get(dg.AssetKey(["shop", "orders_rejected"]))
+    assert node.parent_keys == {dg.AssetKey("orders")} and node.group_name == "shop"
+    assert "byte for byte" in node.description
+    checks = {key.name for key in graph.asset_check_keys if key.asset_key == node.key}
+    assert checks == {"rejected_since_last_look"}
+    job = defs.resolve_job_def("s_resend")
+    assert dg.validate_run_config(job, {"ops": {"resend_s": {"config": {"offsets": {"0": "12-40"}, "to": "orders"}}}})
+    assert {s.sink_id for s in stream.side_specs} == {"s-resend"}
+
+
+def test_a_stream_that_runs_elsewhere_has_the_asset_and_the_check():
+    """Guards against a job that starts Spark where the stream itself may not be started."""
+    stream = observed_stream("s", source="orders", outputs="priced", rejected="orders_rejected")
+    defs = exactly_once_definitions(stream, resources=RESOURCES)
+    assert "s_resend" not in {job.name for job in defs.get_repository_def().get_all_jobs()}
+    assert dg.AssetCheckKey(dg.AssetKey("orders_rejected"), "rejected_since_last_look") in (
+        defs.resolve_asset_graph().asset_check_keys
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"rejected": "priced"}, "names the topic priced twice"),
+        ({"rejected": "orders"}, "the topic orders is in source and in outputs"),
+        ({"rejected": "a b"}, "not a name that Kafka allows"),
+        ({"rejected": "r", "outputs": ["priced", Table("t", lambda: None)]}, "the table t would get the rejected"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_code_loads(arguments, said):
+    """Guards against a stream that fails at its first bad record, or writes it into a table."""
+    with pytest.raises(BadDeclaration, match=said):
+        declared(**arguments)
+
+
+def test_a_threshold_below_zero_is_refused():
+    """Guards against a check that always warns."""
+    with pytest.raises(BadDeclaration, match="warn_above=-1"):
+        Rejected("r", warn_above=-1)
+
+
+def test_a_rejected_record_says_where_it_came_from_without_a_function_of_the_user():
+    """Guards against a comparison of input and outputs that takes every rejected record for lost."""
+    stream = declared(rejected="r", checks=Checks(origin=lambda topic, record: (0, int(record.value))))
+    headers = ((error_headers.TOPIC, b"orders"), (error_headers.PARTITION, b"3"), (error_headers.OFFSET, b"17"))
+    assert stream.place_of("r", Record(0, 0, None, b"x", headers)) == (("orders", 3), 17)
+    assert stream.place_of("r", Record(0, 0, None, b"5")) is None
+    assert stream.place_of("priced", Record(0, 0, None, b"5", headers)) == (("orders", 0), 5)
+
+
+def found(count, exact=True, first=False):
+    return Rejections(count, exact, Counter({"KeyError: 'amount'": count}), {"0": 9}, first)
+
+
+@pytest.mark.parametrize(
+    ("count", "warn", "error", "passed", "grave"),
+    [
+        (0, 0, 0, True, False),
+        (1, 0, None, False, False),
+        (5, 5, None, True, False),
+        (6, 5, 10, False, False),
+        (11, 5, 10, False, True),
+        (11, None, 10, False, True),
+        (10**6, None, None, True, False),
+    ],
+)
+def test_the_check_judges_by_its_limits(count, warn, error, passed, grave):
+    """Guards against a limit that is one off, and against an error that passes since there is no warning."""
+    verdict = rejected_since_last_look(found(count), warn, error)
+    assert (verdict.passed, verdict.grave) == (passed, grave)
+
+
+def test_the_check_says_how_many_and_why():
+    """Guards against a warning that a person cannot act on without reading the topic."""
+    said = rejected_since_last_look(found(1_200), 0, None).said
+    assert said == "The stream has rejected 1,200 records since the last look; most often (1,200): KeyError: 'amount'."
+    assert (
+        "some 70,000 records so far" in rejected_since_last_look(found(70_000, exact=False, first=True), 0, None).said
+    )
+
+
+@pytest.mark.parametrize(("last", "start"), [(None, 5), (3, 5), (7, 7), (20, 20), (22, 20), (31, 5)])
+def test_a_look_begins_where_the_last_one_ended(last, start):
+    """Guards against records that are counted twice, and against a topic that was made again and is never counted."""
+    assert _start(Watermarks(5, 20, 30), last) == start
+
+
+def pieces(*spans):
+    return [RejectedSpan(p, OffsetSpan(start, end)) for p, start, end in spans]
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        ([], [(0, 10, 20), (1, 0, 5)]),
+        ([(0, 10, 20)], [(1, 0, 5)]),
+        ([(0, 0, 12), (0, 15, 17)], [(0, 12, 15), (0, 17, 20), (1, 0, 5)]),
+        ([(0, 5, 50), (1, 4, 9)], [(1, 0, 4)]),
+        ([(0, 14, 16), (0, 12, 18)], [(0, 10, 12), (0, 18, 20), (1, 0, 5)]),
+        ([(0, 20, 30), (2, 0, 9)], [(0, 10, 20), (1, 0, 5)]),
+    ],
+)
+def test_what_was_sent_is_left_out_of_every_later_range(done, left):
+    """Guards against two runs whose ranges overlap, and a record that both of them send."""
+    assert remaining(pieces((0, 10, 20), (1, 0, 5)), pieces(*done)) == pieces(*left)
+
+
+def test_the_id_of_a_write_holds_its_range_and_the_topics_own_id():
+    """Guards against ranges of a topic that was deleted, which would hide the records of the one made again."""
+    [piece] = pieces((3, 12, 41))
+    assert piece.write_id("shop.rejected", "a-_Z") == "shop.rejected/a-_Z/3/12-40"
+    ids = [piece.write_id("shop.rejected", "a-_Z"), "shop.rejected/other/3/0-9", "other/a-_Z/3/0-9", ""]
+    assert sent(ids, "shop.rejected", "a-_Z") == [piece]
+
+
+MARKS = {0: Watermarks(5, 20, 25), 1: Watermarks(0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "wanted"),
+    [
+        ({}, [(0, 5, 20), (1, 0, 0)]),
+        ({"0": "7-9"}, [(0, 7, 10)]),
+        ({"0": " 7 "}, [(0, 7, 8)]),
+        ({"0": "0-99"}, [(0, 5, 20)]),
+    ],
+)
+def test_a_range_is_cut_to_what_readers_see(offsets, wanted):
+    """Guards against a range whose id stands for records that were not there yet when it was sent."""
+    assert asked(offsets, MARKS) == pieces(*wanted)
+
+
+@pytest.mark.parametrize("offsets", [{"2": "0-1"}, {"x": "0-1"}, {"0": "all"}, {"0": "-4"}, {"0": ""}])
+def test_a_range_that_is_none_is_refused(offsets):
+    """Guards against a typing error that sends the whole topic."""
+    with pytest.raises(InvalidOption, match="'12-40'"):
+        asked(offsets, MARKS)
