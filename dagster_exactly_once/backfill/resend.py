@@ -21,6 +21,7 @@ from dagster_exactly_once.streaming.source import READ_BUDGET_S
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import InvalidOption, ProtocolViolation
+from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin, Watermarks
 
 
@@ -106,10 +107,8 @@ class _Resend:
                         "Ranges logged earlier are sent",
                     )
                 partition, (start, end) = piece
-                sent_now = (
-                    f"{self._topic}-{partition}, offsets {start} to {end - 1}: sent {decision.records:,} records."
-                )
-                self.context.log.info(sent_now)
+                what = f"{self._topic}-{partition}, offsets {start} to {end - 1}"
+                self.context.log.info(f"{what}: sent {plural(decision.records, 'record')}.")
                 total += decision.records
         return total
 
@@ -129,7 +128,8 @@ class _Resend:
         )
 
     def _report(self, records: int) -> None:
-        said = f"Sent {records:,} records of {self._topic} again." if records else "There is no record left to send."
+        sent_now = f"Sent {plural(records, 'record')} of {self._topic} again."
+        said = sent_now if records else "There is no record left to send."
         self.context.log.info(said)
         metadata: dict[str, int | str] = {"records_sent_again": records, "said": said}
         self.context.add_output_metadata(metadata)

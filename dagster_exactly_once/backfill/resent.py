@@ -52,7 +52,7 @@ def asked(offsets: Mapping[str, str], marks: Mapping[int, Watermarks]) -> list[R
     found = []
     for partition, text in offsets.items():
         said = _RANGE.fullmatch(text.strip())
-        if said is None or not partition.isdecimal() or int(partition) not in marks:
+        if said is None or partition not in map(str, marks):  # not "00" beside "0", whose ranges could overlap
             raise InvalidOption(
                 f"offsets has {partition!r}: {text!r}, and the partitions are {', '.join(map(str, sorted(marks)))}",
                 "Write the first and the last offset of a partition, like offsets: {'0': '12-40'}",

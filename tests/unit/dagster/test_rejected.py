@@ -176,7 +176,7 @@ def test_a_range_is_cut_to_what_readers_see(offsets, wanted):
     assert asked(offsets, MARKS) == pieces(*wanted)
 
 
-@pytest.mark.parametrize("offsets", [{"2": "0-1"}, {"x": "0-1"}, {"0": "all"}, {"0": "-4"}, {"0": ""}])
+@pytest.mark.parametrize("offsets", [{"2": "0-1"}, {"x": "0-1"}, {"00": "0-1"}, {"0": "all"}, {"0": "-4"}, {"0": ""}])
 def test_a_range_that_is_none_is_refused(offsets):
     """Guards against a typing error that sends the whole topic."""
     with pytest.raises(InvalidOption, match="'12-40'"):
