@@ -95,6 +95,7 @@ _SINK = frozenset(
         "sink.accept.lost",
         "sink.input.offsets",
         "sink.operator",
+        "sink.progress.topic",
         "sink.topics.allowed",
     }
 )
@@ -154,6 +155,8 @@ class SinkOptions:
         Who operates the driver, in the operator's own words; "" when nobody said.
     topics : TopicRule
         The topics that rows may go to.
+    progress_topic : str
+        The topic that tells readers which batches are whole; "" without one.
     """
 
     sink_id: str
@@ -172,6 +175,7 @@ class SinkOptions:
     registry: Registry | None = None
     operator: str = ""
     topics: TopicRule = ANY_TOPIC
+    progress_topic: str = ""
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -236,6 +240,7 @@ class SinkOptions:
         client = _client_settings(o)
         timeout = _timeout(o)
         topics = TopicRule.parse(o.get("sink.topics.allowed", ""))
+        guarantee = _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch)
         return cls(
             sink_id=check_sink_id(o["sink.id"]),
             connection=connection,
@@ -249,10 +254,11 @@ class SinkOptions:
             accept_lost=_accept_lost(o.get("sink.accept.lost") or None),
             input_offsets=_boolean("sink.input.offsets", o.get("sink.input.offsets", "true")),
             write_id=o.get("write.id", ""),
-            guarantee=_guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
+            guarantee=guarantee,
             registry=Registry.parse(o, o.get("topic") or None),
             operator=check_operator(o.get("sink.operator", "")),
             topics=topics,
+            progress_topic=_progress_topic(o.get("sink.progress.topic", ""), o.get("topic"), guarantee, batch),
         )
 
 
@@ -311,6 +317,23 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
             "Remove sink.guarantee",
         )
     return guarantee
+
+
+def _progress_topic(name: str, output: str | None, guarantee: Guarantee, batch: bool) -> str:
+    if not name:
+        return ""
+    if batch or guarantee is not Guarantee.EXACTLY_ONCE:
+        other = "write.id" if batch else f"sink.guarantee={guarantee.value}"
+        raise InvalidOption(
+            f"sink.progress.topic={name} cannot be combined with {other}: it names the whole batches of a stream",
+            "Remove sink.progress.topic",
+        )
+    if why := "is the output topic" if name == output else ANY_TOPIC.refusal(name):
+        raise InvalidOption(
+            f"sink.progress.topic={name!r} {why}",
+            "Name another topic, which the sink creates and other sinks may share",
+        )
+    return name
 
 
 def _adopt(value: str) -> tuple[str, ...]:
