@@ -109,8 +109,7 @@ query = follow(spark, {self._servers!r}, {self.progress_topic!r}, load)
         rows = "spark.sql('SELECT string(value) FROM orders_whole').collect()"
         return self._in_driver(f"for one in {statements!r}: spark.sql(one)", f"[row[0] for row in {rows}]")
 
-    def _in_driver(self, statements: str, result: str) -> Any:
+    def _in_driver(self, statements: str, result: str) -> list[Any]:
         assert self.driver is not None
         page = code("whole_batches_in_spark.py")
-        found = self.driver.ask("evaluate", code=f"{page}\n{statements}", result=result)
-        return sorted(found)
+        return sorted(self.driver.ask("evaluate", code=f"{page}\n{statements}", result=result))

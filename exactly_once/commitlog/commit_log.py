@@ -25,7 +25,7 @@ from confluent_kafka import (
 from exactly_once.commitlog import log_reader, log_topic
 from exactly_once.commitlog.input_offsets import InputOffsets, Offsets, OffsetsRefused
 from exactly_once.commitlog.log_reader import PARTITION, Reading
-from exactly_once.commitlog.progress import Progress
+from exactly_once.commitlog.progress import ProgressRecord
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
     BrokerUnreachable,
@@ -167,7 +167,7 @@ class CommitLog:
         deadline: Deadline,
         offsets: Offsets | None = None,
         check: Callable[[LogState], None] | None = None,
-        progress: Progress | None = None,
+        progress: ProgressRecord | None = None,
     ) -> None:
         """Write ``record``, which carries the caller's token, durably and as the owner.
 
@@ -333,7 +333,7 @@ class CommitLog:
         records: Sequence[Record],
         deadline: Deadline,
         offsets: Offsets | None = None,
-        progress: Progress | None = None,
+        progress: ProgressRecord | None = None,
     ) -> None:
         producer, failed = self._producer, []
         assert producer is not None
@@ -407,7 +407,7 @@ class CommitLog:
             f"segment.bytes of {self.topic}; then start again",
         )
 
-    def _named(self, e: KafkaException, progress: Progress | None = None) -> ExactlyOnceError:
+    def _named(self, e: KafkaException, progress: ProgressRecord | None = None) -> ExactlyOnceError:
         found = of_commit_log(e, self.topic, self._connection.bootstrap_servers, namespace(self.sink_id))
         if progress is None:
             return found

@@ -19,7 +19,7 @@ from exactly_once.kafka.admin import LATEST, Admin
 from exactly_once.protocol.records import Decision
 
 
-class Progress(NamedTuple):
+class ProgressRecord(NamedTuple):
     """The record of a whole batch, and the topic that it goes to."""
 
     topic: str
@@ -68,7 +68,7 @@ def check_writable(admin: Admin, topic: str) -> None:
         ) from e
 
 
-def progress_of(admin: Admin, topic: str, decision: Decision) -> Progress:
+def progress_of(admin: Admin, topic: str, decision: Decision) -> ProgressRecord:
     """Return the record that ``decision`` is whole, when all its parts are committed and no later batch has begun: for
     each partition of the sink's topics, the high watermark.
 
@@ -84,4 +84,4 @@ def progress_of(admin: Admin, topic: str, decision: Decision) -> Progress:
     ends = admin.list_offsets(places, LATEST, "read_uncommitted") if places else {}
     topics = {name: {str(p): ends[TopicPartition(name, p)].offset for p in range(size)} for name, size in sizes.items()}
     told = {"batch": decision.batch_id, "topics": topics}
-    return Progress(topic, json.dumps(told, separators=(",", ":")).encode())
+    return ProgressRecord(topic, json.dumps(told, separators=(",", ":")).encode())

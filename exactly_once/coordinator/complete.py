@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exactly_once import failpoints
-from exactly_once.commitlog.progress import Progress, progress_of
+from exactly_once.commitlog.progress import ProgressRecord, progress_of
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline
 from exactly_once.errors import (
@@ -60,7 +60,7 @@ def complete(session: Session, decision: Decision, recovering: bool = False) -> 
     return lost
 
 
-def progress_to_tell(session: Session, decision: Decision, token: int, deadline: Deadline) -> Progress | None:
+def progress_to_tell(session: Session, decision: Decision, token: int, deadline: Deadline) -> ProgressRecord | None:
     """Return what readers are told with the completed mark of ``decision``, under the claim ``token``; None when its
     sink tells them nothing. Raises what the log and the brokers do, as of a batch that is committed.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from exactly_once.commitlog.progress import Progress
+from exactly_once.commitlog.progress import ProgressRecord
 from exactly_once.coordinator.abort import roll_back
 from exactly_once.coordinator.complete import COMMITTED, complete, decided_error
 from exactly_once.coordinator.driver_state import DriverState
@@ -64,7 +64,7 @@ def decide_and_complete(
     return decision, Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
 
 
-def mark(session: Session, decision: Decision, done: Completed, progress: Progress | None = None) -> None:
+def mark(session: Session, decision: Decision, done: Completed, progress: ProgressRecord | None = None) -> None:
     """Write to the commit log that every part of ``decision`` is committed, and tell readers so; raises what the log
     does, as of a batch that is committed.
     """

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from exactly_once.commitlog.commit_log import CommitLog
-from exactly_once.commitlog.progress import Progress, ensure
+from exactly_once.commitlog.progress import ProgressRecord, ensure
 from exactly_once.deadline import Deadline
 from exactly_once.errors import NotAuthorized, UnknownTopic
 from exactly_once.kafka.connection import Connection
@@ -30,7 +30,7 @@ def test_a_mark_that_kafka_refuses_names_the_topic_of_whole_batches_too(code: in
     """Outage: a person mends the commit log, while it is the other topic of the transaction that refuses."""
     log = CommitLog(Connection("h:1"), "orders")
     failure = KafkaException(KafkaError(code))
-    told = log._named(failure, Progress("progress", b"{}"))
+    told = log._named(failure, ProgressRecord("progress", b"{}"))
     assert "progress, the topic of sink.progress.topic" in told.what
     assert (type(told), told.way_out) == (type(log._named(failure)), log._named(failure).way_out)
     assert "progress" not in log._named(failure).what
