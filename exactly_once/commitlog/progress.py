@@ -63,8 +63,8 @@ def check_writable(admin: Admin, topic: str) -> None:
     except UnknownTopic as e:
         raise UnknownTopic(
             f"the topic {topic} of sink.progress.topic does not exist, or this principal may not describe it",
-            f"Grant WRITE on the topic {topic}, and create it with one partition and cleanup.policy=compact; or start "
-            "the stream, which creates it, or goes on without it if you take the option away",
+            "Create it with one partition and cleanup.policy=compact, and grant WRITE on it; or start the stream, "
+            "which creates it, or goes on without it if you take the option away",
         ) from e
 
 
