@@ -11,6 +11,7 @@ from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransa
 from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka import producer_options
 from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.dead_letters import DeadLetterTopic
 from exactly_once.protocol.names import check_operator, check_sink_id
 from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
@@ -97,6 +98,8 @@ _SINK = frozenset(
         "sink.operator",
         "sink.progress.topic",
         "sink.topics.allowed",
+        "sink.dead.letter.topic",
+        "sink.dead.letter.max",
     }
 )
 
@@ -155,6 +158,8 @@ class SinkOptions:
         Who operates the driver, in the operator's own words; "" when nobody said.
     topics : TopicRule
         The topics that rows may go to.
+    dead_letters : DeadLetterTopic or None
+        Where rows go that cannot be written; None: the first one ends the execution.
     progress_topic : str
         The topic that tells readers which batches are whole; "" without one.
     """
@@ -175,6 +180,7 @@ class SinkOptions:
     registry: Registry | None = None
     operator: str = ""
     topics: TopicRule = ANY_TOPIC
+    dead_letters: DeadLetterTopic | None = None
     progress_topic: str = ""
 
     @property
@@ -240,11 +246,12 @@ class SinkOptions:
         client = _client_settings(o)
         timeout = _timeout(o)
         topics = TopicRule.parse(o.get("sink.topics.allowed", ""))
+        topic = _topic(o.get("topic") or None, topics)
         guarantee = _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch)
         return cls(
             sink_id=check_sink_id(o["sink.id"]),
             connection=connection,
-            topic=_topic(o.get("topic") or None, topics),
+            topic=topic,
             checkpoint="" if batch else o["checkpointlocation"],
             timeout_ms=timeout,
             producer=_librdkafka(client),
@@ -258,7 +265,13 @@ class SinkOptions:
             registry=Registry.parse(o, o.get("topic") or None),
             operator=check_operator(o.get("sink.operator", "")),
             topics=topics,
-            progress_topic=_progress_topic(o.get("sink.progress.topic", ""), o.get("topic"), guarantee, batch),
+            dead_letters=DeadLetterTopic.parse(
+                o.get("sink.dead.letter.topic", ""),
+                o.get("sink.dead.letter.max", ""),
+                topic,
+                guarantee is Guarantee.EXACTLY_ONCE,
+            ),
+            progress_topic=_progress_topic(o, guarantee, batch),
         )
 
 
@@ -319,7 +332,8 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
     return guarantee
 
 
-def _progress_topic(name: str, output: str | None, guarantee: Guarantee, batch: bool) -> str:
+def _progress_topic(options: Mapping[str, str], guarantee: Guarantee, batch: bool) -> str:
+    name = options.get("sink.progress.topic", "")
     if not name:
         return ""
     if batch or guarantee is not Guarantee.EXACTLY_ONCE:
@@ -328,7 +342,11 @@ def _progress_topic(name: str, output: str | None, guarantee: Guarantee, batch: 
             f"sink.progress.topic={name} cannot be combined with {other}: it names the whole batches of a stream",
             "Remove sink.progress.topic",
         )
-    if why := "is the output topic" if name == output else ANY_TOPIC.refusal(name):
+    if (
+        why := "is an output topic"
+        if name in (options.get("topic"), options.get("sink.dead.letter.topic"))
+        else ANY_TOPIC.refusal(name)
+    ):
         raise InvalidOption(
             f"sink.progress.topic={name!r} {why}",
             "Name another topic, which the sink creates and other sinks may share",
@@ -422,7 +440,7 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
     if name in producer_options.FOREIGN_LOGIN:
         return (
-            "Remove the option: the driver connects too, and its clients are not Java's; docs/reference.md lists the "
+            "Remove the option: the driver's clients are not Java's and cannot use it; docs/reference.md lists the "
             "options of the connection"
         )
     if name in ("key.serializer", "value.serializer"):

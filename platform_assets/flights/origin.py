@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once import Record
 from platform_assets.constants import FLIGHT_DELAYS_REJECTED
 
 #: The JSON of a record, as the stream writes it.

@@ -199,7 +199,7 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         {"kafka.sasl.login.class": "x.Y"},
         InvalidOption,
         "kafka.sasl.login.class",
-        "the driver connects too",
+        "the driver's clients are not Java's",
     ),
     "a misspelt kafka option": (
         {"kafka.compresion.type": "lz4"},
@@ -279,7 +279,13 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
     "progress into the output": (
         {"sink.progress.topic": "out"},
         InvalidOption,
-        "sink.progress.topic='out' is the output topic",
+        "sink.progress.topic='out' is an output topic",
+        "another topic",
+    ),
+    "progress into the dead letters": (
+        {"sink.progress.topic": "dead", "sink.dead.letter.topic": "dead"},
+        InvalidOption,
+        "sink.progress.topic='dead' is an output topic",
         "another topic",
     ),
     "progress into a commit log": (

@@ -18,13 +18,16 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_public_names_of_the_package_are_these() -> None:
     """Guards against a name that users import and a later version does not have."""
-    names = ["ExactlyOnceError", "__version__", "check", "configure", "foreach_batch", "jar", "register", "written"]
+    names = ["ExactlyOnceError", "__version__", "check", "configure", "foreach_batch", "jar", "register"]
+    names += ["starting_offsets", "written"]
     assert sorted(exactly_once.__all__) == names
     assert list(inspect.signature(exactly_once.configure).parameters) == ["builder"]
     assert list(inspect.signature(exactly_once.jar).parameters) == []
     assert list(inspect.signature(exactly_once.check).parameters) == ["df", "options", "participants", "output_mode"]
     assert list(inspect.signature(exactly_once.register).parameters) == ["spark"]
     assert list(inspect.signature(exactly_once.foreach_batch).parameters) == ["options", "participants"]
+    begin = ["options", "predecessor", "topics", "beside"]
+    assert list(inspect.signature(exactly_once.starting_offsets).parameters) == begin
     assert list(inspect.signature(exactly_once.written).parameters) == ["options", "write_id"]
 
 
