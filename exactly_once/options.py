@@ -96,6 +96,7 @@ _SINK = frozenset(
         "sink.accept.lost",
         "sink.input.offsets",
         "sink.operator",
+        "sink.progress.topic",
         "sink.topics.allowed",
         "sink.dead.letter.topic",
         "sink.dead.letter.max",
@@ -159,6 +160,8 @@ class SinkOptions:
         The topics that rows may go to.
     dead_letters : DeadLetterTopic or None
         Where rows go that cannot be written; None: the first one ends the execution.
+    progress_topic : str
+        The topic that tells readers which batches are whole; "" without one.
     """
 
     sink_id: str
@@ -178,6 +181,7 @@ class SinkOptions:
     operator: str = ""
     topics: TopicRule = ANY_TOPIC
     dead_letters: DeadLetterTopic | None = None
+    progress_topic: str = ""
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -267,6 +271,7 @@ class SinkOptions:
                 topic,
                 guarantee is Guarantee.EXACTLY_ONCE,
             ),
+            progress_topic=_progress_topic(o, guarantee, batch),
         )
 
 
@@ -325,6 +330,28 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
             "Remove sink.guarantee",
         )
     return guarantee
+
+
+def _progress_topic(options: Mapping[str, str], guarantee: Guarantee, batch: bool) -> str:
+    name = options.get("sink.progress.topic", "")
+    if not name:
+        return ""
+    if batch or guarantee is not Guarantee.EXACTLY_ONCE:
+        other = "write.id" if batch else f"sink.guarantee={guarantee.value}"
+        raise InvalidOption(
+            f"sink.progress.topic={name} cannot be combined with {other}: it names the whole batches of a stream",
+            "Remove sink.progress.topic",
+        )
+    if (
+        why := "is an output topic"
+        if name in (options.get("topic"), options.get("sink.dead.letter.topic"))
+        else ANY_TOPIC.refusal(name)
+    ):
+        raise InvalidOption(
+            f"sink.progress.topic={name!r} {why}",
+            "Name another topic, which the sink creates and other sinks may share",
+        )
+    return name
 
 
 def _adopt(value: str) -> tuple[str, ...]:

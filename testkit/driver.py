@@ -27,6 +27,7 @@ class Driver:
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("WARN")
         self.queries: dict[str, Any] = {}
+        self.names: dict[str, Any] = {"spark": self.spark}
         self.computing = threading.Event()
 
     def register(self) -> None:
@@ -154,6 +155,11 @@ class Driver:
             names += [f"{column.name}.{f}" for f in fields] if fields else [column.name]
         flat = [f"{name} `{name}`" for name in names]
         return [row[0] for row in df.selectExpr(f"to_json(struct({', '.join(flat)}))").collect()]
+
+    def evaluate(self, code: str, result: str) -> Any:
+        """Run ``code``, a page's for example, and return what the expression ``result`` says then; names stay."""
+        exec(code, self.names)
+        return eval(result, self.names)
 
     def write_batch(
         self, options: dict[str, str], rows: int, parts: int, mode: str, register: bool, columns: list[str]

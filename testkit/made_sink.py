@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import Producer
 
 from exactly_once.commitlog.commit_log import CommitLog
+from exactly_once.commitlog.progress import progress_of
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
@@ -32,20 +33,30 @@ def begin_of(admin: Admin, d: Description) -> Place:
 
 
 class MadeSink:
-    """By default its query is ``q``, and its owner a process on another host."""
+    """By default its query is ``q``, and its owner a process on another host. With ``progress_topic`` it tells readers
+    which batches are whole.
+    """
 
-    def __init__(self, connection: Connection, topic: str, sink_id: str | None = None, query_id: str = "q"):
-        self.query_id = query_id
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        sink_id: str | None = None,
+        query_id: str = "q",
+        progress_topic: str = "",
+    ):
+        self.query_id, self.progress_topic = query_id, progress_topic
         self.connection, self.topic = connection, topic
         self.sink_id = sink_id or brokers.fresh_name("sink")
         self.log = CommitLog(connection, self.sink_id)
         self.token = 0
         self.producers: list[Producer] = []
+        self.decided: dict[int, Decision] = {}
 
     def claim(self) -> None:
         """Become the owner anew."""
         self.token += 1
-        claim = Claim(self.token, self.query_id, now_ms(), "stream", "elsewhere", 1, "/c")
+        claim = Claim(self.token, self.query_id, now_ms(), "stream", "elsewhere", 1, "/c", progress=self.progress_topic)
         self.log.claim(lambda state: claim, Deadline(30))
 
     def write(
@@ -99,6 +110,7 @@ class MadeSink:
             offsets=offsets,
         )
         self.log.append(decision, Deadline(30), published)
+        self.decided[batch] = decision
         return decision
 
     def end(self, handles: Sequence[PreparedTransaction], commit: bool = True) -> None:
@@ -108,8 +120,12 @@ class MadeSink:
         assert set(outcomes.values()) == {Outcome.DONE}
 
     def complete(self, batch: int) -> None:
-        """Write the completed mark."""
-        self.log.append(Completed(self.query_id, batch, self.token, now_ms()), Deadline(30))
+        """Write the completed mark, and with it what readers are told."""
+        progress = None
+        if self.progress_topic:
+            with Admin(self.connection) as admin:
+                progress = progress_of(admin, self.progress_topic, self.decided[batch])
+        self.log.append(Completed(self.query_id, batch, self.token, now_ms()), Deadline(30), progress=progress)
 
     def give_up(self, batch: int) -> None:
         """Write that an execution of the batch ended without a decision."""

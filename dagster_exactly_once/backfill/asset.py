@@ -1,6 +1,6 @@
 """The outputs of a stream filled for days before the stream began, one exactly-once write for each day."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,11 @@ def days_of(stream: Stream) -> dg.DailyPartitionsDefinition:
     assert stream.backfill is not None
     end = next_day(stream.backfill.end) if stream.backfill.end else None
     return dg.DailyPartitionsDefinition(start_date=stream.backfill.start, end_date=end)
+
+
+def of_a_write(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a stream's sink for a day, which is one write: without the topic of its whole batches."""
+    return {name: value for name, value in options.items() if name.lower() != "sink.progress.topic"}
 
 
 def backfill_asset(stream: Stream) -> dg.AssetsDefinition:
@@ -171,7 +176,7 @@ class _Backfill:
 
     def _write_day(self, session: object, day: Day) -> None:
         stream, config = self.stream, self.config
-        options = {**stream.options, **config.checked_sink_options()}
+        options = of_a_write({**stream.options, **config.checked_sink_options()})
         options |= self.writes.options(self._write_id(day.key))
         in_spark.write_day(
             session,  # type: ignore[arg-type]

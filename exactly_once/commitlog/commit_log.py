@@ -25,6 +25,7 @@ from confluent_kafka import (
 from exactly_once.commitlog import log_reader, log_topic
 from exactly_once.commitlog.input_offsets import InputOffsets, Offsets, OffsetsRefused
 from exactly_once.commitlog.log_reader import PARTITION, Reading
+from exactly_once.commitlog.progress import ProgressRecord
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
     BrokerUnreachable,
@@ -166,13 +167,15 @@ class CommitLog:
         deadline: Deadline,
         offsets: Offsets | None = None,
         check: Callable[[LogState], None] | None = None,
+        progress: ProgressRecord | None = None,
     ) -> None:
         """Write ``record``, which carries the caller's token, durably and as the owner.
 
         With the mark of a completed batch its decision is written again in the form in which it is to be kept, in the
         same transaction. ``offsets``, by topic and partition, are committed with the record to the consumer group
         :func:`~exactly_once.protocol.names.offsets_group`, for lag tools; when that fails, the record is written alone.
-        ``check`` may raise to refuse: it gets the very state behind which the record is written.
+        ``check`` may raise to refuse: it gets the very state behind which the record is written. ``progress`` is
+        written in the same transaction.
 
         Raises
         ------
@@ -193,14 +196,14 @@ class CommitLog:
                 check(state)
             kept = state.to_keep(record) if isinstance(record, Completed) else None
             try:
-                self._write([kept, record] if kept else [record], deadline, offsets)
+                self._write([kept, record] if kept else [record], deadline, offsets, progress)
                 return
             except OffsetsRefused as e:
                 offsets = offsets if e.again else None
             except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
                 if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
                     raise self._too_large(record) from e
-                failure = self._named(e)
+                failure = self._named(e, progress)
         self._check_there()
         raise failure or log_reader.timed_out(self.topic, deadline)
 
@@ -325,7 +328,13 @@ class CommitLog:
         self._producer = producer
         return fold(found.entries, state)
 
-    def _write(self, records: Sequence[Record], deadline: Deadline, offsets: Offsets | None = None) -> None:
+    def _write(
+        self,
+        records: Sequence[Record],
+        deadline: Deadline,
+        offsets: Offsets | None = None,
+        progress: ProgressRecord | None = None,
+    ) -> None:
         producer, failed = self._producer, []
         assert producer is not None
         sent_ms = now_ms()
@@ -343,6 +352,14 @@ class CommitLog:
                     headers=headers_of(record),
                     partition=PARTITION,
                     on_delivery=delivered(record),
+                )
+            if progress is not None:
+                producer.produce(
+                    progress.topic,
+                    key=self.sink_id,
+                    value=progress.value,
+                    partition=PARTITION,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
                 )
             if offsets:
                 self._offsets.send(producer, offsets, _word(records), deadline)
@@ -390,8 +407,12 @@ class CommitLog:
             f"segment.bytes of {self.topic}; then start again",
         )
 
-    def _named(self, e: KafkaException) -> ExactlyOnceError:
-        return of_commit_log(e, self.topic, self._connection.bootstrap_servers, namespace(self.sink_id))
+    def _named(self, e: KafkaException, progress: ProgressRecord | None = None) -> ExactlyOnceError:
+        found = of_commit_log(e, self.topic, self._connection.bootstrap_servers, namespace(self.sink_id))
+        if progress is None:
+            return found
+        beside = f"the same transaction writes to {progress.topic}, the topic of sink.progress.topic"
+        return type(found)(f"{found.what}; {beside}", found.way_out, found.safe)
 
 
 def _word(records: Sequence[Record]) -> str:

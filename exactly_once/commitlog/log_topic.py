@@ -60,17 +60,7 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
     try:
         partitions = admin.topic_partitions([topic])[topic]
     except UnknownTopic:
-        replication = min(3, admin.broker_count())
-        durable = {"min.insync.replicas": str(max(1, replication - 1))}
-        _create(admin, topic, replication, {**TOPIC_CONFIG, **durable})
-        for _ in deadline.tries():
-            try:
-                partitions = admin.topic_partitions([topic])[topic]
-                break
-            except UnknownTopic:
-                continue
-        else:
-            raise
+        partitions = _make(admin, topic, deadline)
     admin.check_rights(topic, ("READ", "WRITE"))
     config = check_settings(admin, topic)
     if partitions > 1:
@@ -93,9 +83,30 @@ def check_settings(admin: Admin, topic: str) -> dict[str, str]:
     return config
 
 
-def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) -> None:
+def create(admin: Admin, topic: str, deadline: Deadline) -> int:
+    """Create a compacted topic of one partition that outlives the loss of a broker where there are three.
+
+    Returns
+    -------
+    int
+        The number of its partitions, as soon as the brokers know it.
+    """
+    replication = min(3, admin.broker_count())
+    durable = {"min.insync.replicas": str(max(1, replication - 1))}
+    admin.create_topic(topic, 1, replication, {**TOPIC_CONFIG, **durable})
+    failure: UnknownTopic | None = None
+    for _ in deadline.tries():
+        try:
+            return admin.topic_partitions([topic])[topic]
+        except UnknownTopic as e:
+            failure = e
+    assert failure is not None
+    raise failure
+
+
+def _make(admin: Admin, topic: str, deadline: Deadline) -> int:
     try:
-        admin.create_topic(topic, 1, replication, config)
+        return create(admin, topic, deadline)
     except NotAuthorized as e:
         raise NotAuthorized(
             f"the commit log {topic} does not exist, and this principal may not create it",

@@ -11,6 +11,7 @@ import psutil
 
 from exactly_once.checkpoint import kafka_offsets
 from exactly_once.commitlog.log_search import SEARCH_BUDGET_S, Holder, holder_of
+from exactly_once.commitlog.progress import ensure
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.machine import this_machine
@@ -159,13 +160,16 @@ def _claim(
             # again: now the earlier driver's last transaction has ended, on the group's partition as well
             check(state, forgotten(state))
             bound = WRITE if purpose == "write" else batch.query_id
-            return make_claim(state, bound, now_ms(), purpose, options.checkpoint, options.operator)
+            told = options.operator, options.progress_topic
+            return make_claim(state, bound, now_ms(), purpose, options.checkpoint, *told)
 
         before = session.log.read(deadline)
         check(before, forgotten(before))
         known = before.last_decision(batch.query_id)
         topics = [options.topic] if options.topic else []
         check_topics(session.kafka.admin(), known, topics, consent.adopts_topic)
+        if options.progress_topic:
+            ensure(session.kafka.admin(), options.progress_topic, deadline)
         _, claim = session.log.claim(make, deadline)
         ahead = session.log.clock_ahead_ms
         reach("claimed")
@@ -269,12 +273,19 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
 
 
 def make_claim(
-    state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "", operator: str = ""
+    state: LogState,
+    query_id: str | None,
+    now_ms: int,
+    purpose: str,
+    checkpoint: str = "",
+    operator: str = "",
+    progress: str = "",
 ) -> Claim:
     """Return the claim that follows ``state``, for the process that owns the sink from now on.
 
     That process is on this machine and lives as long as the owner: the driver's JVM where it has started this process,
-    or else the driver's Python, or a recovery's own. ``operator`` says who operates it.
+    or else the driver's Python, or a recovery's own. ``operator`` says who operates it; ``progress`` is the topic that
+    tells readers which batches are whole.
     """
     process = psutil.Process()
     if purpose != "recovery":
@@ -291,4 +302,5 @@ def make_claim(
         pid_started=process.create_time(),
         operator=operator,
         machine=this_machine(),
+        progress=progress,
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from exactly_once import failpoints
+from exactly_once.commitlog.progress import ProgressRecord, progress_of
 from exactly_once.coordinator.session import Session
+from exactly_once.deadline import Deadline
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -56,6 +58,19 @@ def complete(session: Session, decision: Decision, recovering: bool = False) -> 
         raise _with_way_past(failure, decision, lost) if isinstance(failure, Expired) else failure
     failpoints.reach("all-ended")
     return lost
+
+
+def progress_to_tell(session: Session, decision: Decision, token: int, deadline: Deadline) -> ProgressRecord | None:
+    """Return what readers are told with the completed mark of ``decision``, under the claim ``token``; None when its
+    sink tells them nothing. Raises what the log and the brokers do, as of a batch that is committed.
+    """
+    try:
+        owner = session.log.own(token, deadline).owner
+        if owner is None or not owner.progress:
+            return None
+        return progress_of(session.kafka.admin(max(1.0, deadline.left)), owner.progress, decision)
+    except ExactlyOnceError as e:
+        raise decided_error(e, COMMITTED) from e
 
 
 def _commit(session: Session, decision: Decision, name: str, recovering: bool) -> list[Handle]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from exactly_once.commitlog.progress import ProgressRecord
 from exactly_once.coordinator.abort import roll_back
 from exactly_once.coordinator.complete import COMMITTED, complete, decided_error
 from exactly_once.coordinator.driver_state import DriverState
@@ -63,13 +64,13 @@ def decide_and_complete(
     return decision, Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
 
 
-def mark(session: Session, decision: Decision, done: Completed) -> None:
-    """Write to the commit log that every part of ``decision`` is committed; raises what the log does, as of a batch
-    that is committed.
+def mark(session: Session, decision: Decision, done: Completed, progress: ProgressRecord | None = None) -> None:
+    """Write to the commit log that every part of ``decision`` is committed, and tell readers so; raises what the log
+    does, as of a batch that is committed.
     """
     reach("marking")
     try:
-        session.log.append(done, Deadline(DECIDE_BUDGET_S))
+        session.log.append(done, Deadline(DECIDE_BUDGET_S), progress=progress)
     except ExactlyOnceError as e:
         raise decided_error(e, COMMITTED) from e
     session.log.tally(done.token, Deadline(DECIDE_BUDGET_S), rewritten=len(decision.rewritten))

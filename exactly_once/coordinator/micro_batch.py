@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
 from exactly_once.coordinator.abort import abort_execution, own_scope
 from exactly_once.coordinator.claim import claim_for_stream
-from exactly_once.coordinator.complete import COMMITTED, decided_error
+from exactly_once.coordinator.complete import COMMITTED, decided_error, progress_to_tell
 from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete, mark
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.session import Session
@@ -268,10 +268,11 @@ class Coordinator:
             scope = own_scope(session, state)  # spares the parts of this decision
         except ExactlyOnceError as e:
             raise decided_error(e, COMMITTED) from e
+        progress = progress_to_tell(session, decision, state.token, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
         with ThreadPoolExecutor(1) as beside:  # one asks the log, the other Kafka's coordinators
             sweeping = beside.submit(session.sweep, scope, [KAFKA])
-            mark(session, decision, done)
+            mark(session, decision, done, progress)
         try:
             swept = sweeping.result()
             retried = bool(swept) or any(not p.attempt.startswith("0.") for p in parts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.commitlog.commit_log import CommitLog, read_log
+from exactly_once.commitlog.progress import check_writable
 from exactly_once.coordinator import resolve
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.consent import Consent
@@ -138,8 +139,8 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, ope
 
     def make(state: LogState) -> Claim:
         owner = state.owner
-        bound, checkpoint = (owner.query_id, owner.checkpoint) if owner else (None, "")
-        return make_claim(state, bound, now_ms(), "recovery", checkpoint, operator)
+        bound, checkpoint, progress = (owner.query_id, owner.checkpoint, owner.progress) if owner else (None, "", "")
+        return make_claim(state, bound, now_ms(), "recovery", checkpoint, operator, progress)
 
     _, claim = commit_log.claim(make, deadline)
     commit_log.close()
@@ -153,6 +154,8 @@ def _check_rights(connection: Connection, sink_id: str, log: LogState, deadline:
         for topic in sorted({topic for decision in log.decisions for topic in decision.topics}):
             with suppress(UnknownTopic):  # deleted since
                 admin.topic_partitions([topic])
+        if log.owner is not None and log.owner.progress:
+            check_writable(admin, log.owner.progress)
 
 
 def complete_decided(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from exactly_once.coordinator.complete import COMMITTED, complete, decided_error
+from exactly_once.coordinator.complete import COMMITTED, complete, decided_error, progress_to_tell
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
@@ -61,6 +61,8 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
     ------
     Fenced, BrokerUnreachable
         Of the commit log.
+    UnknownTopic, NotAuthorized
+        Of the topic that tells readers which batches are whole.
     """
     found = Resolved()
     try:
@@ -79,8 +81,9 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
                 title = decision.title(session.sink_id)
                 log.warning("%s: continuing past the parts in doubt, as the option sink.accept.lost allows", title)
             done = Completed(decision.query_id, decision.batch_id, token, now_ms(), how=how)
+            progress = progress_to_tell(session, decision, token, deadline)
             try:
-                session.log.append(done, deadline)
+                session.log.append(done, deadline, progress=progress)
             except ExactlyOnceError as e:
                 raise decided_error(e, COMMITTED) from e
             found.completed.append(decision)

@@ -7,10 +7,12 @@ here writes, fences or creates anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.commitlog.log_search import Holder, holder_of
+from exactly_once.commitlog.progress import check as check_progress
 from exactly_once.coordinator.claim import check_stream, check_write
 from exactly_once.coordinator.consent import Consent
 from exactly_once.deadline import Deadline
@@ -69,6 +71,9 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
     with Admin(options.connection, round(deadline.left, 1)) as admin:
         check_cluster(options, admin)
         admin.renew(READ_BUDGET_S)
+        if options.progress_topic:
+            with suppress(UnknownTopic):  # the claim makes it, or says that it may not
+                check_progress(admin, options.progress_topic)
         is_new = options.guarantee is Guarantee.EXACTLY_ONCE and not _check_rights(options, admin)
         log = LogState() if is_new else read_log(options.connection, options.sink_id, READ_BUDGET_S)
         if batch:

@@ -30,6 +30,7 @@ from exactly_once.protocol.records import (
     Record,
     in_order,
 )
+from exactly_once.protocol.topics import ANY_TOPIC
 from exactly_once.protocol.untrusted import check_fields, is_count
 
 #: Before compression, so eight times what the topic takes: decisions are full of what repeats.
@@ -45,7 +46,10 @@ FORMAT = 6
 Headers = Mapping[str, bytes | str | None]
 
 #: The fields that are headers of the Kafka record; one that has its default value is left out.
-_IN_HEADERS: dict[type, tuple[str, ...]] = {Claim: ("operator", "machine"), Completed: ("how",)}
+_IN_HEADERS: dict[type, tuple[str, ...]] = {
+    Claim: ("operator", "machine", "progress"),
+    Completed: ("how",),
+}
 #: The field of a decision that is a header, and the most that its reader takes.
 _COUNTED, _LONGEST_COUNT = "counted", 64 * 1024
 
@@ -145,7 +149,8 @@ def _with_headers(record: Record, headers: Headers) -> Record:
     names = _IN_HEADERS.get(type(record), ())
     texts = {name: _line(v) for name in names if isinstance(v := headers.get(name), bytes)}
     if isinstance(record, Claim):
-        return replace(record, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
+        progress = _progress(headers.get("progress"))
+        return replace(record, operator=texts.get("operator", ""), machine=texts.get("machine", ""), progress=progress)
     if isinstance(record, Completed):
         return replace(record, how=ACCEPTED if texts.get("how") == ACCEPTED else COMMITTED)
     return record
@@ -160,6 +165,12 @@ def _count(text: bytes | str | None) -> Count | None:
     except (RecursionError, ValueError):
         return None
     return Count(**found) if is_count(found) else None
+
+
+def _progress(text: bytes | str | None) -> str:
+    """Return a header as the name of a topic; "" for one that no claim may name, such as another sink's log."""
+    name = text.decode(errors="replace") if isinstance(text, bytes) else ""
+    return "" if ANY_TOPIC.refusal(name) else name
 
 
 def _line(text: bytes) -> str:

@@ -142,8 +142,9 @@ class Claim:
     ``recovery``. ``pid`` and ``pid_started`` (seconds since the epoch) name the process that lives as long as the
     owner: the driver's JVM, or the recovering process. ``operator`` says who operates that process, in the operator's
     own words ("" when nobody said); ``machine`` identifies the process table that ``pid`` is from
-    (:func:`exactly_once.coordinator.machine.this_machine`; "" when unknown). Both are information for people and
-    tools, never a condition for safety. Versions before them wrote neither.
+    (:func:`exactly_once.coordinator.machine.this_machine`; "" when unknown). ``progress`` is the topic that tells
+    readers which batches are whole ("" without one); the claim of a recovery takes it over. The three are never a
+    condition for safety. Versions before them wrote none.
     """
 
     token: int
@@ -156,6 +157,7 @@ class Claim:
     pid_started: float = 0.0
     operator: str = ""
     machine: str = ""
+    progress: str = ""
 
     @property
     def title(self) -> str:

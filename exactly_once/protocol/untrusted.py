@@ -118,6 +118,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "pid_started": _moment,
         "operator": _text,
         "machine": _text,
+        "progress": _text,
     },
     Decision: {
         "query_id": _text,

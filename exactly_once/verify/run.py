@@ -18,7 +18,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_offsets
 from exactly_once.participant import Participant
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import PartId, check_sink_id, namespace, offsets_group
+from exactly_once.protocol.names import PartId, check_sink_id, commit_log_id, namespace, offsets_group
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.topics import ANY_TOPIC
 from exactly_once.txn.coordinators import ids_of, list_transactions
@@ -227,7 +227,8 @@ def _read(
         ids = {t.producer_id: t.transactional_id for t in listed}
         ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
         known = soon.decisions or decisions
-        trail = _trail(task, admin.renew(task.budget_s), known, ids) if known else Trail()
+        parts = [i for i, name in ids.items() if name != commit_log_id(task.sink_id)]  # it also writes the progress
+        trail = _trail(task, admin.renew(task.budget_s), known, parts) if known else Trail()
         found = extent(admin.renew(task.budget_s), known, (*task.topics, *trail.found) if known else ())
         scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
         scopes_of = scopes_to_try(scopes, frozenset(ids))

@@ -521,6 +521,23 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a
     assert find_hanging(scene.user, [scene.output]) == []
 
 
+def test_who_may_not_tell_readers_that_a_batch_is_whole_is_told_the_right_before_anybody_is_fenced(
+    scene: Scene,
+) -> None:
+    """Outage: a driver is stopped by a recovery that then may not complete its batch."""
+    told = brokers.create_topic(scene.broker.bootstrap_servers, config={"cleanup.policy": "compact"})
+    sink = MadeSink(scene.boss, scene.output, scene.sink_id, progress_topic=told)
+    sink.claim()
+    sink.decide(0, [sink.write(0, [("k", "v", 0)])])
+    scene.grant(table("recovery"))
+    with pytest.raises(NotAuthorized, match=f"Grant WRITE on the topic {told}"):
+        recover(scene.user, scene.sink_id)
+    assert len(read_log(scene.boss, scene.sink_id).open_decisions) == 1
+    scene.broker.grant([*granted(scene.sink_id, scene.output, table("recovery")), Right("WRITE", "TOPIC", told)])
+    assert recover(scene.user, scene.sink_id).clean
+    assert [m.key for m in oracle.read(scene.boss, [told])] == [scene.sink_id]
+
+
 # -- by each way to log in ---------------------------------------------------------------------------------------------
 
 

@@ -72,7 +72,7 @@ class Log:
     def own(self, token: int, deadline: Deadline) -> LogState:
         return LogState(decisions=(self.decision,))
 
-    def append(self, record: Record, *_: Any) -> None:
+    def append(self, record: Record, *_: Any, **__: Any) -> None:
         if self.fails is not None and type(record) is self.at:
             raise self.fails
 

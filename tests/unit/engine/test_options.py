@@ -66,6 +66,8 @@ def test_without_a_topic_the_column_says_it(topic: str | None) -> None:
         ({"sink.accept.lost": "orders/2026-01-31@17"}, "accept_lost", "orders/2026-01-31@17"),
         ({"sink.accept.lost": ""}, "accept_lost", None),
         ({}, "operator", ""),
+        ({"sink.progress.topic": ""}, "progress_topic", ""),
+        ({"sink.progress.topic": "progress"}, "progress_topic", "progress"),
         ({"sink.operator": ""}, "operator", ""),
         ({"sink.operator": " dagster/prod/0a1b "}, "operator", "dagster/prod/0a1b"),
         ({"kafka.transaction.timeout.ms": "60000"}, "timeout_ms", 60_000),
@@ -274,6 +276,30 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         "sink.operator has 201 characters",
         "at most 200",
     ),
+    "progress into the output": (
+        {"sink.progress.topic": "out"},
+        InvalidOption,
+        "sink.progress.topic='out' is an output topic",
+        "another topic",
+    ),
+    "progress into the dead letters": (
+        {"sink.progress.topic": "dead", "sink.dead.letter.topic": "dead"},
+        InvalidOption,
+        "sink.progress.topic='dead' is an output topic",
+        "another topic",
+    ),
+    "progress into a commit log": (
+        {"sink.progress.topic": "eo.other.commit-log"},
+        InvalidOption,
+        "sink.progress.topic='eo.other.commit-log' is the commit log of a sink",
+        "another topic",
+    ),
+    "progress without decisions": (
+        {"sink.progress.topic": "progress", "sink.guarantee": "at_least_once"},
+        InvalidOption,
+        "cannot be combined with sink.guarantee=at_least_once",
+        "Remove sink.progress.topic",
+    ),
     "operator of two lines": ({"sink.operator": "a\nb"}, InvalidOption, "sink.operator contains '\\n'", "at most 200"),
     "JKS trust store": (
         {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/t.jks"},
@@ -446,6 +472,13 @@ def test_a_batch_write_has_an_operator_too() -> None:
     """Its claim fences a driver as a stream's does."""
     write = {"sink.id": "s", "write.id": "w", "kafka.bootstrap.servers": "h:1", "sink.operator": "dagster/prod/0a1b"}
     assert SinkOptions.parse(write, batch=True).operator == "dagster/prod/0a1b"
+
+
+def test_a_batch_write_has_no_topic_for_whole_batches() -> None:
+    """Ends that do not hold: while a write with lost parts waits for its next try, others are written behind it."""
+    write = {"sink.id": "s", "write.id": "w", "kafka.bootstrap.servers": "h:1", "sink.progress.topic": "progress"}
+    with pytest.raises(InvalidOption, match=r"sink\.progress\.topic=progress cannot be combined with write\.id"):
+        SinkOptions.parse(write, batch=True)
 
 
 def test_javas_producer_gets_what_the_user_gave_it_and_nothing_that_the_sink_fixes() -> None:

@@ -43,6 +43,7 @@ WRITTEN = replace(DECISION, query_id=f"{WRITE}orders/2026-01-31", batch_id=0, be
 RECORDS: dict[str, Record] = {
     "claim": CLAIM,
     "claim with its operator": replace(CLAIM, operator="dagster/prod-ä/0a1b", machine="0123456789abcdef"),
+    "claim with a topic for readers": replace(CLAIM, progress="x" * 249),
     "claim of a recovery of a sink without query": replace(CLAIM, query_id=None, purpose="recovery", checkpoint=""),
     "decision": DECISION,
     "decision over several outputs": replace(
@@ -102,6 +103,12 @@ def test_headers_that_are_no_text_do_not_make_the_log_unreadable() -> None:
     assert (found.token, found.machine) == (7, "m") and "\ufffd" in found.operator
 
 
+@pytest.mark.parametrize("header", [b"eo.other.commit-log", b"__consumer_offsets", b"a b", b"\xff", b"x" * 250, None])
+def test_a_claim_names_no_topic_for_readers_that_a_sink_may_not_write(header: bytes | None) -> None:
+    """A forged header: the next recovery, which may write to other logs, would write a record into one."""
+    assert decode(encode(CLAIM), {"progress": header}) == CLAIM
+
+
 @pytest.mark.parametrize(
     "header",
     [b"\xff", b"[]", b'{"records":{"a":1}}', b'{"records":{"a":-1},"since_ms":1}', b"[" * 9_999, "text", None],
@@ -115,7 +122,12 @@ def test_a_sum_that_is_none_is_no_error(header: bytes | str | None) -> None:
 def test_only_what_is_for_people_is_in_headers() -> None:
     """Guards against decisions that grow by what they do not need."""
     named = [name for name, record in RECORDS.items() if headers_of(record)]
-    assert sorted(named) == ["claim with its operator", "completed without its lost parts", "decision with its sum"]
+    assert sorted(named) == [
+        "claim with a topic for readers",
+        "claim with its operator",
+        "completed without its lost parts",
+        "decision with its sum",
+    ]
 
 
 @pytest.mark.parametrize("headers", [None, {}, {"how": None}, {"how": b"\xff"}, {"how": b"committed"}, {"how": b"x"}])

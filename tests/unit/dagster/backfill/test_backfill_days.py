@@ -4,6 +4,7 @@ from datetime import date
 
 import pytest
 
+from dagster_exactly_once.backfill.asset import of_a_write
 from dagster_exactly_once.backfill.days import (
     DayRecords,
     NoBoundary,
@@ -24,6 +25,11 @@ from platform_assets.flights.streams import flight_delays
 def marks(**by_partition):
     """p0=(low, high): nothing is under way."""
     return {int(name[1:]): Watermarks(low, high, high) for name, (low, high) in by_partition.items()}
+
+
+def test_a_day_is_written_without_the_topic_of_the_streams_whole_batches():
+    """A backfill that is refused (EO-OPTION) since its stream tells readers which batches are whole."""
+    assert of_a_write({"Sink.Progress.Topic": "progress", "kafka.linger.ms": "5"}) == {"kafka.linger.ms": "5"}
 
 
 @pytest.mark.parametrize(
