@@ -43,7 +43,9 @@ def compare(
         for w in workloads:
             source, size = inputs[w.name]
             for s in _mixed([s for s in systems if s.supports(w)], n):
-                yield run_once(bench, s, w, source, w.size_of(records), size, "compare", n)
+                yield run_once(
+                    bench, s, w, source, records=w.size_of(records), size=size, measurement="compare", number=n
+                )
 
 
 def by_size(
@@ -56,7 +58,16 @@ def by_size(
     for n in range(1, rounds + 1):
         for size in sizes:
             for s in _mixed(systems, n):
-                yield run_once(bench, s, WORKLOADS[PASS], topics[size], numbers[size], size, "sizes", n)
+                yield run_once(
+                    bench,
+                    s,
+                    WORKLOADS[PASS],
+                    topics[size],
+                    records=numbers[size],
+                    size=size,
+                    measurement="sizes",
+                    number=n,
+                )
 
 
 def by_partitions(
@@ -68,14 +79,24 @@ def by_partitions(
     for n in range(1, rounds + 1):
         for partitions in counts:
             for s in _mixed(systems, n):
-                yield run_once(bench, s, WORKLOADS[PASS], topic, records, size, "partitions", n, partitions)
+                yield run_once(
+                    bench,
+                    s,
+                    WORKLOADS[PASS],
+                    topic,
+                    records=records,
+                    size=size,
+                    measurement="partitions",
+                    number=n,
+                    partitions=partitions,
+                )
 
 
 def _warm_up(bench: Bench, systems: Sequence[BenchmarkSystem], workload: BenchmarkWorkload, records: int) -> None:
     few = min(records, WARM_UP_RECORDS)
     source, size = fill(bench, workload, few, SMALL)
     for s in systems:
-        run_once(bench, s, workload, source, few, size, "warm-up", 0)
+        run_once(bench, s, workload, source, records=few, size=size, measurement="warm-up", number=0)
 
 
 def run_once(

@@ -34,7 +34,7 @@ _USED = re.compile(r"(?:def new generation|tenured generation|PSYoungGen|ParOldG
 
 @dataclass(frozen=True)
 class EnduranceSample:
-    """One look. Memory in MiB; heaps after a full collection."""
+    """One sample. Memory in MiB; heaps after a full collection."""
 
     batch: int
     seconds: float
@@ -69,7 +69,7 @@ def measure(
             if not query.isActive:
                 raise RuntimeError(f"the query ended: {query.exception()}")
             time.sleep(0.5)
-        sample = _look(bench, sink_id, done, time.monotonic() - begun)
+        sample = _sample(bench, sink_id, done, time.monotonic() - begun)
         found.append(sample)
         show(sample)
     query.stop()
@@ -115,7 +115,7 @@ def processes() -> Processes:
     return Processes(broker, driver, [p for p in driver.children(recursive=True) if "python" in _name(p)])
 
 
-def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> EnduranceSample:
+def _sample(bench: Bench, sink_id: str, batch: int, seconds: float) -> EnduranceSample:
     found = processes()
     broker, driver, workers = found.broker, found.driver, found.workers
     with Admin(bench.connection, 30) as admin:
@@ -124,18 +124,18 @@ def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> EnduranceSa
         low, high = (admin.list_offsets(log, spec, "read_uncommitted")[log[0]].offset for spec in (EARLIEST, LATEST))
     read_log(bench.connection, sink_id)
     return EnduranceSample(
-        batch,
-        round(seconds, 1),
-        len(ids),
-        high - low,
-        heap_mib(driver.pid),
-        rss_mib(driver),
-        rss_mib(*workers),
-        len(workers),
-        heap_mib(broker.pid),
-        rss_mib(broker),
-        driver.num_threads(),
-        driver.num_fds(),
+        batch=batch,
+        seconds=round(seconds, 1),
+        ids=len(ids),
+        log_offsets=high - low,
+        driver_heap=heap_mib(driver.pid),
+        driver_rss=rss_mib(driver),
+        workers_rss=rss_mib(*workers),
+        workers=len(workers),
+        broker_heap=heap_mib(broker.pid),
+        broker_rss=rss_mib(broker),
+        threads=driver.num_threads(),
+        files=driver.num_fds(),
     )
 
 

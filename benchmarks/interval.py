@@ -33,7 +33,16 @@ def measure(bench: Bench, cluster: flink.Cluster, seconds: float, warm_up_s: flo
                 raise RuntimeError(f"{system}: no record became visible")
             p50, p95, p99 = (round(q, 1) for q in latency.percentiles(ms))
             yield Interval(
-                system, number, RATE, p50, p95, p99, len(ms), seconds, latency.PARTITIONS, interval_s=flink.CHECKPOINT_S
+                system=system,
+                round=number,
+                offered_rate=RATE,
+                p50_ms=p50,
+                p95_ms=p95,
+                p99_ms=p99,
+                seen=len(ms),
+                seconds=seconds,
+                partitions_out=latency.PARTITIONS,
+                interval_s=flink.CHECKPOINT_S,
             )
 
 

@@ -120,7 +120,7 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         self._began = time.monotonic()
-        self.samples.append(self._look(first=True))
+        self.samples.append(self._sample(first=True))
         self._thread.start()
         return self
 
@@ -130,7 +130,7 @@ class Monitor:
         self._stop.set()
         self._thread.join()
         if kind is None:
-            self.samples.append(self._look())
+            self.samples.append(self._sample())
 
     def peak_mib(self) -> dict[str, float]:
         """Return the largest resident memory of each group; pages that its processes share count for each."""
@@ -141,10 +141,10 @@ class Monitor:
         took = 0.0
         while not self._stop.wait(max(EVERY_S, REST * took)):
             began = time.monotonic()
-            self.samples.append(self._look())
+            self.samples.append(self._sample())
             took = time.monotonic() - began
 
-    def _look(self, first: bool = False) -> Sample:
+    def _sample(self, first: bool = False) -> Sample:
         if time.monotonic() - self._found_at > FIND_EVERY_S:
             self._find()
         rss: dict[str, float] = {}

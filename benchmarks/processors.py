@@ -21,17 +21,17 @@ class Stopwatch:
 
     def __init__(self, folder: str):
         self._folder = folder
-        self._before = self._look()
+        self._before = self._spent()
 
     def per_record_us(self, records: int) -> dict[str, float]:
         """Microseconds spent since, for each of ``records``, and their sum; without workers that have ended."""
         seconds = {JVM: 0.0, WORKERS: 0.0, BROKER: 0.0}
-        for process, (group, total) in self._look().items():
+        for process, (group, total) in self._spent().items():
             seconds[group] += total - self._before.get(process, (group, 0.0))[1]
         each = {group: round(s / records * 1e6, 3) for group, s in seconds.items()}
         return {**each, "all": round(sum(each.values()), 3)}
 
-    def _look(self) -> dict[tuple[int, float], tuple[str, float]]:
+    def _spent(self) -> dict[tuple[int, float], tuple[str, float]]:
         """Return, by process, its group and its processor time so far."""
         found: dict[tuple[int, float], tuple[str, float]] = {}
         mine = {p.pid for p in psutil.Process(os.getpid()).children(recursive=True)}

@@ -80,7 +80,7 @@ def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
         time.sleep(seconds)
         took, spent = time.monotonic() - since, _spent() - before
         done = [_ended(q, past) for q, past in zip(queries, first, strict=True)]
-        look = processes()
+        found = processes()
         return Streams(
             system=sink,
             streams=size,
@@ -90,10 +90,10 @@ def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
             slowest_ms=round(max(median(some) for some in done if some), 1),
             cores=round(spent / took, 2),
             started_s=round(started, 1),
-            driver_rss_mib=round(rss_mib(look.driver)),
-            workers_rss_mib=round(rss_mib(*look.workers)),
-            workers=len(look.workers),
-            threads=look.driver.num_threads(),
+            driver_rss_mib=round(rss_mib(found.driver)),
+            workers_rss_mib=round(rss_mib(*found.workers)),
+            workers=len(found.workers),
+            threads=found.driver.num_threads(),
         )
 
 
@@ -135,9 +135,9 @@ def _ended(query: StreamingQuery, past: int) -> list[float]:
 
 def _spent() -> float:
     """Return the processor seconds so far of the driver, its workers, and this process, which serves the driver."""
-    look = processes()
+    found = processes()
     total = 0.0
-    for process in (psutil.Process(), look.driver, *look.workers):
+    for process in (psutil.Process(), found.driver, *found.workers):
         with suppress(psutil.NoSuchProcess):  # Spark ends idle workers at any moment
             times = process.cpu_times()
             total += times.user + times.system

@@ -139,6 +139,7 @@ class StreamModel(Declared):
     complete: CompleteModel | None = None
     output_partitions: int | None = None
     state_partitions: int | None = None
+    continues: str = Field(default="", description="The sink id of an older version, whose place this stream takes.")
 
     def stream(self) -> Stream:
         """Return the stream.
@@ -155,6 +156,7 @@ class StreamModel(Declared):
             complete=Complete(self.complete.every, self.complete.start, self.complete.end) if self.complete else None,
             output_partitions=self.output_partitions,
             state_partitions=self.state_partitions,
+            continues=self.continues,
         )(found(self.transform))
 
 

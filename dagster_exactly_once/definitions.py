@@ -35,6 +35,7 @@ from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 from dagster_exactly_once.recovery.checkpoint import repair_job
 from dagster_exactly_once.recovery.hanging import hanging_job
 from dagster_exactly_once.recovery.job import recovery_job
+from dagster_exactly_once.recovery.successor import successor_job
 from dagster_exactly_once.recovery.work import SinkRegistry
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaResource, KafkaTransactionalProducerFactory
@@ -111,7 +112,8 @@ def exactly_once_definitions(
     For each stream: its inputs, its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the
     job ``<name>_verify`` with its schedule, and what its backfill and its rejected records need. For all together: the
     jobs ``exactly_once_recovery``, ``exactly_once_checkpoint_repair``, ``exactly_once_end_hanging`` and
-    ``exactly_once_stream_checks`` with its schedule, and one sensor of each kind.
+    ``exactly_once_stream_checks`` with its schedule, ``exactly_once_successor`` where a stream continues an older
+    version, and one sensor of each kind.
 
     Parameters
     ----------
@@ -150,6 +152,7 @@ def exactly_once_definitions(
         recovery_job(registry),
         repair_job(registry),
         hanging_job(registry),
+        *_successor_jobs(streams),
         *_checks_jobs(checks),
     ]
     jobs = _as_requested(made, watching)
@@ -250,6 +253,15 @@ def _registry(streams: Sequence[Stream]) -> SinkRegistry:
     """Return the sinks that a job for repairs finds by name."""
     beside = [spec for s in streams for spec in s.side_specs]
     return SinkRegistry([s.spec for s in streams], beside, {s.sink_id: s.others for s in streams})
+
+
+def _successor_jobs(streams: Sequence[Stream]) -> list[dg.JobDefinition]:
+    """Return the job that retires the sinks of older versions; none where no stream continues one."""
+    new = [s for s in streams if s.continues]
+    if not new:
+        return []
+    others = {s.sink_id: s.others for s in new}
+    return [successor_job(SinkRegistry([s.spec for s in new], (), others, {s.sink_id: s.continues for s in new}))]
 
 
 def _checks(streams: Sequence[Stream]) -> dict[Stream, list[dg.AssetChecksDefinition]]:

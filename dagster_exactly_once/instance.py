@@ -29,7 +29,7 @@ def write_settings(home: Path) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when the settings are there, 1 when the instance has others."""
+    """Return 0 when the settings are there, 1 when the instance has others."""
     parser = argparse.ArgumentParser(prog="python -m dagster_exactly_once.instance", description=__doc__)
     parser.add_argument("home", type=Path, nargs="?", help="the folder of the instance ($DAGSTER_HOME)")
     parser.add_argument("--print", action="store_true", help="print the settings, and write nothing")

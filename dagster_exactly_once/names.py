@@ -15,6 +15,10 @@ REPAIR_OP = "examine"
 HANGING_JOB = "exactly_once_end_hanging"
 #: The op of that job that takes its configuration.
 HANGING_OP = "search"
+#: Retires the sink of an older version for good; there where a stream continues one.
+SUCCESSOR_JOB = "exactly_once_successor"
+#: The op of that job that takes its configuration.
+SUCCESSOR_OP = "compare"
 #: Evaluates the checks of all streams, but verified, which has a job for each stream.
 CHECKS_JOB = "exactly_once_stream_checks"
 

@@ -56,7 +56,7 @@ class Notice:
     def headline(self) -> str:
         """The notice in a few words, for a subject."""
         if self.resolved:
-            return f"{self.code} is over: the stream {self.stream}"
+            return f"{self.code}: the stream {self.stream} no longer needs a person"
         return f"{self.code}: the stream {self.stream} needs a person"
 
 
@@ -136,8 +136,8 @@ class EmailNotifier(Notifier):
 def payload(notice: Notice, kind: str, routing_key: str | None = None) -> dict[str, object]:
     """Return the body of a webhook's request."""
     if kind == "slack":
-        over = " is over" if notice.resolved else ""
-        return {"text": f"*{notice.stream}* ({notice.code}{over}): {notice.what}"}
+        over = "The stream no longer needs a person. " if notice.resolved else ""
+        return {"text": f"*{notice.stream}* ({notice.code}): {over}{notice.what}"}
     if kind == "pagerduty":
         return {
             "routing_key": routing_key or "",

@@ -1,4 +1,4 @@
-"""Tables and sentences about the transactions of a sink, as the UI shows them."""
+"""Tables about the transactions of a sink, as the UI shows them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ _OPEN = ("transactional_id", "state", "verdict", "batch", "age", "partitions")
 def open_table(found: Inspection) -> dg.TableMetadataValue:
     """Make the table of open transactions, oldest first, each with its age against its timeout."""
     return table(_OPEN, [_open_row(t) for t in found.open[:ROWS]])
-
-
-def owner_sentence(found: Inspection) -> str:
-    """Describe the sink's owner, and whether its process is alive."""
-    if found.owner is None:
-        return "none: this sink was never used"
-    claim = found.owner.claim
-    alive = {True: "alive", False: "gone", None: "on another host, so its state is unknown"}[found.owner.alive]
-    return f"{claim.purpose}, claim {claim.token}, {claim.process}: {alive}"
 
 
 def when(ms: int | None) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from exactly_once.errors import ConnectorUnusable
 
 #: The last connector of each minor release of Spark that ``spark.jars.packages`` resolved with all that it depends on:
-#: mirrors of Maven Central lack parts of later ones, which ``local/connectors.xml`` replaces and this setting cannot.
-#: It serves every later patch of the minor, and 4.2's serves 4.3.
+#: mirrors of Maven Central lack parts of later ones, which ``sparkenv/connectors.xml`` replaces and this setting
+#: cannot. It serves every later patch of the minor, and 4.2's serves 4.3.
 _LAST = {"3.5": "3.5.7", "4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0", "4.3": "4.2.0"}
 
 #: In a path, or in a value of ``spark.jars.packages``.

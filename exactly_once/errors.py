@@ -61,7 +61,7 @@ class ExactlyOnceError(Exception):
 
 
 def _line(text: str) -> str:
-    """One line, so that :func:`sentence_in` finds all of it in a traceback, without what a terminal would obey."""
+    """Return it as one line, so that :func:`sentence_in` finds all of it, without what a terminal would obey."""
     line = " ".join(text.split()).rstrip(".")
     return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
 
@@ -86,7 +86,7 @@ class InvalidSchema(ExactlyOnceError):
 
 
 class UnsupportedMode(ExactlyOnceError):
-    """A Spark mode that rules out exactly-once output (Complete, continuous, real-time, speculation)."""
+    """A Spark that is too old, or a mode that rules out exactly-once output (Complete, real-time, speculation, ...)."""
 
     code = "EO-MODE"
 
@@ -120,6 +120,12 @@ class SinkOwned(ExactlyOnceError):
     """The sink id belongs to another query."""
 
     code = "EO-SINK-OWNED"
+
+
+class SinkRetired(ExactlyOnceError):
+    """The sink has a successor, which continues behind its last decided batch: no stream may use it any more."""
+
+    code = "EO-RETIRED"
 
 
 class CoordinatorGone(ExactlyOnceError):

@@ -32,6 +32,8 @@ POINTS = (
     "files-gathered",
     "repair-kept",
     "repair-changed",
+    "retiring",
+    "retired",
 )
 
 

@@ -43,7 +43,7 @@ def hdfs(uri: str) -> tuple[pafs.FileSystem, str]:
     authority, slash, path = uri.removeprefix(SCHEME).partition("/")
     host, _, port = authority.partition(":")
     if not slash or (port and not port.isdecimal()):
-        raise CheckpointUnusable(f"{uri} is not a path on HDFS", "Write it as hdfs://HOST:PORT/PATH")
+        raise CheckpointUnusable(f"{uri} is not a path on HDFS", "Write the location as hdfs://HOST:PORT/PATH")
     if (native := _native()) is None:
         return _libhdfs(uri)
     import pyarrow.fs as pafs  # here, as all of Arrow: a process that commits reads no checkpoint

@@ -11,6 +11,7 @@ from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransa
 from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka import producer_options
 from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.dead_letters import DeadLetterTopic
 from exactly_once.protocol.names import check_operator, check_sink_id
 from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
@@ -96,6 +97,8 @@ _SINK = frozenset(
         "sink.input.offsets",
         "sink.operator",
         "sink.topics.allowed",
+        "sink.dead.letter.topic",
+        "sink.dead.letter.max",
     }
 )
 
@@ -154,6 +157,8 @@ class SinkOptions:
         Who operates the driver, in the operator's own words; "" when nobody said.
     topics : TopicRule
         The topics that rows may go to.
+    dead_letters : DeadLetterTopic or None
+        Where rows go that cannot be written; None: the first one ends the execution.
     """
 
     sink_id: str
@@ -172,6 +177,7 @@ class SinkOptions:
     registry: Registry | None = None
     operator: str = ""
     topics: TopicRule = ANY_TOPIC
+    dead_letters: DeadLetterTopic | None = None
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -236,10 +242,12 @@ class SinkOptions:
         client = _client_settings(o)
         timeout = _timeout(o)
         topics = TopicRule.parse(o.get("sink.topics.allowed", ""))
+        topic = _topic(o.get("topic") or None, topics)
+        guarantee = _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch)
         return cls(
             sink_id=check_sink_id(o["sink.id"]),
             connection=connection,
-            topic=_topic(o.get("topic") or None, topics),
+            topic=topic,
             checkpoint="" if batch else o["checkpointlocation"],
             timeout_ms=timeout,
             producer=_librdkafka(client),
@@ -249,10 +257,16 @@ class SinkOptions:
             accept_lost=_accept_lost(o.get("sink.accept.lost") or None),
             input_offsets=_boolean("sink.input.offsets", o.get("sink.input.offsets", "true")),
             write_id=o.get("write.id", ""),
-            guarantee=_guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
+            guarantee=guarantee,
             registry=Registry.parse(o, o.get("topic") or None),
             operator=check_operator(o.get("sink.operator", "")),
             topics=topics,
+            dead_letters=DeadLetterTopic.parse(
+                o.get("sink.dead.letter.topic", ""),
+                o.get("sink.dead.letter.max", ""),
+                topic,
+                guarantee is Guarantee.EXACTLY_ONCE,
+            ),
         )
 
 
@@ -399,7 +413,7 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
     if name in producer_options.FOREIGN_LOGIN:
         return (
-            "Remove the option: the driver connects too, and its clients are not Java's; docs/reference.md lists the "
+            "Remove the option: the driver's clients are not Java's and cannot use it; docs/reference.md lists the "
             "options of the connection"
         )
     if name in ("key.serializer", "value.serializer"):

@@ -330,7 +330,7 @@ class Participant(ABC, Generic[H]):
         """Roll back prepared parts of an undecided batch. Ignores parts that are already gone."""
 
     def recover_and_commit(self, handles: Sequence[H]) -> Iterable[H]:
-        """:meth:`commit` in a later driver: the earlier driver may have died anywhere in ``commit``, or before it."""
+        """Do :meth:`commit` in a later driver: the earlier one may have died anywhere in ``commit``, or before it."""
         return self.commit(handles)
 
     @abstractmethod

@@ -21,8 +21,8 @@ from exactly_once_local.ports import is_free
 #: Kafka's usual port.
 PORT = 9092
 
-#: How often it looks whether the broker still runs.
-LOOK_EVERY_S = 0.5
+#: How often it checks that the broker still runs.
+POLL_EVERY_S = 0.5
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
             _say(f"Kafka runs at {broker.bootstrap_servers}. Its address is also in {_announced(args.folder)}.")
             _say("Ctrl-C stops it.")
             while broker.pids:
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_EVERY_S)
             raise BrokerFailed("The broker ended by itself", f"Read its log, which ends with\n{broker.log_tail()}")
     except ExactlyOnceError as error:
         print(error, file=sys.stderr)

@@ -62,8 +62,8 @@ TIMEOUT_MS = 600_000
 #: Records a second: small beside what any of them can do, so that restarts count and not speed.
 RATE = 500.0
 
-#: Between two looks at the output, and for what the broker is asked in one: it may be away.
-LOOK_S, ASK_S = 0.2, 2.0
+#: Between two reads of the output, and for what the broker is asked in one: it may be away.
+POLL_S, ASK_S = 0.2, 2.0
 
 
 @dataclass
@@ -112,24 +112,24 @@ def run_one(name: str, settings: CompareSettings, folder: Path, show: Callable[[
             left = [t for t in list_transactions(admin, "", UNFINISHED) if t.transactional_id not in writers]
         everything, visible = (len(oracle.read(past, [lab.system.topic], seen, 120)) for seen in (False, True))
         return ComparedLine(
-            TITLES[name],
-            settings.seed,
-            settings.seconds,
-            None if name == SPARKS else settings.timeout_ms,
-            dict(lab.history.done),
-            verdict.records,
-            dict(verdict.anomalies),
-            len(left),
-            everything - visible,
-            len(started),
-            failed_starts([e.name for e in lab.history.events]),
-            max(0, getattr(lab.system, "submissions", 1) - 1),
-            longest_hold(watch.samples),
-            first_visible(watch.samples, started[0] - watch.began_s if started else 0.0),
-            longest_silence(watch.samples),
-            dict(lab.history.seen),
-            verdict.examples,
-            failed,
+            system=TITLES[name],
+            seed=settings.seed,
+            seconds=settings.seconds,
+            timeout_ms=None if name == SPARKS else settings.timeout_ms,
+            faults=dict(lab.history.done),
+            records=verdict.records,
+            anomalies=dict(verdict.anomalies),
+            open_transactions=len(left),
+            aborted_records=everything - visible,
+            starts=len(started),
+            failed_starts=failed_starts([e.name for e in lab.history.events]),
+            submissions=max(0, getattr(lab.system, "submissions", 1) - 1),
+            held_s=longest_hold(watch.samples),
+            first_s=first_visible(watch.samples, started[0] - watch.began_s if started else 0.0),
+            silent_s=longest_silence(watch.samples),
+            ends=dict(lab.history.seen),
+            examples=verdict.examples,
+            failed=failed,
         )
 
 
@@ -176,7 +176,7 @@ class _Watch:
         self._thread.join(30)
 
     def _work(self) -> None:
-        while not self._over.wait(LOOK_S):
+        while not self._over.wait(POLL_S):
             with suppress(ExactlyOnceError), Admin(self._lab.workload.connection, ASK_S) as admin:
                 marks = admin.watermarks(self._lab.system.topic)
                 ends = {p: (m.last_stable, max(m.high, m.last_stable)) for p, m in marks.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import threading
@@ -21,6 +20,7 @@ from faultlab.soak.reading import read_from
 from faultlab.system import GONE, Stopped
 from faultlab.workload import Workload
 from testkit.broker import create_topic, fresh_name
+from testkit.processes import send
 
 #: Of the output, as for the other systems.
 PARTITIONS = 4
@@ -201,9 +201,7 @@ class FlinkSystem:
             raise FlinkFailed(f"the job does not run after {START_S:.0f} s: {self._cluster.jobs()}")
 
     def _send(self, number: signal.Signals) -> None:
-        for process in list(self._processes.values()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, number)
+        send([process.pid for process in self._processes.values()], number)
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -41,8 +41,8 @@ DRAIN_S = 180.0
 #: How often an operator tries to drain before the run counts as one that does not recover.
 DRAIN_TRIES = 6
 
-#: How often the lab and its operator look.
-LOOK_S = 0.05
+#: How often the lab and its operator poll.
+POLL_S = 0.05
 
 
 class Lab:
@@ -168,10 +168,10 @@ class Execution:
             self._at(step.at_s, partial(self._begin, step))
         try:
             while self._events or self._waiting:
-                self._look_at_points()
+                self._poll_points()
                 while self._events and self._events[0].at_s <= self._lab.history.now_s:
                     heapq.heappop(self._events).act()
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
         finally:
             for point in list(self._waiting):
                 self._leave(point)
@@ -188,7 +188,7 @@ class Execution:
             self._lab.system.arm(step.point, f"sleep {AT_POINT_S}")
             self._waiting[step.point] = step, self._lab.history.now_s + POINT_S
 
-    def _look_at_points(self) -> None:
+    def _poll_points(self) -> None:
         for point, (step, until_s) in list(self._waiting.items()):
             if self._lab.system.has_reached(point):
                 del self._waiting[point]
@@ -258,14 +258,14 @@ class Operator:
 
     def _work(self) -> None:
         try:
-            while not self._over.wait(LOOK_S):
+            while not self._over.wait(POLL_S):
                 with self._hands:
-                    self._turn()
+                    self._restart_if_ended()
         except BaseException as e:  # the lab's thread raises it
             self._failed = e
             self._running.set()
 
-    def _turn(self) -> None:
+    def _restart_if_ended(self) -> None:
         if (why := self._system.ended()) is None:
             self._over.wait(0.2)
             return

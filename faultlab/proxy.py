@@ -23,8 +23,8 @@ HOST = "127.0.0.1"
 PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN = 0, 1, 3, 22, 24, 25, 26
 TXN_OFFSET_COMMIT, DESCRIBE_TRANSACTIONS = 28, 65
 
-#: How often what is held looks whether it may go on.
-LOOK_S = 0.02
+#: How often what is held asks whether it may go on.
+POLL_S = 0.02
 
 #: To close a proxy's connections.
 CLOSE_S = 10.0
@@ -226,7 +226,7 @@ class Proxy:
         held: Rule | None = None
         while (rule := self._rule(direction, api, connection)) is not None:
             if rule.action is ProxyAction.HOLD:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             elif rule.action is ProxyAction.DELAY:
                 if held is rule:
                     return 1

@@ -21,6 +21,8 @@ def local_session(work_dir: Path) -> SparkSessionResource:
         local_checkpoints=True,
         ui=True,
         connector=True,
+        worker_python=None,  # that of the driver
+        conf={},  # such as {"spark.sql.shuffle.partitions": "4"}
     )
 
 
@@ -40,5 +42,6 @@ def cluster_session(work_dir: Path, master: str, checkpoints: str) -> SparkSessi
         local_checkpoints=urlsplit(checkpoints).scheme in ("", "file"),
         ui=True,
         connector=True,  # EXACTLY_ONCE_SPARK_CONNECTOR=false where the image has Spark's Kafka connector
+        worker_python=None,  # that of the driver; a path where the executors have theirs elsewhere
         conf={},  # such as {"spark.executor.instances": "4"}
     )

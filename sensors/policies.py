@@ -26,12 +26,15 @@ def restart_policy() -> RestartPolicy:
     return RestartPolicy.from_environment(
         "EXACTLY_ONCE_RESTART_",
         strategy="exponential-delay",
-        attempts=10,
+        attempts=10,  # fixed-delay counts them too
         initial_s=1.0,
         max_s=60.0,
         multiplier=2.0,
         jitter=0.1,
         reset_after_s=600.0,
+        delay_s=10.0,  # with fixed-delay and failure-rate: the pause before a restart
+        max_failures=3,  # with failure-rate: so many within interval_s
+        interval_s=300.0,
         end_frozen_after_s=120.0,
     )
 

@@ -1,5 +1,5 @@
 """A code location with one stream over two topics: ``python -m testkit.bookings JSON`` runs it until caught up,
-``... JSON grown`` the stream that reads one topic, and later two.
+``... JSON grown`` the stream that reads one topic, and later two; ``... JSON renewed`` its new version.
 
 Each output record says which input record it was made from.
 """
@@ -54,7 +54,7 @@ def bookings(refunds: DataFrame, orders: DataFrame, config: BookingsConfig) -> D
     return orders.selectExpr("key", f"'+' || string(value) || '/' || {place}").union(refunded)
 
 
-#: The same stream before and after it got its second topic.
+#: The same stream before and after it got its second topic, and a new version of it, with a sink of its own.
 GROWING: dict[str, Stream] = {
     "young": exactly_once_stream(
         name="growing", source={"a": "grow.a"}, outputs=["growing"], output_partitions=1, checks=None
@@ -62,6 +62,14 @@ GROWING: dict[str, Stream] = {
     "grown": exactly_once_stream(
         name="growing", source={"a": "grow.a", "b": "grow-b"}, outputs=["growing"], output_partitions=1, checks=None
     )(lambda a, b: a.select("key", "value").union(b.select("key", "value"))),
+    "renewed": exactly_once_stream(
+        name="growing",
+        source={"a": "grow.a"},
+        outputs=["growing"],
+        sink_id="growing-v2",
+        continues="growing",
+        checks=None,
+    )(lambda a: a.selectExpr("key", "'new ' || string(value) AS value")),
 }
 
 

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from exactly_once.sparkenv.jars import broker_classpath, resolve_configuration
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -86,6 +93,15 @@ def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: di
             return seen.error is None and len(seen.partitions) == count
 
         until(f"topic {name}", is_known)
+
+
+def change_topic(bootstrap_servers: str, name: str, setting: str, value: str) -> None:
+    """Change a setting of a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([change]).values():
+        done.result(30)
 
 
 def delete_topic(bootstrap_servers: str, name: str) -> None:

@@ -65,6 +65,9 @@ class Client:
     def graphql(self, query: str, **variables: Any) -> dict[str, Any]:
         """Return the answer to a query of a page.
 
+        Over a transport of its own: the public methods of ``DagsterGraphQLClient`` submit, terminate and reload, and
+        the one that takes any query is private.
+
         Raises
         ------
         OSError

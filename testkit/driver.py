@@ -155,11 +155,13 @@ class Driver:
         flat = [f"{name} `{name}`" for name in names]
         return [row[0] for row in df.selectExpr(f"to_json(struct({', '.join(flat)}))").collect()]
 
-    def write_batch(self, options: dict[str, str], rows: int, parts: int, mode: str, register: bool) -> None:
+    def write_batch(
+        self, options: dict[str, str], rows: int, parts: int, mode: str, register: bool, columns: list[str]
+    ) -> None:
         """Write a batch of the rows ``w-0``, ``w-1``, ..."""
         if register:
             self.register()
-        df = self.spark.range(0, rows, 1, parts).selectExpr("concat('k', id) key", "concat('w-', id) value")
+        df = self.spark.range(0, rows, 1, parts).selectExpr(*columns)
         df.write.format("kafka_exactly_once").options(**options).mode(mode).save()
 
 

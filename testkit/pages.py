@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testkit.processes import kill_session, of_session
+
 _BLOCK = re.compile(r"^```(?P<language>\w+)(?P<more>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 _PROMISE = re.compile(r"# -> (.*)$", re.M)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -106,14 +108,15 @@ class Terminal:
         """Press Ctrl-C, and close the terminal. What does not end is killed."""
         if self._shell is None:
             return
-        group = self._shell.pid
+        session = self._shell.pid
         assert self._shell.stdin is not None
         self._shell.stdin.close()
-        _signal(group, signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(session, signal.SIGINT)
         end = time.monotonic() + END_S
-        while _alive(group, self._shell) and time.monotonic() < end:
+        while of_session(session) and time.monotonic() < end:
             time.sleep(0.2)
-        _signal(group, signal.SIGKILL)
+        kill_session(session)
         self._shell.wait()
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -156,17 +159,3 @@ def run_page(page: Path, folder: Path, logs: Path, environment: Mapping[str, str
         for number in sorted(terminals, reverse=True):
             terminals[number].end()
     return took
-
-
-def _signal(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, number)
-
-
-def _alive(group: int, leader: subprocess.Popen[bytes]) -> bool:
-    leader.poll()  # a zombie would keep the group
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -13,7 +13,7 @@ from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, PreparedPart, Record
 from exactly_once.verify.anomalies import Finding
 from exactly_once.verify.by_log.judge import Verdict
-from exactly_once.verify.outputs import judge_outputs, look_again, look_at
+from exactly_once.verify.outputs import judge_outputs, read_again, read_outputs
 
 SINK = "orders"
 LOG = incarnation("cluster", "log")
@@ -71,7 +71,7 @@ class Planted:
         decisions = [d for d in log.decisions if d.batch_id >= since]
         verdict.whole |= {(d.query_id, d.batch_id) for d in decisions}
         given = outputs or self.outputs
-        seen = look_again(SINK, decisions, given, look_at(SINK, decisions, given))
+        seen = read_again(SINK, decisions, given, read_outputs(SINK, decisions, given))
         judge_outputs(decisions, log, seen, verdict)
         return verdict
 

@@ -11,18 +11,16 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 import pytest
 
 from exactly_once_local.ports import free_port
-from testkit.processes import until
+from testkit.processes import family, kill_family, send, stop_family, until
 
 #: Of the superuser, over TCP; the socket trusts.
 PASSWORD = "not a secret, but a test looks for it"
@@ -79,11 +77,8 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Kill all of its processes with ``kill -9``, stopped first so that none sees another one's end."""
-        self.freeze()
         assert self._process is not None
-        for process in self._processes():
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill_family(self._process.pid)
         self._process.wait(10)
 
     def stop(self) -> None:
@@ -98,18 +93,13 @@ class PostgresServer:
 
     def freeze(self) -> None:
         """SIGSTOP: the connections stay, nothing is answered."""
-        stopped: set[int] = set()
-        while new := [p for p in self._processes() if p.pid not in stopped]:
-            for process in new:
-                stopped.add(process.pid)
-                with suppress(psutil.NoSuchProcess):  # a backend may end of itself between the look and the signal
-                    process.suspend()
+        assert self._process is not None
+        stop_family(self._process.pid)
 
     def thaw(self) -> None:
         """Undo :meth:`freeze`."""
-        for process in self._processes():
-            with suppress(psutil.NoSuchProcess):
-                process.resume()
+        assert self._process is not None
+        send(family(self._process.pid), signal.SIGCONT)
 
     def close(self) -> None:
         """Stop, and leave nothing behind."""
@@ -139,14 +129,6 @@ class PostgresServer:
             return self.sql("SELECT 1") == [(1,)]
         except psycopg.OperationalError:
             return False
-
-    def _processes(self) -> list[psutil.Process]:
-        assert self._process is not None
-        try:
-            postmaster = psutil.Process(self._process.pid)
-            return [postmaster, *postmaster.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
 
     def _run(self, *command: str) -> str:
         done = subprocess.run(

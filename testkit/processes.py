@@ -1,4 +1,4 @@
-"""Processes as a crashing machine sees them: all of a session at once."""
+"""Processes as a crashing machine sees them: all of a session, or of a family, at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from exactly_once_local.cluster.guard import kill_session, of_session, send, stop_session
 
 __all__ = [
     "Timeout",
     "command_of",
     "continue_session",
+    "family",
+    "kill_family",
     "kill_session",
     "of_session",
     "parent_is",
+    "send",
+    "stop_family",
     "stop_session",
     "until",
 ]
@@ -37,6 +43,32 @@ def until(what: str, condition: Callable[[], object], timeout_s: float = 30.0, e
 def continue_session(session: int) -> None:
     """SIGCONT for every process of a session."""
     send(of_session(session), signal.SIGCONT)
+
+
+def family(pid: int) -> set[int]:
+    """Return a process and all that descend from it, as far as they are there.
+
+    For those that a session does not hold together: PostgreSQL's processes have one each, and the runs of a code server
+    share one.
+    """
+    try:
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def stop_family(pid: int) -> None:
+    """Send SIGSTOP to a process and its descendants, those included that are born meanwhile."""
+    stopped: set[int] = set()
+    while new := family(pid) - stopped:
+        send(new, signal.SIGSTOP)
+        stopped |= new
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process and its descendants with ``kill -9``, stopped first so that none sees another one's end."""
+    stop_family(pid)
+    send(family(pid), signal.SIGKILL)
 
 
 def command_of(pid: int) -> str:

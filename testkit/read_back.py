@@ -16,7 +16,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
 from exactly_once.txn.scan import LogBatch
-from exactly_once.verify.by_log.ledger import Ledger, Writer, forms_to_try
+from exactly_once.verify.by_log.ledger import Ledger, Writer, scopes_to_try
 
 SINK, TOPIC, QUERY = "orders", "out", "q"
 
@@ -100,10 +100,10 @@ class ReadBack:
     def ledger(self, *decisions: Decision) -> Ledger:
         """Return what the checker knows of the topic after it has read it."""
         ledger = Ledger()
-        forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
-        forms_of = forms_to_try(forms, frozenset(self.ids))
+        scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
+        scopes_of = scopes_to_try(scopes, frozenset(self.ids))
         for batch in self.batches:
-            ledger.add(batch, forms_of)
+            ledger.add(batch, scopes_of)
         return ledger
 
 

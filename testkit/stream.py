@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ CONF = {
 
 #: How long a driver may take for anything on a busy machine of two cores.
 PATIENCE_S = 90.0
+
+#: The rows of a batch write, over their numbers.
+NUMBERED = ("concat('k', id) key", "concat('w-', id) value")
 
 Row = tuple[str, str]  # key, value; each value is unique in its test
 
@@ -298,19 +301,39 @@ class SparkDriver:
         assert ended.failure is None, f"{ended.failure}\n{self.log_tail()}"
         return ended
 
-    def write_batch(self, options: dict[str, str], rows: int = 40, parts: int = 4, mode: str = "append") -> Ended:
-        """Write the rows ``w-0``, ``w-1``, ... as a batch."""
+    def write_batch(
+        self,
+        options: dict[str, str],
+        rows: int = 40,
+        parts: int = 4,
+        mode: str = "append",
+        columns: Sequence[str] = NUMBERED,
+    ) -> Ended:
+        """Write the rows ``w-0``, ``w-1``, ... as a batch; or ``columns`` over their numbers, ``id``."""
         try:
-            self.send_batch(options, rows, parts, mode)()
+            self.send_batch(options, rows, parts, mode, columns=columns)()
         except Refused as e:
             return Ended(False, str(e), [])
         return Ended(False, None, [])
 
     def send_batch(
-        self, options: dict[str, str], rows: int = 40, parts: int = 4, mode: str = "append", register: bool = True
+        self,
+        options: dict[str, str],
+        rows: int = 40,
+        parts: int = 4,
+        mode: str = "append",
+        register: bool = True,
+        columns: Sequence[str] = NUMBERED,
     ) -> Callable[[], Any]:
         """Begin to write a batch; call what comes back to wait for its end, which raises Refused when it failed."""
-        return self.send("write_batch", options=options, rows=rows, parts=parts, mode=mode, register=register)
+        wanted: dict[str, Any] = {
+            "options": options,
+            "rows": rows,
+            "parts": parts,
+            "mode": mode,
+            "columns": list(columns),
+        }
+        return self.send("write_batch", register=register, **wanted)
 
     def state(self, checkpoint: Path, **options: str) -> list[dict[str, Any]]:
         """Return what a query's state store holds after its last batch.

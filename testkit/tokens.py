@@ -28,7 +28,7 @@ ENDPOINT, FUNCTION = "a token endpoint", "a function"
 SOURCES = (ENDPOINT, FUNCTION)
 
 #: Seconds that a token lives.
-LIFE_S = 3600.0
+TTL_S = 3600.0
 
 #: How many tokens :func:`give` has made.
 given: list[str] = []
@@ -46,7 +46,7 @@ def _base64(value: bytes) -> str:
 def token(life_s: float | None = None) -> tuple[str, float]:
     """Return a token of :data:`USER`, and when it expires."""
     now = time.time()
-    expires_at = now + (LIFE_S if life_s is None else life_s)
+    expires_at = now + (TTL_S if life_s is None else life_s)
     claims = {"sub": USER, "scope": "kafka", "iat": int(now), "exp": expires_at}
     signed = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "RS256", "kid": "tests"}, claims))
     return f"{signed}.{_base64(_key().sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}", expires_at
@@ -80,7 +80,7 @@ class TokenEndpoint:
                 known = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
                 status = outer.status if self.headers["Authorization"] == f"Basic {known}" else 401
                 value, _ = token()
-                answer = {"access_token": value, "token_type": "Bearer", "expires_in": int(LIFE_S)}
+                answer = {"access_token": value, "token_type": "Bearer", "expires_in": int(TTL_S)}
                 body = json.dumps(answer if status == 200 else {"error": "invalid_client"}).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")

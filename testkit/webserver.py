@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from typing import Self
 
 import dagster as dg
-import psutil
 
 from dagster_exactly_once.runs.tags import TAG_PID
 from exactly_once_local.ports import HOST, free_port
 from testkit.client import LOCATION, Client
 from testkit.dagster_processes import START_S, DagsterProcesses
-from testkit.processes import of_session, until
+from testkit.processes import kill_family, of_session, send, until
 from testkit.site import Site
 
 
@@ -86,10 +84,9 @@ class Dagster(DagsterProcesses, Client):
 
         With ``tree``, its JVM and Spark's Python processes at the same moment too, as when a machine goes.
         """
-        process = psutil.Process(self.pid(run_id))
-        assert process.pid in of_session(self.processes["code"].pid), "not a process of this test"
-        family = [process, *(process.children(recursive=True) if tree else [])]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for member in family:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(member.pid, number)
+        pid = self.pid(run_id)
+        assert pid in of_session(self.processes["code"].pid), "not a process of this test"
+        if tree:
+            kill_family(pid)
+        else:
+            send([pid], signal.SIGKILL)

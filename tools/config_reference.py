@@ -45,6 +45,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "RecoveryConfig": (config.RecoveryConfig, ""),
     "RepairConfig": (config.RepairConfig, ""),
     "HangingConfig": (config.HangingConfig, ""),
+    "SuccessorConfig": (config.SuccessorConfig, ""),
     "ReconcileConfig": (config.ReconcileConfig, ""),
     "PolicyConfig": (config.PolicyConfig, ""),
     "FreshnessConfig": (config.FreshnessConfig, ""),

@@ -28,7 +28,7 @@ from exactly_once.protocol.log_state import LogState
 
 #: They tell nothing of the stream: brokers or the checkpoint's store are away, unknown, or refuse the question, or the
 #: open transaction of another client hides the end of the commit log.
-CANNOT_LOOK = (BrokerRefused, BrokerUnreachable, CheckpointAway, CommitLogBlocked, InvalidOption, NotAuthorized)
+CANNOT_READ = (BrokerRefused, BrokerUnreachable, CheckpointAway, CommitLogBlocked, InvalidOption, NotAuthorized)
 
 #: The search for the last finished evaluation of a check looks at this many evaluations.
 EARLIER = 10
@@ -50,7 +50,7 @@ def evaluated(check: Check) -> Check:
         except NeverBegun as never:
             return result(CheckVerdict(False, str(never)))
         except ExactlyOnceError as error:
-            return result(judgements.not_evaluated(diagnose(error), grave=not isinstance(error, CANNOT_LOOK)))
+            return result(judgements.not_evaluated(diagnose(error), grave=not isinstance(error, CANNOT_READ)))
 
     return guarded
 
@@ -77,7 +77,7 @@ def earlier_notes(instance: dg.DagsterInstance, asset: dg.AssetKey, name: str) -
 def check_begun(stream: Stream, log: LogState) -> None:
     """Make sure that the stream has begun a batch, with which it claims its sink. Raises NeverBegun."""
     if log.owner is None:
-        start = f"Launch {stream.spec.job}" if stream.managed else "Start it where it runs"
+        start = f"Launch {stream.spec.job}" if stream.managed else "Start the stream where it runs"
         raise NeverBegun(f"The stream {stream.name} never ran: there is nothing to check yet. {start}.")
 
 

@@ -39,7 +39,7 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         if stream.sink_id not in found:
             raise BrokerUnreachable(
                 f"the brokers did not answer for sink {stream.sink_id} within {BUDGET_S:g} s",
-                "Check the brokers, then try again",
+                "Run exactly-once doctor to see which broker does not answer; then evaluate the check health again",
             )
         answer = found[stream.sink_id]
         if isinstance(answer, ExactlyOnceError):

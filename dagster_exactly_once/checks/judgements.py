@@ -231,7 +231,7 @@ def checkpoint_equals_commit_log(
         return CheckVerdict(False, said, True, metadata)
     settled = {
         "unused": "Neither the checkpoint nor the commit log has a batch yet",
-        "settled": f"Both end with batch {batch}",
+        "settled": f"The checkpoint and the commit log both end with batch {batch}",
     }
     if progress.state in settled:
         return CheckVerdict(True, f"{settled[progress.state]}.", False, metadata)

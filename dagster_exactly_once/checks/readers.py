@@ -1,4 +1,4 @@
-"""Where open transactions hold the readers of the outputs back, and since when."""
+"""The partitions in which open transactions hold the readers of the outputs back, and since when."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ def verified_check(stream: Stream) -> dg.AssetChecksDefinition:
         config: VerifyConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
     ) -> dg.AssetCheckResult:
         with classified():
-            question = question_of(stream, backfilled=stream.backfill is not None) if config.by_origin else None
+            question = (
+                question_of(stream, backfilled=bool(stream.backfill or stream.continues)) if config.by_origin else None
+            )
         connection = kafka.connection()
         report = verify(
             connection,

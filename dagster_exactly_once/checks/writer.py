@@ -45,5 +45,5 @@ def _ended(history: StreamHistory) -> tuple[str, bool]:
     code = f" ({why.code})" if why else ""
     if why is None or why.unwanted or not why.heals:
         way_out = why.way_out.rstrip(". ") if why and why.way_out else f"read its log, then launch {run.job}"
-        return f"run {run.name} failed{code}, and is not started again by itself: {way_out}", True
+        return f"run {run.name} failed{code}, and no sensor starts the stream again: {way_out}", True
     return f"run {run.name} failed{code}; {then}", True

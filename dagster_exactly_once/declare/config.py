@@ -137,8 +137,8 @@ class StreamConfig(dg.Config):
             if is_secret(name, value):
                 raise InvalidOption(
                     f"sink_options holds {name}, a secret: Dagster now keeps it with this run and shows it in the UI",
-                    "Change that secret. Give the new one to the Kafka resource or to options= of the declaration, "
-                    "from a variable of the environment",
+                    f"Change the secret in {name}. Give the new one to the Kafka resource or to options= of the "
+                    "declaration, from a variable of the environment",
                 )
         return dict(self.sink_options)
 
@@ -299,6 +299,27 @@ class RepairConfig(dg.Config):
     )
 
 
+class SuccessorConfig(dg.Config):
+    """The configuration of ``exactly_once_successor``: which stream takes the place of which sink."""
+
+    stream: Enum = Field(description="The new stream, which begins behind the last decided batch of an old sink.")
+    dry_run: bool = Field(
+        default=True,
+        description="Only show whether the old sink can be retired, and where the new stream would begin.",
+    )
+    loses_state: str = rarely(
+        "", description="The id of the old query, as the dry run prints it: its state is not continued."
+    )
+    checkpoint: str = rarely(
+        "", description="Checkpoint of the old stream; empty: the location for which its sink was last claimed."
+    )
+    reason: str = Field(default="", description="The reason, for the audit trail.")
+    predecessor: str = rarely("", description="The id of the old sink; empty: the one that the declaration continues.")
+    sink_id: str = rarely(
+        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
+    )
+
+
 def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[dg.Config]:
     """Return ``config`` with the streams of a code location, by name, as the choice of its field ``stream``."""
     streams = Enum("ExactlyOnceStream", {**sink_ids, ANOTHER_SINK: ""})  # type: ignore[misc]
@@ -308,7 +329,7 @@ def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[d
     return create_model(config.__name__, __base__=config, __doc__=config.__doc__, **own)
 
 
-def sink_of(config: RecoveryConfig | RepairConfig | HangingConfig) -> str:
+def sink_of(config: RecoveryConfig | RepairConfig | HangingConfig | SuccessorConfig) -> str:
     """Return the id of the sink that a person chose, by the stream's name or else by itself.
 
     Raises

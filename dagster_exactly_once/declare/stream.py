@@ -118,6 +118,7 @@ class Stream:
     participants: Participants | None = None
     bootstrap_servers: str = ""
     managed: bool = True
+    continues: str = ""
 
     def others(self) -> tuple[Participant[Any], ...]:
         """Make the participants other than Kafka: in the process of a run or a recovery, never when the code loads."""
@@ -295,6 +296,7 @@ def exactly_once_stream(
     complete: Complete | None = None,
     output_partitions: int | None = None,
     state_partitions: int | None = None,
+    continues: str = "",
     group_name: str | None = None,
     owners: Sequence[str] | None = None,
     tags: Mapping[str, str] | None = None,
@@ -346,6 +348,9 @@ def exactly_once_stream(
         Create output topics that do not exist, with this many partitions; None: they must exist.
     state_partitions : int, optional
         For a query with state: keep it in RocksDB, in this many partitions. Its first start fixes the number.
+    continues : str, optional
+        The sink id of an older version, whose place this stream takes: without a checkpoint it begins behind the last
+        decided batch of that sink. Adds the job ``exactly_once_successor``, which retires that sink first.
     group_name, owners, tags
         For all of the stream's assets that do not say otherwise.
     translator : StreamTranslator, optional
@@ -398,6 +403,7 @@ def exactly_once_stream(
                 complete=complete,
                 output_partitions=output_partitions,
                 state_partitions=state_partitions,
+                continues=continues,
                 group_name=group_name,
                 description=described,
                 translator=translator or StreamTranslator(),
@@ -473,10 +479,20 @@ def _checked(stream: Stream) -> Stream:
     if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
         raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
     SinkOptions.parse({**stream.options, **ours})
+    if stream.continues and check_sink_id(stream.continues) == stream.sink_id:
+        raise BadDeclaration(f"{name}: continues names the stream's own sink {stream.sink_id}. Give it a new sink_id")
+    if stream.continues and stream.backfill is not None:
+        raise BadDeclaration(
+            f"{name}: a backfill would write the input from before the stream's first start, which the sink "
+            f"{stream.continues} has written. Leave one of backfill and continues out"
+        )
     cron = stream.checks.verify_cron if stream.checks else None
     if cron is not None and not is_valid_cron_schedule(cron):
         raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is not a cron schedule. Write it like '0 * * * *'")
     if both := sorted(set(stream.source_topics) & set(stream.topics)):
         raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
+    dead = {option.lower(): topic for option, topic in stream.options.items()}.get("sink.dead.letter.topic")
+    if dead is not None and dead == stream.rejected_topic:  # at run time, the first rejected row would stop the stream
+        raise BadDeclaration(f"{name}: rejected and sink.dead.letter.topic both name {dead}. Name two topics")
     check_keys([*stream.source_keys, *(spec.key for spec in stream.assets)], name)
     return stream

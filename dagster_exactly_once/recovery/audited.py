@@ -1,4 +1,4 @@
-"""The first step of each job that changes a sink: it looks, writes the audit trail, and ends a dry run."""
+"""The first step of each job that changes a sink: it inspects, writes the audit trail, and ends a dry run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from dagster_exactly_once.runs.tags import TAG_CAUSE
 
 @dataclass(frozen=True)
 class JobFinding:
-    """What the first step of a job found.
+    """The finding of the first step of a job.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class JobFinding:
 def first_step(
     registry: SinkRegistry,
     config: type[dg.Config],
-    look: Callable[[dg.OpExecutionContext, Any, str], JobFinding],
+    inspect: Callable[[dg.OpExecutionContext, Any, str], JobFinding],
     op: str,
     trail: tuple[str, str],
     found: tuple[str, dg.Out],
@@ -52,8 +52,8 @@ def first_step(
 
     Parameters
     ----------
-    look : callable
-        ``look(context, config, sink_id)`` asks the brokers.
+    inspect : callable
+        ``inspect(context, config, sink_id)`` asks the brokers.
     trail : tuple of str
         ``job`` and ``prefix`` of the :class:`Audit`.
     found, task : tuple of (str, Out)
@@ -69,15 +69,15 @@ def first_step(
         given: Any = config
         with classified():
             sink_id = sink_of(given)
-            looked = look(context, given, sink_id)
+            finding = inspect(context, given, sink_id)
         reason = given.reason or context.run.tags.get(TAG_CAUSE, "") or "no reason was given"
         audit = Audit(registry.asset(sink_id), *trail, who(context.run), reason)
-        audit.began(context, "dry run" if given.dry_run else "began", looked.said, looked.trail or looked.metadata)
-        yield dg.Output(looked.value, found[0], metadata=looked.metadata)
+        audit.began(context, "dry run" if given.dry_run else "began", finding.said, finding.trail or finding.metadata)
+        yield dg.Output(finding.value, found[0], metadata=finding.metadata)
         if given.dry_run:
             return
         with classified():
-            todo = looked.task(audit)
+            todo = finding.task(audit)
         if todo is not None:
             yield dg.Output(todo, task[0])
 

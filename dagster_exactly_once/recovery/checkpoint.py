@@ -8,7 +8,7 @@ import dagster as dg
 from dagster_exactly_once.declare.config import RepairConfig
 from dagster_exactly_once.names import REPAIR_JOB, REPAIR_OP
 from dagster_exactly_once.recovery.audited import JobFinding, first_step, passed_on
-from dagster_exactly_once.recovery.steps import looked_at, owner_answers, refuse_when_busy
+from dagster_exactly_once.recovery.steps import inspected, owner_answers, refuse_when_busy
 from dagster_exactly_once.recovery.work import Audit, SinkRegistry
 from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
@@ -58,7 +58,7 @@ def _examine(context: dg.OpExecutionContext, config: RepairConfig, sink_id: str)
     transactions: TransactionAdmin = context.resources.transactions
     connection, budget_s = transactions.connection(), transactions.budget_s
     if not config.dry_run:
-        sink = looked_at(context, transactions, sink_id)
+        sink = inspected(context, transactions, sink_id)
         owner_answers(context, transactions, sink_id, sink, config.take_over, config.fence)
     kafka, checkpoints = context.resources.kafka, context.resources.checkpoints
     location = config.checkpoint or checkpoint_of(connection, sink_id, kafka, checkpoints)
@@ -87,12 +87,12 @@ def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: Transact
             connection,
             torn.sink_id,
             torn.location,
-            torn.plan_anew,
-            force,
-            f"{torn.audit.by}, run {context.run_id} of {REPAIR_JOB}: {torn.audit.reason}",
-            transactions.recovery_budget_s,
-            operator_of(context.instance, context.run_id),
-            alive_of(context.instance),
+            plan_anew=torn.plan_anew,
+            force=force,
+            by=f"{torn.audit.by}, run {context.run_id} of {REPAIR_JOB}: {torn.audit.reason}",
+            budget_s=transactions.recovery_budget_s,
+            operator=operator_of(context.instance, context.run_id),
+            alive_of=alive_of(context.instance),
         )
     metadata = {**_metadata(done), "claim": done.claim, "kept_in": f"{done.location}/{done.kept_in}"}
     torn.audit.ended(context, _sentence(done), metadata)
@@ -132,7 +132,7 @@ def _check(found: Repair, config: RepairConfig) -> None:
     if found.refused:
         raise CheckpointUnusable(
             f"the checkpoint {found.location} cannot be repaired: {'; '.join(_said(f) for f in found.refused)}",
-            "Resolve the refused findings, then run this job again",
+            f"Do what this message says of each file, then launch the job {REPAIR_JOB} again",
             safe="Nothing was changed",
         )
     wanted = consequence(found)

@@ -145,13 +145,13 @@ def _check_named(config: HangingConfig, sentence: str, found: Sequence[Attribute
     """Refuse a name that the search has not found: its audit record would stand with the wrong sink."""
     names = [f.hanging.name for f in found]
     if config.transaction not in names:
-        said = f"{config.transaction!r} is none of them" if config.transaction else "the configuration names none"
+        said = f"{config.transaction!r} is not among them" if config.transaction else "transaction is empty"
         listed = ", ".join(names)
         raise Refused(
             f"{sentence} No transaction can be ended: {said}",
             f"Set transaction to one of: {listed}"
             if names
-            else "Nothing needs to be done: it may have ended in the meantime",
+            else "No action is needed: the transaction may have ended in the meantime",
         )
 
 

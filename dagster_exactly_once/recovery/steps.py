@@ -18,13 +18,12 @@ from dagster_exactly_once.runs.history import read_history
 from dagster_exactly_once.runs.operator import alive_of, is_ours, operator_of
 from dagster_exactly_once.runs.process import RunProcess, how_to_end, runs_on, tag_run
 from dagster_exactly_once.runs.tags import TAG_RESTART_OF
-from dagster_exactly_once.tables import owner_sentence
 from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import inspect_sink
-from exactly_once.inspection.words import plural
+from exactly_once.inspection.words import owner_sentence, plural
 from exactly_once.protocol.loss import lost_parts
 
 #: A driver that failed ends its JVM within seconds of the end of its run.
@@ -37,7 +36,7 @@ def inspect_op(registry: SinkRegistry) -> dg.OpDefinition:
     def inspect(context: dg.OpExecutionContext, config: RecoveryConfig, sink_id: str) -> JobFinding:
         transactions = context.resources.transactions
         tag_run(context.instance, context.run_id, sink_id)
-        found = looked_at(context, transactions, sink_id, readers=True)
+        found = inspected(context, transactions, sink_id, readers=True)
         if not config.dry_run:
             found = owner_answers(context, transactions, sink_id, found, config.take_over, config.fence)
         sentence, before, shown = _sentence(found), counts(found), tables.inspected(found)
@@ -139,7 +138,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     connection = transactions.connection()
     with classified():
         found = engine.verify(connection, work.sink_id, transactions.budget_s)
-        after = looked_at(context, transactions, work.sink_id)
+        after = inspected(context, transactions, work.sink_id)
     open_decisions = [d for d in found.open_decisions if (d.write_id or str(d.batch_id)) not in work.awaited]
     at_rest = not (found.left_open or open_decisions)
     said = [
@@ -220,7 +219,8 @@ def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
             )
         raise SinkBusy(
             f"Run {run.run_id} of {run.job} (Python process {run.pid} on {run.host}) works on sink {sink_id}",
-            "Terminate that run, or set take_over, which fences it",
+            f"Terminate run {run.run_id[:8]} of {run.job}, then launch the job {RECOVERY_JOB} again; or launch it with "
+            "take_over, which stops that run with EO-FENCED",
         )
 
 
@@ -242,16 +242,17 @@ def owner_gone(
             raise SinkBusy(
                 f"the {claim.process}, which is not a Dagster run in progress, owns sink {sink_id} and is frozen: "
                 f"{describe_frozen(found.owner.frozen)}",
-                f"End it with {end_command(found.owner.frozen)}, then launch the job {RECOVERY_JOB} again",
+                f"End that process with {end_command(found.owner.frozen)}, then launch the job {RECOVERY_JOB} again",
             )
         if time.monotonic() >= end:
             raise SinkBusy(
                 f"the {claim.process}, which is alive but is not a Dagster run, owns sink {sink_id}",
-                "End that driver, or set take_over and fence, which fence it",
+                f"Stop the {claim.process}, then launch the job {RECOVERY_JOB} again; or launch it with take_over and "
+                "fence, which stop that driver with EO-FENCED",
             )
         context.log.info(f"The owner of the sink, the {claim.process}, is still alive; waiting for it to end.")
         time.sleep(1.0)
-        found = looked_at(context, transactions, sink_id, readers=True)
+        found = inspected(context, transactions, sink_id, readers=True)
     if found.owner is not None and found.owner.works is None:
         consented(sink_id, found.owner, "", "take_over, and with fence")
     return found
@@ -279,7 +280,7 @@ def owner_answers(
     return found
 
 
-def looked_at(
+def inspected(
     context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, readers: bool = False
 ) -> Inspection:
     """Inspect a sink; runs of this instance live as long as their status says."""
@@ -305,7 +306,7 @@ def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin
 
 
 def _swept(rolled_back: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """(participant, name) of every part that was rolled back."""
+    """Return participant and name of every part that was rolled back."""
     return [(participant, name) for participant, names in rolled_back.items() for name in names]
 
 
@@ -322,11 +323,11 @@ def _sentence(found: Inspection) -> str:
     if found.owner is None:
         return f"Sink {found.sink_id} was never used."
     if found.quiet:
-        return f"Sink {found.sink_id} has nothing open. Owner: {owner_sentence(found)}."
+        return f"Sink {found.sink_id} has nothing open. Owner: {owner_sentence(found)}"
     n = counts(found)
     return (
         f"Sink {found.sink_id}: {plural(n['open'], 'transaction')} open ({n['undecided']} undecided, the oldest "
         f"{found.oldest_s:.0f} s), {plural(n['decided_not_proven'], 'batch')} decided but not proven committed "
         f"({plural(n['lost_parts'], 'part')} lost), {plural(n['blocked_partitions'], 'partition')} blocked. "
-        f"Owner: {owner_sentence(found)}."
+        f"Owner: {owner_sentence(found)}"
     )

@@ -37,7 +37,7 @@ def completed(decisions: Sequence[Decision]) -> dg.MetadataValue:
 
 
 def rolled_back(parts: Sequence[tuple[str, ...]]) -> dg.MetadataValue:
-    """Undecided parts that a recovery rolled back: participant and name of each."""
+    """Make the table of undecided parts that a recovery rolled back: participant and name of each."""
     return table(("output", "part"), [*parts])
 
 

@@ -47,7 +47,7 @@ def consented(sink_id: str, owner: Owner, fence: str, field: str) -> None:
     except Refused as refused:
         raise SinkOperated(
             f"{owner.claim.title} holds sink {sink_id}, and this Dagster instance does not operate that driver",
-            f"Stop that driver first. To fence it anyway, launch with {field} set to: {refused.phrase}",
+            f"Stop the {owner.claim.process} first. To fence it anyway, launch with {field} set to: {refused.phrase}",
         ) from None
 
 
@@ -142,6 +142,8 @@ class SinkRegistry:
         Nothing restarts these.
     others : mapping of str to callable
         By sink id, what makes its outputs beside Kafka.
+    continued : mapping of str to str
+        Sink id -> the sink of an older version, whose place it takes.
     """
 
     def __init__(
@@ -149,7 +151,9 @@ class SinkRegistry:
         streams: Iterable[StreamSpec],
         backfills: Iterable[StreamSpec] = (),
         others: Mapping[str, Callable[[], tuple[Participant[Any], ...]]] | None = None,
+        continued: Mapping[str, str] | None = None,
     ):
+        self._continued = continued or {}
         self._others = others or {}
         self._streams = {s.sink_id: s for s in streams}
         self._backfills = {s.sink_id: s for s in backfills}
@@ -168,6 +172,10 @@ class SinkRegistry:
         """Make the outputs beside Kafka of a sink; none for a sink that this code location does not know."""
         make = self._others.get(sink_id)
         return make() if make is not None else ()
+
+    def continues(self, sink_id: str) -> str:
+        """Return the sink whose place this one takes; "" when its declaration names none."""
+        return self._continued.get(sink_id, "")
 
     def topics(self, sink_id: str) -> tuple[str, ...]:
         """Return the topics that the stream of a sink declares as its outputs; none for a sink without one."""

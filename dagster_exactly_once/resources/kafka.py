@@ -106,8 +106,8 @@ class KafkaResource(ConfigurableResource):
             raise InvalidOption(
                 "the resource kafka has no brokers: KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this "
                 "Dagster process",
-                "Set it to the brokers' host:port, separated by commas, where Dagster is started, and start Dagster "
-                "again",
+                "Set KAFKA_BOOTSTRAP_SERVERS to the brokers' host:port, separated by commas, where Dagster is started, "
+                "and start Dagster again",
                 "Nothing was started",
             )
         pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
@@ -258,7 +258,7 @@ class TransactionalProducer:
             raise InvalidRecord(
                 f"transactional id {self.transactional_id!r}: a record (key {shown(key)}) is for the topic "
                 f"{shown(topic)}, which {why}",
-                "Send it to another topic",
+                "Send the record to another topic",
                 _ROLLED_BACK,
             )
         while True:
@@ -299,17 +299,21 @@ class TransactionalProducer:
         what = f"transactional id {self.transactional_id!r}: {e.args[0].str()}"
         match cause_of(e):
             case Cause.TIMEOUT:
-                return InvalidTransactionTimeout(what, "Use a timeout below the brokers' transaction.max.timeout.ms")
+                return InvalidTransactionTimeout(
+                    what, "Use a transaction timeout below the brokers' transaction.max.timeout.ms"
+                )
             case Cause.DENIED:
                 return NotAuthorized(
                     what, "Grant WRITE on the topic and on the transactional id, or correct the credentials"
                 )
             case Cause.SILENT:
-                return BrokerUnreachable(what, "Check the brokers and the network, then start again")
+                return BrokerUnreachable(
+                    what, "Run exactly-once doctor to see which broker does not answer, and why; then start again"
+                )
             case Cause.FENCED:
                 return PrepareFailed(
                     f"another producer took over the transactional id {self.transactional_id!r}",
-                    "Leave the newer producer running; start this one again only if the newer one is gone",
+                    "Leave the newer producer running; start this step again only if the newer producer is gone",
                     _ROLLED_BACK,
                 )
-        return PrepareFailed(what, "Start again", _ROLLED_BACK)
+        return PrepareFailed(what, "Start the step again", _ROLLED_BACK)

@@ -44,6 +44,12 @@ class Classified:
     heals: bool = True
     unwanted: bool = False
 
+    @property
+    def sentences(self) -> str:
+        """Cause and way out, each with one full stop, and each once: a message of the sink has both in its cause."""
+        cause, way_out = self.cause.rstrip(". "), self.way_out.rstrip(". ")
+        return " ".join(f"{said}." for said in (cause, "" if way_out in cause else way_out) if said)
+
 
 @dataclass(frozen=True)
 class StreamHistory:

@@ -69,7 +69,7 @@ class Raised:
 
     @property
     def sentence(self) -> str:
-        """Both, for an error."""
+        """The message, and where it was raised."""
         return f"{self.what}, in {self.where}" if self.where else self.what
 
 

@@ -51,13 +51,9 @@ def tag_run(
     instance: dg.DagsterInstance, run_id: str, sink_id: str | None = None, more: Mapping[str, str] | None = None
 ) -> None:
     """Tag the run with this process, the sink, and ``more``."""
-    tags = {**process_tags(Process.here()), TAG_SIGNED: run_id}
+    here = Process.here()
+    tags = {TAG_HOST: here.host, TAG_MACHINE: here.machine, TAG_PID: _name(here), TAG_SIGNED: run_id}
     instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})
-
-
-def process_tags(process: Process) -> dict[str, str]:
-    """Return the tags that name the process of a run."""
-    return {TAG_HOST: process.host, TAG_MACHINE: process.machine, TAG_PID: _name(process)}
 
 
 def _name(process: Process) -> str:
@@ -123,8 +119,8 @@ def how_to_end(frozen: Sequence[Frozen], canceling: bool = False) -> str:
     stopped = " ".join(str(f.process.pid) for f in frozen if f.state is State.STOPPED)
     first = f"resume it with kill -CONT {stopped}" if stopped else "wait until the kernel releases it"
     return (
-        f"Terminate waits for it, and no run of this code location can start meanwhile: {first}. If that does not "
-        f"help, end it with {end_command(frozen)} and restart the server of the code location"
+        f"Terminate waits for this process, and no run of this code location can start meanwhile: {first}. If that "
+        f"does not help, end the process with {end_command(frozen)} and restart the server of the code location"
     )
 
 

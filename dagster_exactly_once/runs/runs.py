@@ -74,7 +74,7 @@ class Run:
 
     @property
     def not_before(self) -> float:
-        """When the restart that this recovery requests may begin, in seconds since the epoch."""
+        """The earliest begin of the restart that this recovery requests, in seconds since the epoch."""
         return float(self.tags.get(TAG_NOT_BEFORE, 0.0))
 
     @property
@@ -226,15 +226,15 @@ def _run(record: dg.RunRecord) -> Run:
     run = record.dagster_run
     process = process_of(run) if signed(run) and not run.is_finished else None
     return Run(
-        run.run_id,
-        run.job_name,
-        run.status.value,
-        record.create_timestamp.timestamp(),
-        record.start_time,
-        record.end_time,
-        run.tags,
-        run.run_config,
-        run.parent_run_id,
-        process.alive if process else None,
-        process.frozen if process else (),
+        run_id=run.run_id,
+        job=run.job_name,
+        status=run.status.value,
+        created=record.create_timestamp.timestamp(),
+        started=record.start_time,
+        ended=record.end_time,
+        tags=run.tags,
+        config=run.run_config,
+        parent=run.parent_run_id,
+        alive=process.alive if process else None,
+        frozen=process.frozen if process else (),
     )

@@ -71,10 +71,8 @@ class ProgressFacts:
         Since it started.
     run_alive : bool or None
         Whether its process lives.
-    owner_alive : bool or None
-        Whether the process of the latest claim lives.
     owner_is_run : bool or None
-        Whether that claim is the run's own. None when unknown, and until the run's first batch, at which it claims.
+        Whether the latest claim is the run's own. None when unknown, and until its first batch, at which it claims.
     undecided : int
         Open transactions without a decision.
     unproven : tuple of int
@@ -103,7 +101,6 @@ class ProgressFacts:
     run: str | None = None
     run_age_s: float = 0.0
     run_alive: bool | None = True
-    owner_alive: bool | None = None
     owner_is_run: bool | None = None
     undecided: int = 0
     unproven: tuple[int, ...] = ()
@@ -136,8 +133,8 @@ def verdict(f: ProgressFacts, policy: WatchPolicy) -> ProgressVerdict:
     if f.unproven and f.unproven_age_s > COMPLETING_S and not works:
         return ProgressVerdict(
             "in doubt",
-            f"In doubt: {_batches(f.unproven)} decided {f.unproven_age_s:.0f} s ago but not marked as completed, and "
-            "no run is working on it. Readers may see only part of it",
+            f"In doubt: {_decided(f.unproven, f.unproven_age_s)}, and no run of the stream is working. Readers may see "
+            "only a part of what was decided",
             f"in-doubt/{f.unproven[0]}",
         )
     if f.frozen:
@@ -153,8 +150,8 @@ def verdict(f: ProgressFacts, policy: WatchPolicy) -> ProgressVerdict:
         if f.taken:
             return ProgressVerdict(
                 "operated by another",
-                f"Operated by another: {f.elsewhere}, and is not a run of this Dagster instance; {_progress(f)}. If "
-                "it should not run, stop it on its host, then launch the stream here",
+                f"Operated by another: {f.elsewhere}, and that driver is not a run of this Dagster instance; "
+                f"{_progress(f)}. If it should not run, stop it on its host, then launch the stream here",
             )
         if f.lag == 0:
             return ProgressVerdict("idle", f"Idle: {f.elsewhere}; it has read all its input, {_newest(f)}")
@@ -219,7 +216,7 @@ def _moving(f: ProgressFacts, policy: WatchPolicy) -> ProgressVerdict:
             "catching up", f"Catching up: {progress} ({f.last_lag - f.lag:,} fewer than at the last tick)"
         )
     return ProgressVerdict(
-        "lagging", f"Lagging: {progress}, above the limit of {policy.lag_limit:,}, and not shrinking"
+        "lagging", f"Lagging: {progress}. The lag is above the limit of {policy.lag_limit:,} and does not shrink"
     )
 
 
@@ -436,7 +433,6 @@ def facts(
         run=run.name if run else None,
         run_age_s=now - (run.started or now) if run else 0.0,
         run_alive=run.alive if run else None,
-        owner_alive=owner.alive if owner else None,
         owner_is_run=_owner_is_run(sink_state, run, history),
         undecided=sum(t.verdict == "undecided" for t in found.open),
         unproven=tuple(d.batch_id for d in found.decided),
@@ -459,7 +455,7 @@ def _frozen(run: Run | None, owner: Owner | None) -> str:
     if run is not None and run.frozen:
         said, how = describe_frozen(run.frozen), how_to_end(run.frozen, run.canceling)
     elif run is None and owner is not None and owner.frozen:
-        said, how = describe_frozen(owner.frozen), f"End it with {end_command(owner.frozen)}"
+        said, how = describe_frozen(owner.frozen), f"End that process with {end_command(owner.frozen)}"
     else:
         return ""
     return f"{said[0].upper()}{said[1:]}. {how}"
@@ -487,5 +483,8 @@ def _owner_is_run(sink_state: SinkState, run: Run | None, history: StreamHistory
     return owner.alive and works_for(owner.claim, run)
 
 
-def _batches(numbers: tuple[int, ...]) -> str:
-    return f"batch {numbers[0]}" if len(numbers) == 1 else f"batches {', '.join(map(str, numbers))}"
+def _decided(numbers: tuple[int, ...], age_s: float) -> str:
+    if len(numbers) == 1:
+        return f"batch {numbers[0]} was decided {age_s:.0f} s ago but is not marked as completed"
+    named = ", ".join(map(str, numbers))
+    return f"batches {named} were decided but are not marked as completed, the first for {age_s:.0f} s"

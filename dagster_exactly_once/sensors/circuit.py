@@ -29,7 +29,8 @@ def open_circuit(
         return None
     closes_s = max(0.0, recent[-policy.max_recoveries] + policy.window_s - now)
     return (
-        f"circuit open: {len(recent)} recoveries within {policy.window_s / 60:g} minutes did not help. Read the log "
-        f"of the newest one, then launch the job {RECOVERY_JOB} by hand (recoveries that a person launches do not "
-        f"count). The sensors try again in {closes_s / 60:.0f} min"
+        f"the circuit breaker is open: sensors requested {len(recent)} recoveries within {policy.window_s / 60:g} "
+        f"minutes, and none helped. Read the log of the newest recovery, then launch the job {RECOVERY_JOB} by hand "
+        "(recoveries that a person launches do not count). Sensors request the next recovery in "
+        f"{closes_s / 60:.0f} min"
     )

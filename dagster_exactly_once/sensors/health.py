@@ -63,9 +63,7 @@ def trouble(state: str, lag: int, lag_limit: int, managed: bool = True) -> Troub
 
 def _why(why: Classified) -> str:
     """Return the code, the cause and the way out, each once: a message of the sink has all three."""
-    cause = why.cause if why.cause.startswith(why.code) else f"{why.code}: {why.cause}"
-    way_out = why.way_out.rstrip(". ")
-    return cause if not way_out or way_out in cause else f"{cause.rstrip('. ')}. {way_out}."
+    return f"{'' if why.cause.startswith(why.code) else f'{why.code}: '}{why.sentences}"
 
 
 def needs_a_person(history: StreamHistory) -> bool:

@@ -1,4 +1,4 @@
-"""Incidents: trouble of a stream that stays. When a person is told, once, and when that person is told that it is over.
+"""Incidents: trouble of a stream that stays. A person is told of each once, and once more when it is over.
 
 The sensors keep an incident in their cursor. A failed run is an incident of its own (:mod:`.run_failure`).
 """

@@ -112,7 +112,8 @@ def verdict(facts: LivenessFacts, stream: StreamSpec, end_frozen_after_s: float 
         return _of_frozen(frozen, end_frozen_after_s)
     start = _wanted(facts.history, stream)
     if isinstance(start, Start):
-        return LivenessVerdict(f"The stream should run but does not: starting it. {start.tags[TAG_CAUSE]}", start=start)
+        said = f"The stream should run but does not, so this sensor starts it. {start.tags[TAG_CAUSE]}"
+        return LivenessVerdict(said, start=start)
     return LivenessVerdict("; ".join([*_alive(facts.working), start]) + ".")
 
 
@@ -134,7 +135,7 @@ def _of_frozen(working: Sequence[Working], end_after_s: float) -> LivenessVerdic
             end += w.frozen
             said.append(f"{what} for {w.frozen_s:.0f} s")
         else:
-            rest = f". This sensor kills it in {end_after_s - w.frozen_s:.0f} s" if end_after_s else ""
+            rest = f". This sensor kills that process in {end_after_s - w.frozen_s:.0f} s" if end_after_s else ""
             said.append(f"{what}{rest}. {how_to_end(w.frozen)}")
     message = ". ".join(s[0].upper() + s[1:] for s in said)
     return LivenessVerdict(f"{message}.", end=tuple(end), resume=tuple(resume))
@@ -168,7 +169,7 @@ def liveness_sensor(
         description=(
             "Reports runs whose process is gone while Dagster still shows them as running (their code server died with "
             "them), ends processes of streams that stay frozen, and starts a stream again when a recovery of it "
-            "requests that. Leaves runs on other hosts alone."
+            "requests that. Does nothing to runs on other hosts."
         ),
     )
     def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
@@ -178,8 +179,9 @@ def liveness_sensor(
             if tick.deadline.over:
                 tick.missed(stream)
                 continue
-            summary = summaries[stream.sink_id]
-            history = histories.whole(stream) if _restarting(summary) else summary
+            history = summaries[stream.sink_id]
+            if history.stream is not None and any(r.restart_of == history.stream.run_id for r in history.recoveries):
+                history = histories.whole(stream)
             its, memory = _timed(working[stream.sink_id], tick.memory(stream), histories.now)
             facts = LivenessFacts(history, its)
             found = verdict(facts, stream, restart_policy.end_frozen_after_s)
@@ -187,11 +189,6 @@ def liveness_sensor(
         return tick.result(_others(context.instance, working[NO_STREAM]))
 
     return liveness
-
-
-def _restarting(summary: StreamHistory) -> bool:
-    """Return whether a recovery has requested a restart of the stream's newest run."""
-    return summary.stream is not None and any(r.restart_of == summary.stream.run_id for r in summary.recoveries)
 
 
 def _timed(working: Sequence[Working], last: Memory, now: float) -> tuple[tuple[Working, ...], Memory]:
@@ -234,7 +231,7 @@ def _unsent(frozen: Frozen, verb: str, command: str) -> str:
         case State.GONE:
             return f"Process {frozen.process.pid} was gone before this sensor could {verb} it."
         case State.RUNS:
-            return f"Process {frozen.process.pid} runs again, so this sensor left it alone."
+            return f"Process {frozen.process.pid} runs again, so this sensor sent it no signal."
         case _:
             way_out = f"run {command} on its host, as the user of the run or as root"
             return f"This sensor's user may not {verb} process {frozen.process.pid}: {way_out}."
@@ -250,7 +247,8 @@ def _others(instance: dg.DagsterInstance, working: Sequence[Working]) -> list[st
     if frozen := [w for w in working if w.frozen]:
         found = _of_frozen(frozen, 0.0)
         return [" ".join([found.message, *_signals(found)])]
-    return [f"Not runs of a stream: {'; '.join(_alive(working))}."] if working else []
+    said = "; ".join(_alive(working))
+    return [f"Among the runs that belong to no stream, {said}."] if working else []
 
 
 def _dead(w: Working) -> bool:
@@ -266,7 +264,11 @@ def _alive(working: Sequence[Working]) -> list[str]:
     alive = sum(w.alive is True for w in working)
     return [
         "the process of 1 run is alive" if alive == 1 else f"the processes of {alive} runs are alive",
-        *(f"{w.name} of {w.job} is on {w.host} and is left alone" for w in working if w.signed and w.alive is None),
+        *(
+            f"this sensor cannot see the process of run {w.name} of {w.job} on {w.host}, and does nothing to that run"
+            for w in working
+            if w.signed and w.alive is None
+        ),
     ]
 
 
@@ -319,11 +321,12 @@ def _wanted(history: StreamHistory, stream: StreamSpec) -> Start | str:
     if recovery is None or not (beside or (recovery.status == "SUCCESS" and recovery.restart_of == newest.run_id)):
         return f"no restart is requested (the newest run {newest.name} is {newest.status})"
     if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
-        return f"a person cancelled run {newest.name}, so it is not started again"
+        return f"a person cancelled run {newest.name}, so no sensor starts the stream again"
     attempt = 1 if recovery.by_person else attempt_of(recovery)
     wait_s = recovery.not_before - history.now
     if wait_s > 0 and not recovery.by_person:  # a person who asks for a restart gets it at once
-        return f"restart {attempt} in a row of run {newest.name} in {wait_s:.0f} s"
+        again = f"this sensor starts the stream again in {wait_s:.0f} s"
+        return f"{again}, after run {newest.name} (restart attempt {attempt})"
     return _start(newest, recovery, attempt, stream)
 
 
@@ -364,16 +367,13 @@ def _successor(rotating: Run, stream: StreamSpec) -> Start:
 
 
 def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
-    who = "a person requested the restart" if recovery.by_person else f"restart {attempt} in a row"
+    who = "A person requested this start" if recovery.by_person else f"This is restart attempt {attempt}"
     beside = recovery.in_progress
     does = "is recovering" if beside else "recovered"
-    cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} {does} the sink; {who}."
+    cause = f"Run {newest.name} ended as {newest.status}, and recovery {recovery.name} {does} the sink. {who}."
     config, dropped = restart_config(newest, stream)
     if dropped:
-        cause += (
-            f" Run {newest.name} had a consent that a person gave for that start only, so it is not repeated: "
-            f"{dropped}."
-        )
+        cause += f" This start drops a consent that a person gave run {newest.name} for its own start: {dropped}."
     return Start(
         f"restart/{recovery.run_id}",
         config,

@@ -14,8 +14,9 @@ from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.sink_state import SinkState
-from dagster_exactly_once.tables import ROWS, open_table, owner_sentence, table, when
-from exactly_once.inspection.findings import Inspection, RecentDecision
+from dagster_exactly_once.tables import ROWS, open_table, table, when
+from exactly_once.inspection.findings import RecentDecision
+from exactly_once.inspection.words import owner_sentence
 
 #: The states of streams that a person may skip.
 CALM = ("healthy", "idle", "catching up", "starting", "stopped", "never used")
@@ -39,7 +40,7 @@ def transactions(asset: str, sink_state: SinkState, state: str, sentence: str) -
         "decided_not_proven": len(found.decided),
         "lost_parts_written_again": found.log.tally.rewritten,
         "open": open_table(found),
-        "recent": recent_table(found),
+        "recent": table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]]),
     }
     return dg.AssetObservation(asset, description=sentence, metadata=metadata)
 
@@ -112,11 +113,6 @@ def all_streams(rows: Sequence[StreamRow], now: float) -> dg.AssetObservation:
             )
     moment = f"Checked at {when(round(now * 1000))} UTC"
     return dg.AssetObservation(ALL_STREAMS, description=f"{said}. {moment}.", metadata=metadata)
-
-
-def recent_table(found: Inspection) -> dg.TableMetadataValue:
-    """Make the table of the newest decisions, newest first."""
-    return table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]])
 
 
 def progress_sentence(found: StreamProgress) -> str:

@@ -29,6 +29,8 @@ from exactly_once.inspection.processes import describe_frozen, end_command
 #: switched off.
 HANDOVER_S = 60.0
 
+REQUESTED = "This sensor requested a recovery"
+
 
 @dataclass(frozen=True)
 class RecoveryNeed:
@@ -82,15 +84,16 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
         return f"a person cancelled recovery {last.name}; to recover the sink, launch the job {RECOVERY_JOB}"
     why = history.recovery_failure
     if last is not None and since and why is not None and not why.heals:
-        way_out = why.way_out.rstrip(". ") + "." if why.way_out else ""
-        return f"recovery {last.name} failed with {why.code}, which a retry will not fix. {way_out}"
+        way_out = f". {why.way_out.rstrip('. ')}" if why.way_out else ""
+        return f"recovery {last.name} failed with {why.code}, which a retry will not fix{way_out}"
     if need.restart_of is not None:  # the restart strategy has its own limit
         return None
     failed = history.stream_failure
     if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
         age_s = history.now - (stream.ended or stream.created)
         if age_s < HANDOVER_S:
-            return f"run {stream.name} failed {age_s:.0f} s ago; the sensor exactly_once_run_failure handles that"
+            theirs = "the sensor exactly_once_run_failure requests its recovery"
+            return f"run {stream.name} failed {age_s:.0f} s ago, and {theirs}"
     return open_circuit(
         policy,
         [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
@@ -108,17 +111,22 @@ def ask(
     refused = refusal(history, need, policy, owner.works if owner else None)
     if refused is not None and owner is not None and owner.frozen and not any(r.works for r in history.streams):
         refused = (
-            f"the sink's owner is frozen, and no run in progress: {describe_frozen(owner.frozen)}. "
-            f"End it with {end_command(owner.frozen)}"
+            f"the {owner.claim.process}, which is not a Dagster run in progress, owns the sink and is frozen: "
+            f"{describe_frozen(owner.frozen)}. End that process with {end_command(owner.frozen)}"
         )
     if refused is None and owner is not None and owner.works is None:
         refused = (
-            f"the {owner.claim.process} holds the sink and is left alone, because this Dagster instance cannot tell "
-            f"whether it is alive. If it is gone, launch the job {RECOVERY_JOB} with take_over and fence"
+            f"the {owner.claim.process} holds the sink, and this Dagster instance cannot tell whether that driver is "
+            f"alive. If the driver is gone, launch the job {RECOVERY_JOB} with take_over and fence"
         )
     if refused is not None:
-        return None, f" No recovery now: {refused}."
-    return recovery_request(stream, history, need), " Requested a recovery."
+        return None, f" {withheld(refused)}"
+    return recovery_request(stream, history, need), f" {REQUESTED}."
+
+
+def withheld(refused: str) -> str:
+    """Make the sentence of a tick from a reason of :func:`refusal`."""
+    return f"This sensor requests no recovery now, because {refused.rstrip('. ')}."
 
 
 def recovery_request(stream: StreamSpec, history: StreamHistory, need: RecoveryNeed) -> dg.RunRequest:

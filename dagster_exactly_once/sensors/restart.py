@@ -50,7 +50,8 @@ def next_restart(policy: RestartPolicy, failures: Sequence[FailedRun], now: floa
         recent = sum(f.ended > last.ended - policy.interval_s for f in failures)
         if recent > policy.max_failures:
             return GiveUp(
-                f"{recent} failures within {policy.interval_s:g} s, failure-rate allows {policy.max_failures}"
+                f"runs failed {recent} times within {policy.interval_s:g} s, and failure-rate allows "
+                f"{policy.max_failures}"
             )
         return Restart(failed + policy.delay_s, attempt)
     if policy.strategy == "exponential-delay":

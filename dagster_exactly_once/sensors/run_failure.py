@@ -15,7 +15,7 @@ from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
-from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, recovery_request, refusal
+from dagster_exactly_once.sensors.recovery_gate import REQUESTED, RecoveryNeed, recovery_request, refusal, withheld
 from dagster_exactly_once.sensors.restart import GiveUp, next_restart
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
@@ -67,12 +67,12 @@ def verdict(
         return FailureVerdict(_frozen(run, restart.end_frozen_after_s))
     if run.in_progress:
         attempt = attempt_of(run)
-        return FailureVerdict(f"Run {run.name} is {run.status}{f' (restart {attempt} in a row)' if attempt else ''}.")
+        return FailureVerdict(f"Run {run.name} is {run.status}{f' (restart attempt {attempt})' if attempt else ''}.")
     if run.status != "FAILURE" or why is None:
         return FailureVerdict(f"The newest run {run.name} ended as {run.status}: there is nothing to recover.")
     failed = f"Run {run.name} failed ({why.code})"
     if why.unwanted:
-        return FailureVerdict(f"{failed} after a person had asked it to end; the stream is not started again.")
+        return FailureVerdict(f"{failed} after a person had asked it to end, so no sensor starts the stream again.")
     recovery, since = history.recovery, history.recovery_since(run)
     retried = False
     if since is not None and recovery is not None:
@@ -89,19 +89,25 @@ def verdict(
     decision = next_restart(restart, history.failures(), history.now)
     if isinstance(decision, GiveUp):
         return FailureVerdict(
-            f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch "
-            f"{_job(run)}.",
+            f"{failed}, and no sensor starts the stream again: {decision.reason}. {why.sentences} Fix the cause, then "
+            f"launch {_job(run)}.",
             raised=run.run_id,
             why=why,
         )
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
-        return FailureVerdict(f"{failed}; the recovery is retried in {wait_s:.0f} s (attempt {decision.attempt}).")
+        return FailureVerdict(
+            f"{failed}; this sensor requests the recovery again in {wait_s:.0f} s (restart attempt {decision.attempt})."
+        )
     need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision, restart.limit)
     refused = refusal(history, need, watch, owner.works if owner is not None else None)
     if refused is not None:
-        return FailureVerdict(f"{failed}; no recovery now: {refused}.")
-    return FailureVerdict(f"{failed}. Recovery now, then restart {decision.attempt} in a row.", need)
+        return FailureVerdict(f"{failed}. {withheld(refused)}")
+    return FailureVerdict(
+        f"{failed}. {REQUESTED}; the sensor exactly_once_liveness then starts the stream (restart attempt "
+        f"{decision.attempt}).",
+        need,
+    )
 
 
 def run_failure_sensor(streams: Sequence[StreamSpec], every_s: int = 5) -> dg.SensorDefinition:
@@ -154,8 +160,8 @@ def _frozen(run: Run, end_after_s: float) -> str:
         then = "The sensor exactly_once_liveness resumes a process that a signal has stopped. "
     elif end_after_s:
         then = (
-            f"The sensor exactly_once_liveness kills it once it has been frozen for {end_after_s:g} s; the run then "
-            "counts as failed. "
+            f"The sensor exactly_once_liveness kills that process once it has been frozen for {end_after_s:g} s; the "
+            "run then counts as failed. "
         )
     else:
         then = ""
@@ -225,11 +231,11 @@ def _settled(failed: str, recovery: Run) -> FailureVerdict | None:
         return FailureVerdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
     if recovery.status == "CANCELED":
         return FailureVerdict(
-            f"{failed}; a person cancelled its recovery {recovery.name}, so nothing is started again."
+            f"{failed}; a person cancelled its recovery {recovery.name}, so no sensor starts the stream again."
         )
     if recovery.by_person and recovery.restart_of is None:
         theirs = f"a person launched recovery {recovery.name} without a restart"
-        return FailureVerdict(f"{failed}; {theirs}: starting the stream is up to that person.")
+        return FailureVerdict(f"{failed}; {theirs}, so a person must also start the stream.")
     if recovery.status == "SUCCESS" and recovery.restart_of is not None:
         return FailureVerdict(
             f"{failed} and was recovered by {recovery.name}; the sensor exactly_once_liveness starts the stream again."
@@ -253,13 +259,8 @@ def _job(run: Run) -> str:
 
 
 def _raise(failed: str, why: Classified, run: Run, job: str) -> FailureVerdict:
-    way_out = f" {why.way_out}" if why.way_out and why.way_out.rstrip(". ") not in why.cause else ""
-    return FailureVerdict(
-        f"{failed}: a restart does not fix {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
-        f"{'.' if way_out else ''} Then launch {job}.",
-        raised=run.run_id,
-        why=why,
-    )
+    said = f"{failed}: a restart does not fix {why.code}. {why.sentences} Then launch {job}."
+    return FailureVerdict(said, raised=run.run_id, why=why)
 
 
 def _notice(stream: StreamSpec, incident: str, run_id: str, message: str, why: Classified | None) -> Notice:

@@ -36,9 +36,9 @@ FOREIGN_AT_MOST = 200
 LEADERS_AT_ONCE = 10
 
 #: Beside the fields of :class:`StaleFacts`: sentences about what a tick left out, each with the reason and the way out.
-UNLOOKED = "unlooked"
+NOT_READ = "not_read"
 
-#: What a tick found of other transactions: names, by the fields of :class:`StaleFacts`, and :data:`UNLOOKED`.
+#: What a tick found of other transactions: names, by the fields of :class:`StaleFacts`, and :data:`NOT_READ`.
 Told = Mapping[str, list[str]]
 
 #: A message has this many names; the asset page and the command line list them all.
@@ -88,8 +88,7 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         named = _some([f"{t.transactional_id} ({t.verdict}, {t.age_s:.0f} s)" for t in f.stale])
         said.append(
             f"{plural(len(f.stale), 'transaction')} of the sink {'has' if len(f.stale) == 1 else 'have'} been open for "
-            f"longer than {policy.stale_after_s:g} s: {named}; the brokers abort the oldest {left_s:.0f} s "
-            "from now"
+            f"longer than {policy.stale_after_s:g} s: {named}. The brokers will abort the oldest in {left_s:.0f} s"
         )
     if f.hanging_ours:
         said.append(
@@ -99,8 +98,8 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     if f.hanging_foreign:
         said.append(
-            f"transactions that are not of this sink hang on its topics: {_some(f.hanging_foreign)}. The sensor "
-            "leaves them alone; their owner can end them with kafka-transactions.sh abort"
+            f"transactions that are not of this sink hang on its topics: {_some(f.hanging_foreign)}. This sensor does "
+            "not end them; the owners of their applications can, with kafka-transactions.sh abort"
         )
     if f.unknown:
         said.append(
@@ -109,8 +108,8 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     if f.foreign:
         said.append(
-            "transactions of other applications hold back readers of the sink's topics and are left alone: "
-            f"{_some(f.foreign)}"
+            f"transactions of other applications hold back readers of the sink's topics: {_some(f.foreign)}. This "
+            "sensor does not end them; their own clients or their timeouts do"
         )
     if not said:
         return StaleVerdict(
@@ -118,8 +117,7 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     oldest = f.stale[0] if f.stale else None
     incident = f"stale/{oldest.transactional_id}/{oldest.producer_id}.{oldest.producer_epoch}" if oldest else None
-    message = "; ".join(said)
-    return StaleVerdict(message[0].upper() + message[1:], incident)
+    return StaleVerdict(". ".join(s[0].upper() + s[1:] for s in said), incident)
 
 
 def trouble(f: StaleFacts, worked_on: bool) -> Trouble | None:
@@ -176,8 +174,8 @@ def stale_transactions_sensor(streams: Sequence[StreamSpec], every_s: int = 30) 
                 told = _others(connection, stream, ours, inspection, watch_policy, deadline, _told(tick.memory(stream)))
             except ExactlyOnceError as error:
                 # what the coordinators say of the sink is judged all the same
-                unlooked = _unlooked(error, "the sensor did not look for hanging and other transactions")
-                told = {**_told(tick.memory(stream)), UNLOOKED: [unlooked]}
+                left_out = _left_out(error, "this sensor did not look for hanging and other transactions")
+                told = {**_told(tick.memory(stream)), NOT_READ: [left_out]}
             return SinkReading(inspection, told)
 
         found = ask_each(tick.streams, read, tick.deadline)
@@ -218,7 +216,7 @@ def judge_stale(
     tick kept of it.
     """
     told = _told(last) if reading.told is None else reading.told
-    others = {kind: tuple(names) for kind, names in told.items() if kind != UNLOOKED}
+    others = {kind: tuple(names) for kind, names in told.items() if kind != NOT_READ}
     checked = last.get("checked", 0.0) if reading.told is None else now
     stale = tuple(t for t in reading.inspection.open if t.age_s > policy.stale_after_s)
     facts = StaleFacts(stale, len(reading.inspection.open), **others)
@@ -234,9 +232,9 @@ def judge_stale(
         message += answer
     incident, unsaid = teller.tell(stream, trouble(facts, worked_on), message, last.get("incident", {}), now)
     attention = bool(stale) or any(others.values()) or bool(unsaid)
-    unlooked = "".join(f" {sentence}" for sentence in told.get(UNLOOKED, ()))
+    left_out = "".join(f" {sentence}" for sentence in told.get(NOT_READ, ()))
     memory = {"checked": checked, "told": told, "incident": incident}
-    return Judged(f"{message}{unsaid}{unlooked}", attention, request, memory=memory)
+    return Judged(f"{message}{unsaid}{left_out}", attention, request, memory=memory)
 
 
 def _due(tick: Tick, now: float, policy: WatchPolicy) -> set[str]:
@@ -282,9 +280,10 @@ def _others(
             return "hanging_ours"
         return "hanging_foreign" if name is not None or scope.all_ids else "unknown"
 
-    told: dict[str, list[str]] = {"foreign": foreign, UNLOOKED: scope.unlooked}
+    told: dict[str, list[str]] = {"foreign": foreign, NOT_READ: scope.left_out}
     for which in ("hanging_ours", "hanging_foreign", "unknown"):
-        kept = [name for name in before.get(which, ()) if _topic_of(name) in scope.unread]
+        named = {name: name.rpartition("@")[0].rpartition("-")[0] for name in before.get(which, ())}
+        kept = [name for name, topic in named.items() if topic in scope.unread]
         told[which] = kept + [h.name for h in hanging if kind(h) == which]
     return told
 
@@ -293,27 +292,27 @@ def _others(
 class _Scope:
     """The scope in which this principal may see the transactions on a stream's outputs.
 
-    ``all_ids`` is whether it sees every transactional id; ``unlooked`` are the sentences about what it does not see.
+    ``all_ids`` is whether it sees every transactional id; ``left_out`` are the sentences about what it does not see.
     """
 
     readable: list[str]
     unread: list[str]
     all_ids: bool
-    unlooked: list[str]
+    left_out: list[str]
 
 
 def _scope(admin: Admin, stream: StreamSpec) -> _Scope:
-    unread, unlooked, all_ids = admin.unreadable(list(stream.outputs)), [], True
+    unread, left_out, all_ids = admin.unreadable(list(stream.outputs)), [], True
     if unread:
         outputs = f" and on {len(unread) - 1} more outputs" if len(unread) > 1 else ""
-        missing = f"the sensor does not look for hanging transactions on it{outputs}"
-        unlooked.append(_unlooked(lacking(["READ"], unread[0]), missing))
+        missing = f"this sensor does not look for hanging transactions on it{outputs}"
+        left_out.append(_left_out(lacking(["READ"], unread[0]), missing))
     try:
         check_all_seen(admin)
     except NotAuthorized as error:
         all_ids = False
-        unlooked.append(_unlooked(error, "the sensor may miss transactions of other applications"))
-    return _Scope([topic for topic in stream.outputs if topic not in unread], unread, all_ids, unlooked)
+        left_out.append(_left_out(error, "this sensor may miss transactions of other applications"))
+    return _Scope([topic for topic in stream.outputs if topic not in unread], unread, all_ids, left_out)
 
 
 def _foreign(admin: Admin, stream: StreamSpec, ours: frozenset[str], policy: WatchPolicy) -> list[str]:
@@ -328,14 +327,9 @@ def _foreign(admin: Admin, stream: StreamSpec, ours: frozenset[str], policy: Wat
     )
 
 
-def _unlooked(error: ExactlyOnceError, missing: str) -> str:
+def _left_out(error: ExactlyOnceError, missing: str) -> str:
     """Make the sentence about what a tick did not look for, and why."""
     return f"{error.code}: {error.what}, so {missing}. {error.way_out}."
-
-
-def _topic_of(name: str) -> str:
-    """Return the topic in the name of a hanging transaction."""
-    return name.rpartition("@")[0].rpartition("-")[0]
 
 
 def _some(names: Sequence[str]) -> str:

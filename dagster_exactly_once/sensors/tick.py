@@ -89,7 +89,7 @@ class Tick:
         """
         if isinstance(error, InvalidOption):
             raise error
-        self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True, memory=memory))
+        self.add(stream, Judged(f"{error} This sensor did nothing{why}.", attention=True, memory=memory))
 
     def missed(self, stream: StreamSpec) -> None:
         """Note that the tick ran out of time before a stream."""
@@ -137,7 +137,7 @@ class Tick:
         )
 
     def _sentences(self) -> list[str]:
-        """One for each stream; with its name unless it is the only one."""
+        """Return a sentence for each stream, with its name unless it is the only one."""
         if len(self.streams) == 1:
             return [j.message for _, j in self._judged]
         ordered = sorted(self._judged, key=lambda found: not found[1].attention)

@@ -113,7 +113,7 @@ class ManagedStream:
             self.context.log.info("Stopping: the batch in flight finishes, then the query and its Spark session end.")
             self._end()
             self._settle(None)
-            last = self._look(final=True)
+            last = self._read_window(final=True)
             if last is not None:
                 self._tell(last)
             raise interrupt
@@ -136,7 +136,7 @@ class ManagedStream:
                 self.rotated = True
                 return
             if time.monotonic() >= due:
-                window = self._look()
+                window = self._read_window()
                 due = time.monotonic() + self._pause_s()
                 if window is not None and (window.batches or window.lag or time.monotonic() >= idle_due):
                     self._tell(window)
@@ -156,12 +156,13 @@ class ManagedStream:
     def _end(self) -> None:
         if self.supervisor.stop(STOP_BUDGET_S):
             return
-        self.context.log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s; ending its JVM.")
+        self.context.log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s, so this run ends its JVM.")
         self._killed = True
         self.kill()
         if not self.supervisor.stop(KILL_BUDGET_S):
             self.context.log.warning(
-                "The thread of the query does not end. The recovery fences everything that it may still write."
+                "The thread of the query does not end. A recovery makes the brokers refuse what that thread may still "
+                "write."
             )
 
     def _finish(self) -> ReportWindow:
@@ -172,7 +173,7 @@ class ManagedStream:
             diagnosis = diagnose(failure, FailurePlace(self.job, *self.observer.in_flight()))
             self.context.log.error(f"The query failed: {failure}")
         self._settle(diagnosis)
-        window = self._look(final=True)
+        window = self._read_window(final=True)
         if diagnosis is not None:
             if window is not None:
                 self._tell(window)
@@ -209,11 +210,11 @@ class ManagedStream:
             self.observer.told()
             self._records += window.records
 
-    def _look(self, final: bool = False) -> ReportWindow | None:
+    def _read_window(self, final: bool = False) -> ReportWindow | None:
         try:
             return self.observer.read_window(self.supervisor.take_progress(), final)
         except ExactlyOnceError as error:
-            self.context.log.warning(f"No report this time: {error}")
+            self.context.log.warning(f"This run could not make its report: {error}")
             return None
 
 

@@ -55,7 +55,7 @@ class StreamObserver:
         self._first_token = log.owner.token if log.owner else 0
         self._window_began = time.monotonic()
         self._before = _counted(log, found.query_id, self._reported)
-        self._looked = (self._reported, self._window_began, self._before)
+        self._newest = (self._reported, self._window_began, self._before)
 
     def read_window(self, progress: Iterable[Progress], final: bool = False) -> ReportWindow:
         """Return the window since the last one that was :meth:`told`.
@@ -84,12 +84,12 @@ class StreamObserver:
         now = time.monotonic()
         newest = max(marked, default=self._reported)
         counted = _counted(log, query_id, newest)
-        self._looked = (newest, now, counted)
+        self._newest = (newest, now, counted)
         return ReportWindow(batches, sum(lags), len(under_way), now - self._window_began, self._before, counted, lags)
 
     def told(self) -> None:
         """Note that the last window has reached Dagster; the next one begins where it ended."""
-        self._reported, self._window_began, self._before = self._looked
+        self._reported, self._window_began, self._before = self._newest
         self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
 
     def in_flight(self) -> tuple[int | None, Offsets]:

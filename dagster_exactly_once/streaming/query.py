@@ -79,7 +79,7 @@ def start_query(
     ExactlyOnceError
         What can be refused before a query starts (:func:`exactly_once.check`).
     """
-    from exactly_once.spark.connector import check_connector
+    from exactly_once.spark.session import check_connector
 
     check_connector(spark)
     if plan.state_partitions is not None:

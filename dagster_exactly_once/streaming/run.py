@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+import exactly_once
 from dagster_exactly_once.declare.complete import closed
 from dagster_exactly_once.declare.config import Mode, StreamConfig
 from dagster_exactly_once.declare.inputs import KafkaTopic
@@ -154,6 +155,9 @@ def _prepared(
     found = checkpoints.read(checkpoint)
     _check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
     plan = replace(plan, sources=_from(plan.sources, config.start_from, begun))
+    if stream.continues and not begun:
+        plan = replace(plan, sources=_behind(plan.sources, sink_options(connection, plan), stream.continues))
+        context.log.info(f"The stream continues sink {stream.continues}, behind its last decided batch.")
     _announce(context, config, plan, begun)
 
     def begin(session: SparkSession) -> StreamingQuery:
@@ -199,6 +203,20 @@ def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) ->
     }
 
 
+def _behind(sources: Mapping[str, KafkaTopic], options: Mapping[str, str], old: str) -> dict[str, KafkaTopic]:
+    """Return the sources of a stream that takes the place of the sink ``old``: each begins where that one's last
+    decided batch ended. Raises Refused while that sink is not retired for this one.
+    """
+    return {
+        name: replace(
+            topic,
+            start_from=EARLIEST,
+            options={**topic.options, "startingOffsets": exactly_once.starting_offsets(options, old, topic.name)},
+        )
+        for name, topic in sources.items()
+    }
+
+
 def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, counted: bool) -> None:
     """Refuse other topics than those that the checkpoint began with: Spark's own error speaks of lost input.
 
@@ -225,7 +243,7 @@ def _check_sources(connection: Connection, stream: Stream) -> None:
             except UnknownTopic as error:
                 raise UnknownTopic(
                     f"the stream {stream.name} reads the topic {topic}, which does not exist",
-                    "Create that topic, or correct source= in the stream's declaration",
+                    f"Create the topic {topic}, or correct source= in the stream's declaration",
                     "Nothing was started",
                 ) from error
 
@@ -243,7 +261,11 @@ def _announce(context: dg.AssetExecutionContext, config: StreamConfig, plan: Que
         context.log.info(f"start_from={config.start_from} has no effect: the stream continues from its checkpoint.")
     elif not begun:
         several = len(plan.sources) > 1
-        starts = (f"{t.start_from} of {t.name}" if several else t.start_from for t in plan.sources.values())
+        starts = (
+            f"{at} of {t.name}" if several else at
+            for t in plan.sources.values()
+            for at in [t.options.get("startingOffsets", t.start_from)]
+        )
         context.log.info(f"There is no checkpoint yet: the stream begins at {', '.join(starts)}.")
     for option, word in config.once.options().items():
         context.log.warning(f"A person consented for this start: {option}={word}.")
@@ -260,14 +282,14 @@ class Reports:
         self._spark_ui: str | None = None
 
     def linked(self, start: Callable[[SparkSession], StreamingQuery]) -> Callable[[SparkSession], StreamingQuery]:
-        """Return ``start``, after a look at the driver and its UI, which only the session's own thread may ask."""
+        """Return ``start``, after it has read the driver and its UI, which only the session's own thread may ask."""
 
-        def looked(session: SparkSession) -> StreamingQuery:
+        def tagged(session: SparkSession) -> StreamingQuery:
             self._spark_ui = session.sparkContext.uiWebUrl
             tag_driver(self._context.instance, self._context.run.run_id, driver_pid(session))
             return start(session)
 
-        return looked
+        return tagged
 
     def tell(self, window: ReportWindow) -> None:
         """Observe the outputs: a materialization would tell assets downstream that their data is complete."""

@@ -111,7 +111,8 @@ class SingleWriter:
             return False
         raise SinkBusy(
             f"run {other.run_id[:8]} of {other.job_name} is still {other.status.value} after {LONGEST_S:.0f} s",
-            "Read the log of that run, terminate it if it hangs, then launch the job",
+            f"Read the log of run {other.run_id[:8]} of {other.job_name}, terminate that run if it hangs, then launch "
+            f"{self._spec.job}",
             "This run wrote nothing",
         )
 
@@ -137,6 +138,6 @@ def _awaits(other: Run, sink_id: str) -> str:
         said, how = describe_frozen(other.frozen), how_to_end(other.frozen, other.canceling)
         return f"Run {other.name} of {other.job} holds sink {sink_id} and is frozen: {said}. {how}."
     return (
-        f"Run {other.name} of {other.job} works on sink {sink_id}. This run begins when that run has ended: terminate "
-        "one of the two."
+        f"Run {other.name} of {other.job} works on sink {sink_id}. This run begins when that run has ended; terminate "
+        "the one that you do not want."
     )

@@ -184,17 +184,17 @@ def _batch(
     batch_ms = durations.get("triggerExecution")
     commit_ms = max(0, marked_ms - decision.decided_ms) if decision is not None and marked_ms is not None else None
     return CommittedBatch(
-        batch_id,
-        decision.records if decision else None,
-        decision.part_count if decision else None,
-        batch_ms,
-        durations.get("addBatch"),
+        batch_id=batch_id,
+        records=decision.records if decision else None,
+        transactions=decision.part_count if decision else None,
+        batch_ms=batch_ms,
+        sink_ms=durations.get("addBatch"),
         # This run drained a batch that an earlier run decided: the time between the two is not a commit time.
-        commit_ms if batch_ms is not None and commit_ms is not None and commit_ms <= batch_ms else None,
-        _late(event) if event else 0,
-        _event_time(event, "min"),
-        _event_time(event, "watermark"),
-        _observed(event) if event else {},
+        commit_ms=commit_ms if batch_ms is not None and commit_ms is not None and commit_ms <= batch_ms else None,
+        late=_late(event) if event else 0,
+        event_ms=_event_time(event, "min"),
+        watermark_ms=_event_time(event, "watermark"),
+        observed=_observed(event) if event else {},
     )
 
 

@@ -75,7 +75,7 @@ class CommitLog:
         self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
         self._limit: log_topic.Limit | None = None
         self._dated = True
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         self._offsets = InputOffsets(connection, sink_id)
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
@@ -100,7 +100,7 @@ class CommitLog:
             When ``whole`` has to wait for longer than the deadline.
         """
 
-        def look() -> Reading:
+        def reading() -> Reading:
             if not whole:
                 return log_reader.read(self._connection, self.sink_id, deadline)
             with Admin(self._connection, deadline.left) as admin:
@@ -109,7 +109,7 @@ class CommitLog:
             return log_reader.read(self._connection, self.sink_id, deadline, until=end)
 
         try:
-            found = _patiently(deadline, look, BrokerUnreachable)
+            found = _patiently(deadline, reading, BrokerUnreachable)
         except UnknownTopic:
             self._check_seen(deadline)
             return LogState()
@@ -184,7 +184,7 @@ class CommitLog:
         failure: ExactlyOnceError | None = None
         if offsets and not self._offsets.may_be_sent(offsets, deadline):
             offsets = None
-        self._look_at_settings(deadline)
+        self._check_settings(deadline)
         for _ in deadline.tries(first_pause_s=0.2):
             state = self.own(record.token, deadline)
             if self._holds(record):
@@ -204,13 +204,13 @@ class CommitLog:
         self._check_there()
         raise failure or log_reader.timed_out(self.topic, deadline)
 
-    def _look_at_settings(self, deadline: Deadline) -> None:
+    def _check_settings(self, deadline: Deadline) -> None:
         """Make sure now and then that nobody has changed the topic's settings under a driver that is at work."""
-        if self._producer is None or time.monotonic() - self._looked_s < SETTINGS_EVERY_S:
+        if self._producer is None or time.monotonic() - self._checked_s < SETTINGS_EVERY_S:
             return
         with suppress(BrokerUnreachable, UnknownTopic), Admin(self._connection, max(1.0, deadline.left)) as admin:
             log_topic.check_settings(admin, self.topic)
-            self._looked_s = time.monotonic()
+            self._checked_s = time.monotonic()
 
     def _check_there(self) -> None:
         """Say it when the topic of a driver at work is gone: to a producer it looks like a broker that is silent."""
@@ -220,8 +220,8 @@ class CommitLog:
         except UnknownTopic as e:
             raise CommitLogDamaged(
                 f"the commit log {self.topic} was deleted while this driver was running",
-                "Find out who deleted it, then start the stream again: the start compares the checkpoint with what "
-                "is left, and says how to continue (EO-REWOUND)",
+                "Find out who deleted the commit log, then start the stream again: the start compares the checkpoint "
+                "with what is left, and says how to continue (EO-REWOUND)",
             ) from e
 
     def tally(
@@ -301,7 +301,7 @@ class CommitLog:
     def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
         with Admin(self._connection, max(0.1, deadline.left)) as admin:
             self._limit = log_topic.ensure(admin, self.topic, deadline)
-            self._looked_s = time.monotonic()
+            self._checked_s = time.monotonic()
             producer = Producer(
                 {
                     **self._connection.librdkafka(),
@@ -372,7 +372,7 @@ class CommitLog:
     def _holds(self, record: Record) -> bool:
         if isinstance(record, Completed):
             return (record.query_id, record.batch_id) in self._state.marks
-        return record in (*self._state.decisions, self._state.tally, self._state.aborted)
+        return record in (*self._state.decisions, self._state.tally, self._state.aborted, self._state.retired)
 
     def _discard(self) -> None:
         self._producer = None

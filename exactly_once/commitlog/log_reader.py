@@ -157,8 +157,8 @@ class _Latest:
         then = ", and wait until the brokers have compacted the topic" if len(self._strays) > _MANY_STRAYS else ""
         return CommitLogDamaged(
             f"the commit log {topic} holds records under {many} that no sink uses, the first {first}",
-            "Stop the program that wrote them: only the sink may write here. Then drop them with exactly-once log "
-            f"{sink_of_log(topic)} --drop-foreign{then}",
+            f"Stop the program that wrote these records: only the sink may write to {topic}. Then drop the records "
+            f"with exactly-once log {sink_of_log(topic)} --drop-foreign{then}",
         )
 
 
@@ -197,8 +197,8 @@ def _damaged(message: Message, sink_id: str, what: str) -> CommitLogDamaged:
     key = _text(message.key())[:_KEY_SHOWN]
     return CommitLogDamaged(
         f"{what}, at offset {message.offset()} of {message.topic()} under the key {key!r}",
-        "Stop the program that wrote this record: only the sink may write here. Then put the previous record of "
-        f"this key in force again with exactly-once log {sink_id} --undo {message.offset()}",
+        f"Stop the program that wrote this record: only the sink may write to {message.topic()}. Then put the previous "
+        f"record of this key in force again with exactly-once log {sink_id} --undo {message.offset()}",
     )
 
 

@@ -37,11 +37,8 @@ def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BU
     """
     try:
         admin.renew(budget_s)
-        logs = [
-            t
-            for t in admin.topics()
-            if t != commit_log_topic(but) and sink_of_log(t) and t == commit_log_topic(sink_of_log(t))
-        ]
+        sinks = {t: sink_of_log(t) for t in admin.topics()}
+        logs = [t for t, sink in sinks.items() if sink and sink != but and t == commit_log_topic(sink)]
         return _search(admin, logs, query_id, Deadline(budget_s)) if logs else None
     except (ExactlyOnceError, KafkaException):
         return None

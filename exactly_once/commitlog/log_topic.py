@@ -110,7 +110,7 @@ def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) 
             f"sink.id {sink_of_log(topic)!r} is too similar to that of sink {sink_of_log(like[0])!r}: Kafka does not "
             "distinguish '.' from '_' in the names of metrics, so it refuses two topics whose names differ only in "
             f"these characters ({like[0]} exists)",
-            "Choose a sink.id that differs from that one in another character",
+            f"Choose a sink.id that differs from {sink_of_log(like[0])!r} in another character than '.' and '_'",
         ) from e
 
 

@@ -37,6 +37,7 @@ from exactly_once.protocol.planning import (
 )
 from exactly_once.protocol.records import WRITE, Claim, Decision
 from exactly_once.protocol.replay import Replay
+from exactly_once.protocol.succession import check_not_retired
 from exactly_once.protocol.too_long import times_too_long
 
 log = logging.getLogger(__name__)
@@ -94,10 +95,12 @@ def check_stream(
     published: int | None = None,
     holder: Callable[[str], Holder | None] | None = None,
 ) -> None:
-    """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision.
+    """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision; and
+    every batch of a sink that is retired.
 
     ``holder`` finds the sink that holds a query of which this log knows nothing, for the refusal.
     """
+    check_not_retired(options.sink_id, state)
     last = state.last_decision(batch.query_id)
     try:
         _check_history(options, batch, state, consent, published)
@@ -184,7 +187,8 @@ def _claim(
             longest_ms=longest_ms,
         )
         written = topics or (known.topics if known else ())
-        warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written})
+        dead = [options.dead_letters.topic] if options.dead_letters else []
+        warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written, *dead})
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, found, state)
     return state

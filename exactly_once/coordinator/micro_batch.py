@@ -21,6 +21,7 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
+from exactly_once.protocol.dead_letters import check_number, first_refusal
 from exactly_once.protocol.loss import in_doubt, other_rows
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan, plan_batch
@@ -114,6 +115,8 @@ class Coordinator:
         ------
         UnsupportedMode, ProtocolViolation
             The parts are not those of the execution that was planned last.
+        InvalidRecord
+            More of the rows than the sink may make dead letters of cannot be written: nothing is decided.
         Fenced
             A newer claim owns the sink.
         Expiring, BatchTooLong
@@ -128,7 +131,9 @@ class Coordinator:
             self._session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), drained=1)
             self._state = replace(state, finished=True, log_end=self._session.log.high_watermark)
         else:
+            check_number(self.options.dead_letters, done)
             decision, completed = self._decide(done, state)
+            self._warn_of_dead_letters(decision, done)
             self._state = state = replace(state, last=decision, replay={}, too_long=0, finished=True)
             self._marking = beside(lambda: self._marked(done, state, decision, completed))
         return decision
@@ -207,6 +212,21 @@ class Coordinator:
             if spare := [h for h in found.spare if h.participant == name]:
                 participant.abort(spare)
         return decide_and_complete(self._session, replace(proposed, handles=in_order(found.handles)), state, earlier)
+
+    def _warn_of_dead_letters(self, decision: Decision, parts: list[Part]) -> None:
+        if self.options.dead_letters is None or not decision.dead_letters:
+            return
+        what, way_out = first_refusal(parts)
+        log.warning(
+            "sink %s: EO-WARN-DEAD %d of %d rows of batch %d cannot be written and are in %s. The first: %s. %s",
+            self._session.sink_id,
+            decision.dead_letters,
+            decision.records,
+            decision.batch_id,
+            self.options.dead_letters.topic,
+            what,
+            way_out,
+        )
 
     def _await_mark(self) -> None:
         """Wait until the decision of the last batch is marked as completed. An error of the log, told as that of a

@@ -76,7 +76,7 @@ class Session:
 
     @property
     def sink_id(self) -> str:
-        """The sink."""
+        """The id of the sink."""
         return self.log.sink_id
 
     def incarnation(self) -> str:

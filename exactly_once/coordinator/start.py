@@ -31,10 +31,11 @@ from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.protocol.planning import Batch, history_word
 from exactly_once.protocol.row_schema import Column, check_columns
 from exactly_once.protocol.spelling import did_you_mean
+from exactly_once.protocol.succession import check_not_retired
 from exactly_once.txn.coordinators import check_seen
 
 #: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
-LOOK_BUDGET_S = 10.0
+READ_BUDGET_S = 10.0
 
 APPEND, UPDATE, COMPLETE = "append", "update", "complete"
 
@@ -63,13 +64,13 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
         check_columns(columns, options.topic, options.registry is not None and options.registry.frames("key"))
     if options.checkpoint:
         check_whole(options.checkpoint, options.sink_id)
-    deadline = Deadline(LOOK_BUDGET_S)
+    deadline = Deadline(READ_BUDGET_S)
     check_doors(options.connection)
     with Admin(options.connection, round(deadline.left, 1)) as admin:
         check_cluster(options, admin)
-        admin.renew(LOOK_BUDGET_S)
+        admin.renew(READ_BUDGET_S)
         is_new = options.guarantee is Guarantee.EXACTLY_ONCE and not _check_rights(options, admin)
-        log = LogState() if is_new else read_log(options.connection, options.sink_id, LOOK_BUDGET_S)
+        log = LogState() if is_new else read_log(options.connection, options.sink_id, READ_BUDGET_S)
         if batch:
             check_write(options, log)
         else:
@@ -116,8 +117,9 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
         Query id -> the sink that holds its batches. With it, a checkpoint that another sink wrote is refused before
         that sink's log would be missed: its batch in flight may be decided there.
 
-    Raises SinkOwned or CheckpointRewound.
+    Raises SinkOwned, SinkRetired or CheckpointRewound.
     """
+    check_not_retired(options.sink_id, state)
     try:
         checkpoint = read_checkpoint(options.checkpoint)
         if checkpoint.query_id is not None and checkpoint.in_flight is not None:

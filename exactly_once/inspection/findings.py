@@ -189,6 +189,7 @@ class RecentDecision:
             "token": d.token,
             "parts": d.part_count,
             "records": d.records,
+            "dead_letters": d.dead_letters,
             "topics": list(d.topics),
             "began_ms": d.began_ms,
             "decided_ms": self.decided_ms,

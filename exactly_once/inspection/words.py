@@ -1,10 +1,13 @@
-"""Numbers and times in words."""
+"""Numbers, times, and the owner of a sink in words."""
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, datetime
 
 from exactly_once.errors import InvalidOption
+from exactly_once.inspection.findings import Inspection
+from exactly_once.inspection.processes import describe_frozen
 
 _IRREGULAR = {"batch": "batches"}
 
@@ -37,6 +40,26 @@ def plural(count: int, noun: str) -> str:
 def are(count: int) -> str:
     """Return the verb that follows :func:`plural`: "is" or "are"."""
     return "is" if count == 1 else "are"
+
+
+def owner_sentence(found: Inspection) -> str:
+    """Describe the sink's owner, and whether it is alive."""
+    if found.owner is None:
+        return "None: no stream has ever claimed this sink."
+    claim, alive = found.owner.claim, found.owner.alive
+    state = (
+        f"it is frozen: {describe_frozen(found.owner.frozen)}"
+        if found.owner.frozen
+        else "it is alive"
+        if alive
+        else "it is gone"
+        if alive is False
+        else f"cannot tell from {socket.gethostname()} whether it is alive"
+    )
+    return (
+        f"A {claim.purpose}: {claim.process}, claim {claim.token} of "
+        f"{when(claim.claimed_ms, found.checked_ms)}; {state}."
+    )
 
 
 def never_claimed(sink_id: str) -> InvalidOption:

@@ -175,7 +175,7 @@ class Admin:
         return asked
 
     def named(self, e: Exception | None) -> ExactlyOnceError:
-        """Our name for a client's error; see :func:`exactly_once.kafka.errors.of_admin`. A client without a token only
+        """Return our error for a client's (:func:`exactly_once.kafka.errors.of_admin`). A client without a token only
         says that it cannot connect.
         """
         try:
@@ -374,7 +374,7 @@ class Admin:
             raise lacking(missing, topic)
 
     def unreadable(self, topics: list[str]) -> list[str]:
-        """Those of ``topics`` on which this principal lacks READ, as far as brokers tell (KIP-430)."""
+        """Return those of ``topics`` on which this principal lacks READ, as far as brokers tell (KIP-430)."""
         found = self._described(topics) if topics else []
         return [
             t["name"]

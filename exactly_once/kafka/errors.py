@@ -178,7 +178,7 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
     if cause is Cause.REFUSED:
         return BrokerRefused(
             f"{servers} refuses a request: {said}",
-            "Correct the setting that the answer names: in the options or on the brokers",
+            "Correct the setting that the brokers refuse: in the options or on the brokers",
         )
     return BrokerUnreachable(
         f"no broker of {servers} answered within {seconds:g} s ({said})",
@@ -196,13 +196,12 @@ def _right_to_grant(e: Exception | None) -> str:
         return f"Grant WRITE on the transactional ids {whose}; a principal that only reads needs DESCRIBE"
     if isinstance(e, TopicAuthorizationFailedError):
         of_partition = "metadata" not in str(e)
-        topic = f"the topic {_PARTITION.sub('', asked) if of_partition else asked}" if asked else "this topic"
+        name = _PARTITION.sub("", asked) if of_partition else asked
+        topic = f"the topic {name}" if name else "the topic of that request"
         return f"Grant READ on {topic}, or WRITE to a principal that writes records; docs/reference.md lists all rights"
     if isinstance(e, GroupAuthorizationFailedError):
-        return (
-            f"Grant READ on {f'the group {asked}' if asked else 'this group'}; a principal that only reads needs "
-            "DESCRIBE"
-        )
+        group = f"the consumer group {asked}" if asked else "the sink's consumer group"
+        return f"Grant READ on {group}; a principal that only reads needs DESCRIBE"
     if isinstance(e, ClusterAuthorizationFailedError):
         return "Grant DESCRIBE on the cluster, or what docs/reference.md lists under 'Rights'"
     return _let_in(str(e))
@@ -244,7 +243,7 @@ def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "")
         case Cause.REFUSED | Cause.RECORD | Cause.TOO_LARGE:
             return BrokerRefused(
                 f"the brokers refuse a request for the commit log {topic}: {_said(error)}",
-                f"Correct the setting of the topic {topic}, or of the brokers, that the answer names",
+                f"Correct the setting of the topic {topic}, or of the brokers, that the brokers' answer names",
             )
     return BrokerUnreachable(
         f"the commit log {topic} on {servers}: {error.str()}",
@@ -280,7 +279,8 @@ def of_sender(
                 f"a record goes to a topic or partition that does not exist"
                 f"{f' ({topic}, first key {shown(key)})' if topic else ''}: it never existed, or was deleted while the "
                 f"stream was running: {said}",
-                "Create the topic or partition, or correct the option or the columns that name it",
+                "Create the topic or partition to which the record goes, or correct the option or the columns that "
+                "name it",
             )
         case Cause.TIMEOUT:
             return InvalidTransactionTimeout(
@@ -310,7 +310,8 @@ def of_sender(
                 "Find the exception in the brokers' server.log, because the answer does not name it. Then check "
                 "compression.type of the topic, and authorizer.class.name and log.dirs of the broker"
                 if error.code() == KafkaError.UNKNOWN
-                else "Correct the setting that the answer names: in the options, on the topic or on the brokers",
+                else "Correct the setting that the brokers or the Kafka client refuse: in the options, on the topic or "
+                "on the brokers",
                 "None of this batch is visible to a read_committed reader",
             )
     return PrepareFailed(

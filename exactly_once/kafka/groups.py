@@ -90,7 +90,7 @@ def published_batches(admin: Admin, group: str) -> dict[str, int]:
 
 
 def published_offsets(admin: Admin, group: str) -> Published:
-    """Both in one answer: a decision commits all of its offsets at once."""
+    """Return offsets and batches of one answer: a decision commits all of its offsets at once."""
     positions = _positions(admin, group)
     return Published(_offsets(positions), _batches(positions))
 

@@ -214,7 +214,8 @@ def function_of(provider: str) -> Callable[[], Any]:
     except (ImportError, AttributeError) as e:
         raise InvalidOption(
             f"{where} cannot be imported ({e})",
-            "Correct the name, and install the module for the Python of driver, executors and commands",
+            f"Correct kafka.{PROVIDER}, and install the module that it names for the Python of driver, executors and "
+            "commands",
         ) from e
     if not callable(found):
         raise InvalidOption(f"{where} is not a function", "Name a function that returns (token, expires_at_seconds)")
@@ -325,7 +326,7 @@ def _refused(oauth: OAuth, status: int, body: bytes) -> ExactlyOnceError:
 def _silent(oauth: OAuth, why: str) -> BrokerUnreachable:
     return BrokerUnreachable(
         f"the token endpoint {oauth.url} does not give a token ({why})",
-        f"Check kafka.{URL}, the endpoint and the network; start again, unchanged, once it answers",
+        f"Check kafka.{URL}, the token endpoint and the network; start again, unchanged, once the endpoint answers",
     )
 
 

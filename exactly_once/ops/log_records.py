@@ -20,7 +20,16 @@ from exactly_once.kafka.errors import of_commit_log
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
-from exactly_once.protocol.records import ACCEPTED, Aborted, Claim, Completed, Decision, Record, is_own_key
+from exactly_once.protocol.records import (
+    ACCEPTED,
+    Aborted,
+    Claim,
+    Completed,
+    Decision,
+    Record,
+    Retired,
+    is_own_key,
+)
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.scan import LogBatch, batches
 
@@ -55,6 +64,11 @@ class Logged:
     value: bytes | None
     headers: tuple[tuple[str, str | bytes | None], ...] = ()
 
+    @property
+    def dead_letters(self) -> int:
+        """Of a decision, how many of its records are dead letters."""
+        return self.record.dead_letters if isinstance(self.record, Decision) else 0
+
     def is_of(self, sink_id: str) -> bool:
         """Return whether the sink's own producer wrote it."""
         return self.writer == commit_log_id(sink_id)
@@ -77,6 +91,8 @@ class Logged:
                 return f"completed batch {c.batch_id} of {c.query_id}{given_up}"
             case Aborted() as a:
                 return f"abort of batch {a.batch_id} of {a.query_id}"
+            case Retired() as r:
+                return r.title
             case None:
                 return "a tombstone" if self.value is None else "not a record of a sink"
         return type(self.record).__name__.lower()
@@ -195,7 +211,7 @@ def check_undo(sink_id: str, wrong: Logged, before: Logged | None, force: str | 
     if wrong.is_of(sink_id):
         raise Refused(
             f"{wrong.title} at offset {wrong.offset} was written by the sink's own producer {wrong.writer}",
-            "Leave it in force: without it a decided batch may be lost or written twice",
+            "Leave the record in force: without it a decided batch may be lost or written twice",
             phrase=phrase,
         )
     if before is None and wrong.record is not None and not isinstance(wrong.record, Claim):

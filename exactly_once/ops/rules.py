@@ -133,7 +133,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
             f"lose {name_of(decided.decision)}, {_count(decided.handle.records)}",
             f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
             f"{_count(decided.handle.records)}); aborting it would lose them",
-            "Commit the transaction, start the stream, or run the recovery: each of these commits it",
+            "Commit the transaction, start the stream, or run the recovery: each of these commits the transaction",
         )
     return decided
 
@@ -225,7 +225,7 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
             _showing(h),
             f"no decision names the hanging transaction {h.name} any more: the commit log keeps only the newest "
             "decisions",
-            f"{_COMPARE}. If it is, its transaction was committed",
+            f"{_COMPARE}. If the rest is visible, the transaction was decided, and you may commit it",
         )
         return True
     if commit:
@@ -239,8 +239,8 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
             f"lose up to {_count(h.records)} on {h.topic}-{h.partition}, if they were decided",
             "the commit log keeps only the newest decisions and no longer shows whether the hanging transaction "
             f"{h.name} was decided; aborting it would then lose its records in this partition",
-            f"{_COMPARE}. If it is, run exactly-once transactions commit --hanging {h.name}, or end_hanging with "
-            f'the consequence "{_showing(h)}"',
+            f"{_COMPARE}. If the rest is visible, run exactly-once transactions commit --hanging {h.name}, or the job "
+            f'exactly_once_end_hanging, with the consequence "{_showing(h)}"',
         )
     elif found.owner != "ours":
         whose = f"belongs to {h.transactional_id!r}" if found.owner == "foreign" else "has an unknown writer"
@@ -291,9 +291,10 @@ def _check_given_up(found: Attributed, decided: Decided, force: str | None, comm
         _showing(h) if commit else f"lose up to {_count(h.records)} on {h.topic}-{h.partition}, unless written again",
         f"a person gave up parts of {name} (sink.accept.lost), and the hanging transaction {h.name} is of that batch: "
         "its rows may have been written again by hand since, and committing it would then show them twice",
-        "Find out whether the output holds these rows. If it does, or if they are to stay missing, abort it: "
-        f"exactly-once transactions abort --hanging {h.name}. If it does not, exactly-once transactions commit "
-        f'--hanging {h.name}, or end_hanging, shows them with the consequence "{_showing(h)}"',
+        "Find out whether the output holds the rows of the hanging transaction. If it does, or if the rows are to stay "
+        f"missing, run exactly-once transactions abort --hanging {h.name}. If it does not, exactly-once transactions "
+        f"commit --hanging {h.name}, or the job exactly_once_end_hanging, shows the rows with the consequence "
+        f'"{_showing(h)}"',
     )
     return False
 
@@ -310,7 +311,7 @@ def part_sink(transactional_id: str) -> str:
     if part is None:
         raise Refused(
             f"{transactional_id!r} is not the transactional id of a part",
-            "List the sink's transactions and use one of the ids listed; any other id belongs to another application",
+            "Run exactly-once transactions list and use an id from it; any other id belongs to another application",
         )
     return part.sink_id
 
@@ -338,5 +339,5 @@ def _check_under_way(transaction: Description) -> None:
         raise Refused(
             f"{transaction.transactional_id} has no transaction under way (the broker reports "
             f"{transaction.state or 'unknown id'})",
-            "List the transactions again: this one may have ended in the meantime",
+            "Run exactly-once transactions list again: this transaction may have ended in the meantime",
         )

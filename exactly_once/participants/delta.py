@@ -86,7 +86,7 @@ class DeltaParticipant(TableParticipant):
         except TableNotFoundError as e:
             raise StoreRefused(
                 f"{self.name}: there is no Delta table in {self.url} ({e})",
-                "Create it, without partitions: DeltaTable.create(url, schema)",
+                f"Create the table, without partitions: DeltaTable.create({self.url!r}, schema)",
             ) from e
         return _Delta(opened, self._store())
 

@@ -80,7 +80,8 @@ class IcebergParticipant(TableParticipant):
         except NoSuchTableError as e:
             raise StoreRefused(
                 f"{self.name}: the catalogue {self.catalog} has no table {self.table}",
-                "Create it, without partitions: load_catalog(...).create_table(name, schema)",
+                f"Create the table, without partitions: load_catalog({self.catalog!r}).create_table({self.table!r}, "
+                "schema)",
             ) from e
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ class _Iceberg(OpenTable):
         except ValueError as e:  # raised for each file whose columns are not the table's
             raise InvalidSchema(
                 f"{self.shown} takes no file of a decided batch any more ({e})",
-                "Give its columns back the names and types that they had, and start the stream again",
+                f"Give the columns of {self.shown} the names and types that they had, and start the stream again",
             ) from e
 
     def written(self) -> list[str]:

@@ -89,7 +89,7 @@ def decode(value: bytes, headers: Headers | None = None) -> Record:
     # outside of the handler: the exceptions of a log full of garbage must not keep its text
     raise CommitLogDamaged(
         f"the commit log holds {value[:_SHOWN]!r}, which is not a commit-log record ({why})",
-        "Find out which other program has written to this topic, and stop it",
+        "Find out which other program has written to the commit log's topic, and stop that program",
     )
 
 
@@ -174,7 +174,8 @@ def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
         return [handle.name, handle.part, handle.records, handle.digest, dict(handle.data)]
     h = handle
     told = [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place, h.form]
-    return [*told, spread] if (spread := h.spread or spread_of(h.written)) else told
+    spread = h.spread or spread_of(h.written)
+    return [*told, spread, h.dead] if h.dead else [*told, spread] if spread else told
 
 
 def _handles(
@@ -195,8 +196,9 @@ def _handles(
 
 def _transaction(*fields: Any) -> PreparedTransaction:
     handle, more = PreparedTransaction(*fields[:7]), fields[7:]
-    if len(more) > 3:
+    if len(more) > 4:
         raise ValueError(f"a handle of {len(fields)} fields")
     if len(more) > 1:
-        handle = replace(handle, form=more[1], spread=more[2] if len(more) > 2 else "")
+        spread, dead = more[2] if len(more) > 2 else "", more[3] if len(more) > 3 else 0
+        handle = replace(handle, form=more[1], spread=spread, dead=dead)
     return replace(handle, place=Place(*more[0])) if more and more[0] else handle

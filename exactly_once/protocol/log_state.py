@@ -15,6 +15,7 @@ from exactly_once.protocol.records import (
     Completed,
     Decision,
     Entry,
+    Retired,
     Tally,
     key_of,
 )
@@ -42,6 +43,8 @@ class LogState:
         The offset after the last record read.
     last_timestamp_ms : int
         The broker's time of the last record, -1 for an empty log.
+    retired : Retired or None
+        The sink has a successor: no stream may claim it any more.
     """
 
     owner: Claim | None = None
@@ -52,6 +55,7 @@ class LogState:
     end: int = 0
     last_timestamp_ms: int = -1
     aborted: Aborted | None = None
+    retired: Retired | None = None
 
     @property
     def open_decisions(self) -> tuple[Decision, ...]:
@@ -98,7 +102,7 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
     Keeps one decision for each key, like the log's compaction, so the state of a long-lived driver does not grow.
     """
     owner, tally, end, last_ms = start.owner, start.tally, start.end, start.last_timestamp_ms
-    aborted = start.aborted
+    aborted, retired = start.aborted, start.retired
     decisions = {key_of(d): d for d in start.decisions}
     decided_ms, marks = dict(start.decided_ms), dict(start.marks)
     for entry in entries:
@@ -116,6 +120,8 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
             tally = record
         elif isinstance(record, Aborted):
             aborted = record
+        elif isinstance(record, Retired):
+            retired = record
         end, last_ms = entry.offset + 1, entry.timestamp_ms
     kept = [(d.query_id, d.batch_id) for d in decisions.values()]
     return LogState(
@@ -126,5 +132,6 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
         tally,
         end,
         last_ms,
-        aborted,
+        aborted=aborted,
+        retired=retired,
     )

@@ -30,8 +30,8 @@ def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str)
     """Make the error for a decided batch with ``handles`` whose outcome is unknown, or that cannot be written again."""
     return Expired(
         f"{name} is decided, but {doubtful(handles, why)}",
-        f"The rows of these parts come from {origin(decision)}. Find out whether the output holds these rows, write "
-        f"the missing rows, then set the option sink.accept.lost={decision.word} for one start",
+        f"The rows of the parts in doubt come from {origin(decision)}. Find out whether the output holds these rows, "
+        f"write the missing rows, then set the option sink.accept.lost={decision.word} for one start",
     )
 
 
@@ -43,8 +43,9 @@ def other_rows(name: str, decision: Decision, handles: Sequence[Handle]) -> Expi
     )
     return Expired(
         f"{name} is decided, but {doubtful(handles, why)}",
-        "Start the stream with the code and the settings that it had; or write the missing rows, which come from "
-        f"{origin(decision)}, yourself, then set the option sink.accept.lost={decision.word} for one start",
+        f"Start the stream with the code and the settings with which {name} was decided; or write the missing rows, "
+        f"which come from {origin(decision)}, yourself, then set the option sink.accept.lost={decision.word} for one "
+        "start",
     )
 
 

@@ -1,7 +1,8 @@
 """Names of everything that belongs to a sink on a cluster.
 
 A transactional id is ``eo:<sink id>:<slot>:<part>:<attempt>``. A sink id cannot contain ``:``, so no namespace is a
-prefix of another one. There are at most slots x parts x variants ids (x attempts, when tasks fail).
+prefix of another one. There are at most slots x parts x variants ids (x attempts, when tasks fail; twice as many with
+a dead letter topic).
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ SLOTS = 16
 
 #: See :func:`attempt_of`. Small, since the broker remembers an id for each variant.
 VARIANTS = 4
+
+#: With a dead letter topic, a task shows rows to a broker under a variant of its own, which is so much higher. It
+#: aborts each of these transactions.
+PROBES = VARIANTS
 
 #: Base32 letters for each of the two ids in an incarnation: 25 bits distinguish the few clusters, and the few logs in a
 #: sink's life. Names may have 63 bytes (a session) or 199 bytes (a prepared transaction).

@@ -63,8 +63,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
                 f"{batch.query_id}: the commit log was deleted, or the checkpoint comes from another sink",
                 "If this query never wrote with this sink id (a switch from another sink), set the option "
                 f"sink.adopt={history_word(batch)} for one start, which writes the batch. If the commit log was "
-                f"lost, first make sure that the output does not already hold batch {batch.batch_id}; then set the "
-                "same option",
+                f"lost, first make sure that the output does not already hold batch {batch.batch_id}; then set "
+                f"sink.adopt={history_word(batch)} for one start",
             )
         return Plan.WRITE
     if batch.batch_id > last.batch_id:

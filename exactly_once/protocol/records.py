@@ -1,4 +1,4 @@
-"""The records of the commit log: claims, decisions, completed marks, the last abort, a running tally."""
+"""The records of the commit log: claims, decisions, completed marks, the last abort, a running tally, the end."""
 
 from __future__ import annotations
 
@@ -70,11 +70,13 @@ class PreparedTransaction:
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
     form : str
-        What the digest covers, for whoever reads the records back
+        The scope of the digest, for whoever reads the records back
         (:mod:`exactly_once.participants.kafka.digest_scope`); "" in handles of earlier versions.
     spread : str
         In a decision, the digest of ``written``: for whoever reads the records back, and asks whether each still stands
         in its partition. "" in handles of earlier versions, and where a broker did not say at which offset it wrote.
+    dead : int
+        How many of the records are dead letters (:mod:`exactly_once.protocol.dead_letters`).
     """
 
     transactional_id: str
@@ -89,6 +91,7 @@ class PreparedTransaction:
     end_txn_version: int = field(default=0, compare=False)
     form: str = field(default="", compare=False)
     spread: str = field(default="", compare=False)
+    dead: int = 0
 
     @property
     def participant(self) -> str:
@@ -193,7 +196,8 @@ class Decision:
     written again. ``topic_ids`` are the brokers' ids of ``topics`` (KIP-516), where they have them: a topic that was
     deleted and recreated has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
     in which that file is torn; "" for a batch write, or when it is too long to keep. ``totals`` stand in for the
-    handles of a completed decision that has been written again without them: participant -> [parts, records, bytes].
+    handles of a completed decision that has been written again without them: participant -> [parts, records, bytes],
+    and a fourth number where some of the records are dead letters: how many.
     ``counted`` is what the sink's streams have committed with this batch, for people; None in decisions of earlier
     versions.
     """
@@ -265,6 +269,13 @@ class Decision:
         """The number of parts with rows."""
         return max((parts for parts, _ in self.counts.values()), default=0)
 
+    @property
+    def dead_letters(self) -> int:
+        """The number of its records that are dead letters."""
+        if self.totals:
+            return sum(total[3] for total in self.totals.values() if len(total) > 3)
+        return sum(h.dead for h in self.transactions)
+
     def without_handles(self, decided_ms: int) -> Decision:
         """Return the decision without its handles, which are all proven committed.
 
@@ -274,6 +285,8 @@ class Decision:
             name: [len(parts), sum(h.records for h in parts), sum(getattr(h, "bytes", 0) for h in parts)]
             for name, parts in self.by_participant.items()
         }
+        if dead := self.dead_letters:
+            totals[KAFKA].append(dead)
         return replace(self, handles=(), totals=totals, decided_ms=decided_ms)
 
 
@@ -365,7 +378,28 @@ class Tally:
         )
 
 
-Record = Claim | Decision | Completed | Aborted | Tally
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """The sink is retired for good: ``successor`` continues behind its last decided batch.
+
+    It follows the claim ``token``, under which nothing was left open. ``query_id`` and ``batch_id`` name that batch,
+    and ``offsets`` say where its input ended: topic -> partition -> the next offset to read.
+    """
+
+    token: int
+    successor: str
+    query_id: str
+    batch_id: int
+    offsets: Mapping[str, Mapping[str, int]]
+    retired_ms: int
+
+    @property
+    def title(self) -> str:
+        """Name it for people."""
+        return f"retirement: {self.successor} continues behind batch {self.batch_id} of {self.query_id}"
+
+
+Record = Claim | Decision | Completed | Aborted | Tally | Retired
 
 #: The name of each kind of record.
 KINDS: dict[str, type] = {
@@ -374,7 +408,12 @@ KINDS: dict[str, type] = {
     "completed": Completed,
     "aborted": Aborted,
     "tally": Tally,
+    "retired": Retired,
 }
+
+#: The key of a retirement begins like a claim's, which code from before it knows: such code refuses the log (EO-LOG),
+#: and would else offer to drop the record as one that no sink writes.
+_RETIRED = "claim/retired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,9 +426,11 @@ class Entry:
 
 
 def key_of(record: Record) -> str:
-    """Return the compaction key. The log keeps one claim, one tally, one abort, the last :data:`KEPT_DECISIONS`
-    decisions of batches with their marks, and every decision of a batch write with its mark.
+    """Return the compaction key. The log keeps one claim, one tally, one abort, one retirement, the last
+    :data:`KEPT_DECISIONS` decisions of batches with their marks, and every decision of a batch write with its mark.
     """
+    if isinstance(record, Retired):
+        return _RETIRED
     if isinstance(record, Claim | Aborted | Tally):
         return next(k for k, t in KINDS.items() if isinstance(record, t))
     kind = "decision" if isinstance(record, Decision) else "completed"

@@ -30,6 +30,8 @@ class TopicRule:
     ----------
     allowed : tuple of str
         Names, in which ``*`` stands for any characters; empty: every topic that is not refused to all sinks.
+
+    The tasks of a sink with a dead letter topic refuse that one to rows, too.
     """
 
     allowed: tuple[str, ...] = ()

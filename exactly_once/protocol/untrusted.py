@@ -26,6 +26,7 @@ from exactly_once.protocol.records import (
     PreparedPart,
     PreparedTransaction,
     Record,
+    Retired,
     Tally,
 )
 
@@ -65,6 +66,12 @@ def _below(limit: int, least: int = 0) -> _Check:
 
 _long, _int, _short = _below(_LONG), _below(_INT), _below(_SHORT)
 
+
+def _partition(value: Any) -> bool:
+    """Return whether ``value`` is the number of a partition as a name of JSON."""
+    return type(value) is str and len(value) <= 10 and value.isascii() and value.isdecimal()
+
+
 #: A time or a duration; -1 when it is unknown.
 _ms = _below(_LONG, least=-1)
 
@@ -78,7 +85,7 @@ def _mapping_of(key: _Check, of: _Check) -> _Check:
 
 
 def _totals(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 3 and all(map(_long, value))
+    return isinstance(value, list | tuple) and len(value) in (3, 4) and all(map(_long, value))
 
 
 def is_count(value: Any) -> bool:
@@ -150,6 +157,14 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "limit_ms": _ms,
         "too_long": _long,
     },
+    Retired: {
+        "token": _long,
+        "successor": _word,
+        "query_id": _text,
+        "batch_id": _long,
+        "offsets": _mapping_of(_topic, _mapping_of(_partition, _long)),
+        "retired_ms": _ms,
+    },
     Tally: dict.fromkeys(("token", "completed", "aborted", "drained", "rewritten"), _long),
     PreparedTransaction: {
         "transactional_id": _word,
@@ -161,6 +176,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "digest": _word,
         "form": _word,
         "spread": _word,
+        "dead": _long,
         "place": lambda value: value is None or _is_place(value),
         "written": lambda value: value == {},
         "end_txn_version": lambda value: value == 0,

@@ -105,7 +105,7 @@ def _client(registry: Registry) -> Any:
     except (OSError, ValueError, TypeError) as e:  # ssl.SSLError is an OSError: no certificate in the file
         raise InvalidOption(
             _without_secret(registry, f"the registry's client refuses a setting: {e}"),
-            "Correct the schema.registry.* option that the client names",
+            "Correct the schema.registry.* option that the registry's client refuses",
         ) from None
 
 

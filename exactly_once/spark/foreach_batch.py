@@ -75,6 +75,11 @@ class ForeachBatch:
                 f"foreach_batch supports sink.guarantee=exactly_once only, not {self._options.guarantee.value}",
                 'Remove sink.guarantee; for a weaker one, write with format("kafka_exactly_once")',
             )
+        if self._options.dead_letters is not None:
+            raise InvalidOption(
+                "foreach_batch has no sink.dead.letter.topic: a row that Kafka refuses would be in the other outputs",
+                'Remove the option, or write to Kafka alone, with format("kafka_exactly_once")',
+            )
         self._options.check_librdkafka()
         check_producer(self._options, self._options.timeout_ms or DEFAULT_TRANSACTION_TIMEOUT_MS)
         self._others = participants

@@ -234,6 +234,7 @@ def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = 
         "key_prefix": framing.key.hex(),
         "value_prefix": framing.value.hex(),
         "allowed": list(options.topics.allowed),
+        "dead_letters": run.dead_letters(ticket.plan),
         "lost": list(ticket.replay.get(KAFKA, {}).values()),
         "client": settings,
     }
@@ -262,7 +263,8 @@ def _parts(asked: Mapping[str, Any]) -> list[Part | None]:
 
 def _part(run: str, said: Mapping[str, Any]) -> Part:
     handles = (_handle(said),) if "id" in said else ()
-    return Part(said["execution"], run, said["part"], said["attempt"], Plan(said["plan"]), handles)
+    refused = said.get("refused", ())
+    return Part(said["execution"], run, said["part"], said["attempt"], Plan(said["plan"]), handles, tuple(refused))
 
 
 def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
@@ -279,4 +281,5 @@ def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
         place=place,
         written=written,
         form=said["form"],
+        dead=said.get("dead", 0),
     )

@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: What ``pip`` demands as well; but a session may run on another Spark, by ``SPARK_HOME`` or Spark Connect.
+OLDEST_SPARK = (3, 5)
+
+
 def check_session(spark: SparkSession) -> None:
-    """Raise UnsupportedMode for a session with spark.speculation, before anything begins: each copy of a task would
-    hold a transaction open.
+    """Raise UnsupportedMode, before anything begins, for a session of a Spark older than 3.5, or with
+    spark.speculation: each copy of a task would hold a transaction open.
     """
+    check_version(spark.version)
     check_speculation(spark.conf.get("spark.speculation", None))
 
 
@@ -36,7 +41,7 @@ def check_task(setting: Callable[[str], str | None]) -> None:
     """
     check_speculation(setting("spark.speculation"))
     stop_timeout = setting("spark.sql.streaming.stopTimeout")
-    if stop_timeout is not None and not _is_zero(stop_timeout):
+    if (stop_timeout or "").rstrip("abcdefghijklmnopqrstuvwxyz ").strip(" 0"):  # in Spark's notation: 0, 0s, 10 s
         raise UnsupportedMode(
             f"spark.sql.streaming.stopTimeout={stop_timeout} lets stop() return while the query still commits its "
             "batch, and the sink could not tell that run from the next one",
@@ -78,6 +83,15 @@ def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> N
     )
 
 
+def check_version(spark: str) -> None:
+    """Raise UnsupportedMode for a release of Spark, such as ``3.4.1``, whose data sources the sink does not fit."""
+    if tuple(map(int, spark.split(".")[:2])) < OLDEST_SPARK:
+        raise UnsupportedMode(
+            f"this session runs on Spark {spark}, and the sink needs Spark 3.5 or newer",
+            "Run the session on Spark 3.5 or newer",
+        )
+
+
 def check_speculation(value: str | None) -> None:
     """Raise UnsupportedMode for copies of tasks; ``value`` is that of spark.speculation."""
     if str(value).lower() == "true":
@@ -85,8 +99,3 @@ def check_speculation(value: str | None) -> None:
             "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",
             "Start the session with spark.speculation=false",
         )
-
-
-def _is_zero(duration: str) -> bool:
-    """Return whether a duration in Spark's notation (``0``, ``0s``, ``10 s``) is zero."""
-    return not duration.strip().rstrip("abcdefghijklmnopqrstuvwxyz ").strip("0")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.without_transactions import DeliveryCoordinator
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.errors import lacking
+from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Plan
 from exactly_once.registry.schema_registry import Framing, resolve
 
@@ -26,6 +30,7 @@ class QueryRun:
         self.coordinator = coordinator
         self.lock = threading.Lock()  # of two calls for one run, the later one waits
         self._framing: Framing | None = None
+        self._dead_letters: dict[str, Any] | None = None
         self._closed = False
 
     @property
@@ -43,6 +48,22 @@ class QueryRun:
         self._framing = self._framing or resolve(registry)
         return self._framing
 
+    def dead_letters(self, plan: Plan) -> dict[str, Any] | None:
+        """Return what tasks must know of the dead letter topic, if there is one. Asks the brokers once: for the largest
+        record that it takes.
+        """
+        options = self.coordinator.options
+        dead = options.dead_letters
+        if dead is None or plan is Plan.DRAIN:
+            return None
+        if self._dead_letters is None:
+            with Admin(options.connection, CONTACT_BUDGET_S) as admin:
+                largest = admin.topic_config(dead.topic).get("max.message.bytes")
+            if largest is None:
+                raise lacking(["DESCRIBE_CONFIGS"], dead.topic)
+            self._dead_letters = {"topic": dead.topic, "most": dead.most, "largest": int(largest)}
+        return self._dead_letters
+
     def close(self) -> None:
         """Close the coordinator, with what its last execution left open; an error leaves that for the next start."""
         with self.lock:
@@ -57,7 +78,7 @@ class QueryRun:
     def leave(self, error: Exception) -> None:
         """Say in the log that something may be open, and why; with a traceback where that is no error of the engine."""
         log.warning(
-            "sink %s: what is open is left for the next start to end: %s",
+            "sink %s: could not end what the last batch left open; the next start does: %s",
             self.coordinator.options.sink_id,
             error,
             exc_info=not isinstance(error, ExactlyOnceError),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exactly_once.connector import coordinate
-from exactly_once.errors import SessionWithoutJar
+from exactly_once.connector import coordinate, unusable
+from exactly_once.errors import ConnectorUnusable, SessionWithoutJar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 #: Built from ``java/`` by ``make jar``; it holds no more than this project's own classes.
 JAR = Path(__file__).with_name("exactly-once-spark.jar")
@@ -23,6 +26,7 @@ SINK_CLASS = "exactlyonce.Sink"
 _OLDEST_JAVA = 17
 
 _CONNECTOR = "spark-sql-kafka-0-10"
+_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -80,6 +84,35 @@ def check_jar(spark: SparkSession) -> None:
             "something else starts the session (spark-submit, a cluster, a notebook), add the file that "
             "exactly_once.jar() names to spark.jars",
         )
+
+
+def check_connector(spark: SparkSession, needed: bool = True) -> None:
+    """Raise ConnectorUnusable for a session that cannot read Kafka, unless it is one without a connector that need not.
+    Does nothing on Spark Connect, where the JVM cannot be asked.
+    """
+    jar = _jar(spark) if hasattr(spark, "_jsparkSession") else ""
+    if (jar is not None or needed) and (fault := unusable(jar, spark.version)) is not None:
+        raise fault
+
+
+def warn_without_connector(spark: SparkSession) -> None:
+    """Say it when ``spark`` cannot read Kafka, nor the sink write: Spark's own error names neither jar nor version."""
+    try:
+        check_connector(spark)
+    except ConnectorUnusable as e:
+        log.warning("EO-WARN-CONNECTOR %s. It also brings the Kafka client that the sink needs: %s", e.what, e.way_out)
+
+
+def _jar(spark: SparkSession) -> str | None:
+    """Return the path of the connector's jar, "" when its class does not tell; None when there is none."""
+    jvm: Any = spark.sparkContext._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        provider = jvm.java.lang.Class.forName(_PROVIDER, False, loader)
+    except Exception:  # py4j's, for a ClassNotFoundException
+        return None
+    source = provider.getProtectionDomain().getCodeSource()
+    return str(source.getLocation().getPath()) if source is not None else ""
 
 
 def _of_spark_itself() -> Iterable[str]:

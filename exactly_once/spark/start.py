@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from exactly_once.coordinator import start
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.spark.connector import check_connector
 from exactly_once.spark.modes import check_session
-from exactly_once.spark.session import check_jar
+from exactly_once.spark.session import check_connector, check_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -93,7 +93,7 @@ def _roll_back(participant: Participant[Any], handle: Any) -> None:
     try:
         participant.abort([handle])
     except Exception as e:  # the sweep finds it; the first error is the one to report
-        log.warning("%s is left for the sweep to abort: %s", handle.name, e)
+        log.warning("could not abort %s; the driver does, or the next start: %s", handle.name, e)
 
 
 def _task() -> TaskContext:

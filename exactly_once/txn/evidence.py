@@ -60,7 +60,7 @@ def fates(admin: Admin, handles: Sequence[PreparedTransaction]) -> dict[str, Fat
 
 
 def _fate(admin: Admin, handle: PreparedTransaction, seen: dict[str, dict[int, Watermarks]]) -> Fate:
-    """``seen`` are the watermarks of this round, by topic, which it adds to."""
+    """Ask how one transaction ended. ``seen`` are the watermarks of this round, by topic, which it adds to."""
     place = handle.place
     assert place is not None
     try:

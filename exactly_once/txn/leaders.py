@@ -38,9 +38,9 @@ from exactly_once.txn.coordinators import Description, check_all_seen, describe,
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
 OLDER_THAN_S = 900.0
 
-#: Between two looks at a transaction whose producer no coordinator names. When a coordinator dies, its ids are in no
-#: list until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
-_SECOND_LOOK_S = 10.0
+#: Between two questions about a transaction whose producer no coordinator names. When a coordinator dies, its ids are
+#: in no list until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
+_ASK_AGAIN_S = 10.0
 
 #: Partitions in one request, as in Kafka's own tool: a leader has to look through the producers of each.
 _PARTITIONS_AT_ONCE = 500
@@ -283,7 +283,7 @@ def _ended(connection: Connection, hanging: Hanging, commit: bool, budget_s: flo
         found = _same(admin, hanging)
         if found is not None and found.transactional_id is None:
             check_all_seen(admin)
-            time.sleep(_SECOND_LOOK_S)
+            time.sleep(_ASK_AGAIN_S)
             found = _same(admin.renew(budget_s), hanging)
         if found is None:
             return False

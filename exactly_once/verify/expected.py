@@ -56,7 +56,7 @@ class Expected:
 
     @property
     def wanted(self) -> Positions:
-        """By partition, the first record that must be in the outputs."""
+        """The first record of each partition that must be in the outputs."""
         return self.first if self.window is None else self.window.first
 
 

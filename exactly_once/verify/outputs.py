@@ -25,9 +25,9 @@ class Seen:
     parts : mapping
         Name of a decided part -> what was found of it.
     strange : tuple of Found
-        What no decision named when the output was looked at.
+        What no decision named when the output was read.
     failed : str
-        Why the output could not be looked at.
+        Why the output could not be read.
     """
 
     parts: Mapping[str, Found] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class Seen:
     failed: str = ""
 
 
-def look_at(sink_id: str, decisions: Sequence[Decision], outputs: Iterable[Participant[Any]]) -> dict[str, Seen]:
+def read_outputs(sink_id: str, decisions: Sequence[Decision], outputs: Iterable[Participant[Any]]) -> dict[str, Seen]:
     """Ask every output, by name, for the parts of ``decisions``, oldest first."""
     return {output.name: _ask(sink_id, decisions, output) for output in outputs}
 
 
-def look_again(
+def read_again(
     sink_id: str, decisions: Sequence[Decision], outputs: Iterable[Participant[Any]], seen: Mapping[str, Seen]
 ) -> dict[str, Seen]:
     """Keep of what has no name only what newer decisions do not explain either.

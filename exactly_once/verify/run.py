@@ -23,16 +23,16 @@ from exactly_once.protocol.records import Decision
 from exactly_once.protocol.topics import ANY_TOPIC
 from exactly_once.txn.coordinators import ids_of, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, Trail, find_hanging, trail_of
-from exactly_once.verify import sink_state
+from exactly_once.verify import sink_findings
 from exactly_once.verify.anomalies import Finding
 from exactly_once.verify.by_log.balance import judge_balance, judge_log
 from exactly_once.verify.by_log.judge import Verdict, latest
-from exactly_once.verify.by_log.ledger import forms_to_try
+from exactly_once.verify.by_log.ledger import scopes_to_try
+from exactly_once.verify.by_log.orphans import from_the_first
 from exactly_once.verify.by_log.reading import extent, read_output
-from exactly_once.verify.by_log.strays import from_the_first
 from exactly_once.verify.by_origin.comparison import OriginResult, Question, compare_origins
 from exactly_once.verify.expected import Expected, expected_input
-from exactly_once.verify.outputs import judge_outputs, look_again, look_at
+from exactly_once.verify.outputs import judge_outputs, read_again, read_outputs
 from exactly_once.verify.report import OnProgress, Report, limited
 
 #: Batches by the commit log, which keeps 64 of a stream.
@@ -44,10 +44,10 @@ NO_LOG = "batches of the checkpoint that are in no commit log"
 #: Why a topic that no decision names is not searched.
 SILENT = "topics that no decision names, where a leader does not answer whether the sink wrote to them"
 
-#: What a healthy stream may look like for a moment is looked at again for so long.
+#: What a healthy stream may show for a moment is read again for so long.
 SETTLE_S = 15.0
 
-#: Between two looks.
+#: Between two readings.
 _PAUSE_S = 2.0
 
 #: An undecided transaction of a driver that may be alive is under way for no longer than this.
@@ -93,12 +93,12 @@ def verify(
         With ``origin``: only the newest batches with at most so many offsets of input, and what the outputs have of
         them.
     settle_s : float
-        For how long something that a healthy stream shows for a moment is looked at again before it is reported. Less
-        than the two seconds between two looks: whatever the first look sees is reported.
+        For how long something that a healthy stream shows for a moment is read again before it is reported. Less
+        than the two seconds between two readings: whatever the first one sees is reported.
     hanging_age_s : float
         The age from which an open transaction that no coordinator knows counts as hanging.
     budget_s : float
-        For each look at the brokers; reading records takes as long as it takes.
+        For each question to the brokers; reading records takes as long as it takes.
 
     Raises BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked or CheckpointUnusable.
     """
@@ -120,34 +120,34 @@ def verify(
     log = read_log(connection, sink_id, budget_s, whole=True)
     decisions, since_ms = _newest(log, batches)
     since_ms = 0 if from_the_first(decisions, log) else since_ms
-    look = _look(task, decisions, since_ms, {} if settle_s >= _PAUSE_S else None)
-    first, settled = look, Deadline(settle_s)  # from here on: a look may take longer
-    while any(f.anomaly.may_pass for f in look.findings) or look.waiting:
+    reading = _read(task, decisions, since_ms, {} if settle_s >= _PAUSE_S else None)
+    first, settled = reading, Deadline(settle_s)  # from here on: a reading may take longer
+    while any(f.anomaly.may_pass for f in reading.findings) or reading.waiting:
         if settled.left < _PAUSE_S:
             break
         time.sleep(_PAUSE_S)
-        look = _look(task, decisions, since_ms, first.waiting)
+        reading = _read(task, decisions, since_ms, first.waiting)
     compared = OriginResult()
     if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
         compared = _by_origin(task, origin, inputs, topics, last, settle_s)
-    unproven = {reason: n for reason, n in look.verdict.unproven.items() if n}
-    findings, counts = limited([*look.findings, *compared.findings])
+    unproven = {reason: n for reason, n in reading.verdict.unproven.items() if n}
+    findings, counts = limited([*reading.findings, *compared.findings])
     return Report(
         sink_id,
         findings=findings,
-        batches=look.verdict.batches,
-        parts=look.verdict.parts,
-        records=look.verdict.records,
+        batches=reading.verdict.batches,
+        parts=reading.verdict.parts,
+        records=reading.verdict.records,
         unproven={**unproven, **compared.unproven},
         by_origin=compared.by_origin,
         first_batch=batch_name(decisions[0].query_id, decisions[0].batch_id) if decisions else "",
         last_batch=batch_name(decisions[-1].query_id, decisions[-1].batch_id) if decisions else "",
-        read=look.read + compared.read,
+        read=reading.read + compared.read,
         took_s=time.monotonic() - began,
         checked_ms=now_ms(),
         counts=counts,
         claimed=log.owner is not None,
-        not_searched=look.not_searched,
+        not_searched=reading.not_searched,
         window=str(compared.window or ""),
     )
 
@@ -190,7 +190,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Reading:
     """The findings of one read.
 
     ``waiting`` is the last stable offset by partition on which readers wait, as they did at the first read.
@@ -212,9 +212,9 @@ def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
     return decisions, before[-1] if before else min([*began, *times[-len(decisions) :]], default=0)
 
 
-def _look(
+def _read(
     task: _Task, decisions: Sequence[Decision], since_ms: int, earlier: Mapping[tuple[str, int], int] | None
-) -> _Look:
+) -> _Reading:
     """Read the output, then the log again: whatever was visible in the output is decided in the log by then.
 
     ``earlier`` is where readers waited at the reading before; None: this reading is the only one, so each reader that
@@ -229,10 +229,10 @@ def _look(
         known = soon.decisions or decisions
         trail = _trail(task, admin.renew(task.budget_s), known, ids) if known else Trail()
         found = extent(admin.renew(task.budget_s), known, (*task.topics, *trail.found) if known else ())
-        forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
-        forms_of = forms_to_try(forms, frozenset(ids))
-        ledger = read_output(admin, found, decisions, since_ms, forms_of, task.budget_s, task.on_progress)
-        seen = look_at(task.sink_id, decisions, task.outputs)
+        scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
+        scopes_of = scopes_to_try(scopes, frozenset(ids))
+        ledger = read_output(admin, found, decisions, since_ms, scopes_of, task.budget_s, task.on_progress)
+        seen = read_outputs(task.sink_id, decisions, task.outputs)
         later = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
         inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
         skew = _skewed(task, admin.renew(task.budget_s), later)
@@ -242,22 +242,22 @@ def _look(
     verdict = judge_log(newest, later, ledger, ids, found.removed, committed, (*decisions, *soon.decisions))
     judge_balance(progress, soon, verdict)
     verdict.unproven[SILENT] += len(trail.silent)
-    seen = look_again(task.sink_id, later.decisions, task.outputs, seen)
+    seen = read_again(task.sink_id, later.decisions, task.outputs, seen)
     judge_outputs(latest(decisions, later), later, seen, verdict)
-    verdict.findings += sink_state.lingering(inspection, POLICY_S)
+    verdict.findings += sink_findings.lingering(inspection, POLICY_S)
     waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
-    verdict.findings += sink_state.stalled(inspection.blocked, waiting if earlier is None else earlier)
-    verdict.findings += sink_state.leaked(task.sink_id, listed)
+    verdict.findings += sink_findings.stalled(inspection.blocked, waiting if earlier is None else earlier)
+    verdict.findings += sink_findings.leaked(task.sink_id, listed)
     verdict.findings += skew
     if task.alone and later.owner is None and not later.decisions:
         verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
     else:
-        verdict.findings += sink_state.checkpoint_ahead(progress, later)
-    verdict.findings += sink_state.hanging(_hanging(task, decisions))
+        verdict.findings += sink_findings.checkpoint_ahead(progress, later)
+    verdict.findings += sink_findings.hanging(_hanging(task, decisions))
     claims = [later.owner.claimed_ms] if later.owner else []
-    verdict.findings += sink_state.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
+    verdict.findings += sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
     stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
-    return _Look(verdict.findings, verdict, ledger.read, stands, len(trail.denied))
+    return _Reading(verdict.findings, verdict, ledger.read, stands, len(trail.denied))
 
 
 def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterable[int]) -> Trail:
@@ -278,7 +278,7 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
 def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
     """Judge the offsets of the sink's consumer group; not where it may not be read: they are for lag tools alone."""
     last = log.decisions[-1] if log.decisions else None
-    topics = sorted(sink_state.input_of(last)) if last is not None else []
+    topics = sorted(sink_findings.input_of(last)) if last is not None else []
     if last is None or not topics:
         return []
     try:
@@ -288,12 +288,12 @@ def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
     if not found.offsets:  # never published, not to be seen, or expired
         return []
     sizes = admin.sizes(topics)
-    if not sink_state.skewed([last], found, sizes):
+    if not sink_findings.skewed([last], found, sizes):
         return []
     now = read_log(task.connection, task.sink_id, task.budget_s, whole=True).decisions  # a stream decides meanwhile
     known = [(d.query_id, d.batch_id) for d in now]
     key = last.query_id, last.batch_id
-    return sink_state.skewed(now[known.index(key) if key in known else 0 :], found, sizes)
+    return sink_findings.skewed(now[known.index(key) if key in known else 0 :], found, sizes)
 
 
 def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Any]:

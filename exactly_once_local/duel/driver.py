@@ -35,7 +35,7 @@ _CONF = {
 }
 
 #: How often the queries are asked whether one has failed.
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 
 #: Delays above it are late: the official on-time statistics count from 15 minutes on.
 LATE_MIN = 15
@@ -109,7 +109,7 @@ def main() -> None:
     exactly_once.register(spark)
     queries = [write(spark, sink, brokers, Path(folder), int(batch)) for sink in SINKS]
     while not finish.is_set():
-        spark.streams.awaitAnyTermination(LOOK_EVERY_S)  # type: ignore[arg-type]  # raises what a query failed with
+        spark.streams.awaitAnyTermination(POLL_EVERY_S)  # type: ignore[arg-type]  # raises what a query failed with
     for query in queries:
         query.processAllAvailable()
     for query in queries:

@@ -92,14 +92,14 @@ class _Duel:
                 self._watch(TICK_S)
             else:
                 time.sleep(TICK_S)
-            self._look()
+            self._take_scores()
         if self._kills.gave_up:
             self._screen.say(self._few())
         self._screen.say(f"{self._feed.finish():,} flights are in Kafka; both sinks write the rest")
         self._driver.finish()
         while not self._driver.done:
             time.sleep(TICK_S)
-            self._note_complete(self._look())
+            self._note_complete(self._take_scores())
         return self._judge(), self._story
 
     @property
@@ -122,7 +122,7 @@ class _Duel:
     def _few(self) -> str:
         return f"Only {self._kills.struck} of {self._kills.wanted} kills struck both: {self._kills.gave_up}"
 
-    def _look(self) -> tuple[Score, Score]:
+    def _take_scores(self) -> tuple[Score, Score]:
         """Take the state of both for the picture and the screen."""
         if self._now > LIMIT_S:
             raise DuelFailed(f"The duel did not end within {LIMIT_S:.0f} s")
@@ -146,7 +146,7 @@ class _Duel:
         if (there := self._reader.flights_in()) != self._feed.sent:
             raise DuelFailed(f"{self._feed.sent:,} flights were sent, and the input has {there:,}")
         self._note_complete(self._scores())
-        first, second = (replace(s, held_back=held_back[s.sink.topic]) for s in self._look())
+        first, second = (replace(s, held_back=held_back[s.sink.topic]) for s in self._take_scores())
         for score in (first, second):
             if score.missing:
                 named = self._reader.missing(score.sink, score.flights)

@@ -15,11 +15,11 @@ from kafka.errors import KafkaError
 from exactly_once_local.duel.score import FlightTally, Score
 from exactly_once_local.duel.sinks import INPUT, PARTITIONS, SINKS, DuelFailed, Sink
 
-#: How long one look at the topics waits for records.
+#: How long one poll of the topics waits for records.
 POLL_MS = 100
 
-#: Transactions are asked for this often; each look is two or three requests.
-LOOK_EVERY_S = 0.5
+#: Transactions are asked for this often; each count is two or three requests.
+COUNT_EVERY_S = 0.5
 
 #: After both have ended: to read the rest, and for the brokers to write the last commit markers.
 SETTLE_S = 30.0
@@ -102,7 +102,7 @@ class Reader:
             stable = self._ends(self._places, "read_committed")
             high = self._ends(self._places, "read_uncommitted")
             self._read_up_to(stable)
-            self._look()
+            self._count_open()
             held_back = dict.fromkeys(self._tallies, 0)
             for place in self._places:
                 held_back[place.topic] += high[place] - stable[place]
@@ -118,12 +118,12 @@ class Reader:
 
     def _guarded(self) -> None:
         try:
-            looked = 0.0
+            counted = 0.0
             while not self._stop.is_set():
                 self._read()
-                if time.monotonic() - looked > LOOK_EVERY_S:
-                    self._look()
-                    looked = time.monotonic()
+                if time.monotonic() - counted > COUNT_EVERY_S:
+                    self._count_open()
+                    counted = time.monotonic()
         except BaseException as e:  # the main thread raises it
             self._failure = e
 
@@ -138,7 +138,7 @@ class Reader:
         for place, records in self._consumer.poll(POLL_MS).items():
             self._tallies[place.topic].add(r.value for r in records)
 
-    def _look(self) -> None:
+    def _count_open(self) -> None:
         """Count, for each topic, the transactions that have touched it and are not over."""
         try:
             listed = self._admin.list_transactions(state_filters=list(UNFINISHED))
@@ -147,7 +147,7 @@ class Reader:
         except KafkaError as e:
             if not e.retriable:
                 raise
-            return  # the next look will tell
+            return  # the next count will tell
         touched = [{p.topic for p in d.topic_partitions} for d in described.values()]
         self._open = {sink.topic: sum(sink.topic in topics for topics in touched) for sink in SINKS}
 

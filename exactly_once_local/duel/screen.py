@@ -53,7 +53,7 @@ class Screen:
         return time.monotonic() - self._began
 
     def killed(self, kills: Kills) -> None:
-        """Both were killed just now."""
+        """Note that both were killed just now."""
         self._killed_at = time.monotonic()
         of = f"{kills.struck} of {kills.wanted}"
         where = "in the middle of a batch" if kills.just_struck else "but a batch had just ended, which does not count"

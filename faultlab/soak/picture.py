@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from faultlab.soak.results import Look, Piece, total
+from faultlab.soak.results import Piece, SoakSample, total
 
 WIDTH = 960
 #: Of a panel: where its curve begins and ends; its height with its title, and that of its curve.
@@ -41,7 +41,7 @@ class Panel:
 
     name: str
     unit: str
-    of: Callable[[Look], float | None]
+    of: Callable[[SoakSample], float | None]
 
 
 def _scaled(value: int | None, by: float) -> float | None:
@@ -49,13 +49,13 @@ def _scaled(value: int | None, by: float) -> float | None:
 
 
 PANELS = (
-    Panel("driver's JVM", "MiB", lambda look: look.driver),
-    Panel("Python processes", "MiB", lambda look: look.workers),
-    Panel("threads", "", lambda look: look.threads),
-    Panel("open files", "", lambda look: look.files),
-    Panel("broker", "MiB", lambda look: look.broker),
-    Panel("commit log", "KiB", lambda look: _scaled(look.log_bytes, _KIB)),
-    Panel("checkpoint", "KiB", lambda look: _scaled(look.checkpoint_bytes, _KIB)),
+    Panel("driver's JVM", "MiB", lambda s: s.driver),
+    Panel("Python processes", "MiB", lambda s: s.workers),
+    Panel("threads", "", lambda s: s.threads),
+    Panel("open files", "", lambda s: s.files),
+    Panel("broker", "MiB", lambda s: s.broker),
+    Panel("commit log", "KiB", lambda s: _scaled(s.log_bytes, _KIB)),
+    Panel("checkpoint", "KiB", lambda s: _scaled(s.checkpoint_bytes, _KIB)),
 )
 
 
@@ -104,8 +104,7 @@ def _panels(pieces: Sequence[Piece]) -> list[tuple[str, str, list[_Curve]]]:
     """Name, unit and curves of each panel: one for each piece, but for the ids, which are counted when it is over."""
     began = _began(pieces)
     panels = [
-        (p.name, p.unit, [[(begin + look.at_s, p.of(look)) for look in piece.looks] for begin, piece in began])
-        for p in PANELS
+        (p.name, p.unit, [[(begin + s.at_s, p.of(s)) for s in piece.samples] for begin, piece in began]) for p in PANELS
     ]
     ids: _Curve = [(begin + piece.seconds, piece.rest.ids or None) for begin, piece in began]
     return [*panels, ("transactional ids", "", [ids])]

@@ -20,12 +20,12 @@ from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults import FAULTS
 from faultlab.history import LabHistory
 from faultlab.judge import LabVerdict, add_unsettled, compare, settle
-from faultlab.lab import LOOK_S, Execution, Lab
+from faultlab.lab import POLL_S, Execution, Lab
 from faultlab.plan import FaultPlan, make_plan
 from faultlab.rounds import ALLOWED
-from faultlab.soak.looks import Looks, at_rest
 from faultlab.soak.reading import SoakRecord, read_from, rows
 from faultlab.soak.results import Offsets, Piece, append, begins_at, read, spread
+from faultlab.soak.samples import Sampler, at_rest
 from faultlab.soak.streams import INPUT, OUTPUT, PARTITIONS, SINK_ID, soak_system, soak_workload
 from faultlab.system import Stopped
 from faultlab.workload import place
@@ -96,7 +96,7 @@ class _Run:
     def done(self, input_begin: Offsets, output_begin: Offsets) -> Piece:
         """Run it, and judge it."""
         lab, before = self._lab, self._last_batch()
-        with Looks(lab, SINK_ID, self._checkpoint, self._broker_data) as looks:
+        with Sampler(lab, SINK_ID, self._checkpoint, self._broker_data) as sampler:
             failed = self._work()
         piece = replace(
             self._piece,
@@ -106,7 +106,7 @@ class _Run:
             faults=dict(lab.history.done),
             ends=dict(lab.history.seen),
             failed=failed,
-            looks=tuple(looks.found),
+            samples=tuple(sampler.found),
             history=tuple((round(lab.history.seconds(e.at), 1), e.fault) for e in lab.history.events if e.name == "do"),
         )
         if failed:
@@ -135,7 +135,7 @@ class _Run:
             try:
                 Execution(lab, plan_of(self._settings, self._piece.number, names, lab.system.points)).run()
                 while lab.history.now_s < self._settings.seconds:
-                    time.sleep(LOOK_S)
+                    time.sleep(POLL_S)
             finally:
                 lab.operator.stop()
             lab.rest()

@@ -15,8 +15,8 @@ Offsets = dict[int, int]
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at a running piece. None: a process, or the broker, was away. Memory in MiB.
+class SoakSample:
+    """One sample of a running piece. None: a process, or the broker, was away. Memory in MiB.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Piece:
     input_end: Offsets = field(default_factory=dict)
     output_end: Offsets = field(default_factory=dict)
     rest: Rest = field(default_factory=Rest)
-    looks: tuple[Look, ...] = ()
+    samples: tuple[SoakSample, ...] = ()
     history: tuple[tuple[float, str], ...] = ()  #: When each fault was done, and its name.
     commit: str = ""  #: Of the code.
     started: str = ""  #: UTC.
@@ -127,7 +127,7 @@ def _piece(body: dict[str, Any]) -> Piece:
     body["input_end"], body["output_end"] = (
         {int(p): o for p, o in body[e].items()} for e in ("input_end", "output_end")
     )
-    body["rest"], body["looks"] = Rest(**body["rest"]), tuple(Look(**look) for look in body["looks"])
+    body["rest"], body["samples"] = Rest(**body["rest"]), tuple(SoakSample(**s) for s in body["samples"])
     body["history"] = tuple((at, name) for at, name in body["history"])
     return Piece(**body)
 
@@ -171,15 +171,15 @@ class Total:
 def total(pieces: Sequence[Piece]) -> Total:
     """Sum up."""
     return Total(
-        len(pieces),
-        sum(p.seconds for p in pieces) / 3600,
-        sum(p.records for p in pieces),
-        sum(p.batches for p in pieces),
-        sum(p.starts for p in pieces),
-        _summed([p.faults for p in pieces]),
-        _summed([p.ends for p in pieces]),
-        _summed([p.anomalies for p in pieces]),
-        sum(bool(p.failed) for p in pieces) + sum(b.number - a.number - 1 for a, b in pairwise(pieces)),
+        pieces=len(pieces),
+        hours=sum(p.seconds for p in pieces) / 3600,
+        records=sum(p.records for p in pieces),
+        batches=sum(p.batches for p in pieces),
+        starts=sum(p.starts for p in pieces),
+        faults=_summed([p.faults for p in pieces]),
+        ends=_summed([p.ends for p in pieces]),
+        anomalies=_summed([p.anomalies for p in pieces]),
+        failed=sum(bool(p.failed) for p in pieces) + sum(b.number - a.number - 1 for a, b in pairwise(pieces)),
     )
 
 

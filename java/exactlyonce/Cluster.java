@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
@@ -38,8 +39,8 @@ final class Cluster {
     /** For reading what the commit log says to a late task, which few tasks ever have to. */
     private static final long READ_MS = 10_000;
 
-    /** For the leaders of a new topic: an election takes less. */
-    private static final int LEADERS_MS = 5_000;
+    /** For the leaders of a new topic: an election takes less, and a busy broker took 7 s to begin with 300 partitions. */
+    private static final int LEADERS_MS = 15_000;
 
     /** For a leader of the commit log, which the admin client is asked about after that. */
     private static final Duration END_LIMIT = Duration.ofSeconds(5);
@@ -50,13 +51,14 @@ final class Cluster {
         Idle.regularly(Cluster::closeUnused);
     }
 
-    /** The look of an execution at a topic. */
-    private record Look(String execution, FutureTask<Topic> answer) {}
+    /** The look of an execution at a topic, or at its settings. */
+    private record Look<T>(String execution, FutureTask<T> answer) {}
 
     private final Map<String, Object> reader;
     private final Admin admin;
     private final ConcurrentHashMap<String, Topic> topics = new ConcurrentHashMap<>();
-    private final ConcurrentHashMap<String, Look> looks = new ConcurrentHashMap<>();
+    private final ConcurrentHashMap<String, Look<Topic>> looks = new ConcurrentHashMap<>();
+    private final ConcurrentHashMap<String, Look<Config>> configs = new ConcurrentHashMap<>();
     private long usedNs;
 
     private Cluster(Map<String, String> client) {
@@ -108,20 +110,36 @@ final class Cluster {
     void forget(String topic) {
         topics.remove(topic);
         looks.remove(topic);
+        configs.remove(topic);
     }
 
     /** Returns what {@link #look} says, or raises it: one look in each execution, since the topic may have been deleted after the last one. */
     Topic topic(String execution, String topic) throws Exception {
-        Look one = looks.compute(
+        return once(looks, execution, topic, () -> look(topic));
+    }
+
+    /**
+     * Returns the settings of a topic, as they are in this execution.
+     *
+     * @throws Exception the client's; when this principal may not read them (DESCRIBE_CONFIGS)
+     */
+    Config config(String execution, String topic) throws Exception {
+        return once(configs, execution, topic, () -> settings(topic));
+    }
+
+    private static <T> T once(
+            ConcurrentHashMap<String, Look<T>> known, String execution, String topic, Callable<T> look)
+            throws Exception {
+        Look<T> one = known.compute(
                 topic,
                 (name, before) -> before != null && before.execution.equals(execution)
                         ? before
-                        : new Look(execution, new FutureTask<>(() -> look(name))));
+                        : new Look<>(execution, new FutureTask<>(look)));
         one.answer.run(); // unless another part does
         try {
             return one.answer.get();
         } catch (ExecutionException e) {
-            looks.remove(topic, one);
+            known.remove(topic, one);
             throw e;
         }
     }
@@ -163,13 +181,16 @@ final class Cluster {
 
     /** Asks for the limit of a topic's batches; a principal needs DESCRIBE_CONFIGS for that. */
     private int largestBatch(String topic) throws InterruptedException, TimeoutException {
-        ConfigResource named = new ConfigResource(ConfigResource.Type.TOPIC, topic);
         try {
-            Config found = ask(admin.describeConfigs(List.of(named)).values().get(named));
-            return Integer.parseInt(found.get("max.message.bytes").value());
+            return Integer.parseInt(settings(topic).get("max.message.bytes").value());
         } catch (ExecutionException e) {
             return Topic.UNKNOWN;
         }
+    }
+
+    private Config settings(String topic) throws InterruptedException, ExecutionException, TimeoutException {
+        ConfigResource named = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        return ask(admin.describeConfigs(List.of(named)).values().get(named));
     }
 
     /**

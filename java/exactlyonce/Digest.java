@@ -24,13 +24,13 @@ final class Digest {
         sum += value != null ? Xxh3.hash(value, seed) : seed ^ NULL;
     }
 
-    /** Adds a row with all that it chose; partition -1 and timestamp 0: it did not. */
+    /** Adds a row with all that it chose; topic null, partition -1 and timestamp 0: it did not. */
     void add(byte[] topic, byte[] key, byte[] value, int partition, long timestampMs, Header[] headers) {
-        if (topic != this.topic) {
+        if (topic != this.topic || topic == null) {
             this.topic = topic;
-            topicSeed = Xxh3.hash(topic, 0);
+            topicSeed = Xxh3.hash(topic == null ? NOTHING : topic, 0);
         }
-        boolean chose = partition >= 0 || timestampMs != 0 || (headers != null && headers.length > 0);
+        boolean chose = partition != -1 || timestampMs != 0 || (headers != null && headers.length > 0);
         byte[] place = chose ? place(partition, timestampMs, headers == null ? NO_HEADERS : headers) : NOWHERE;
         sum += chained(place, chained(value, chained(key, topicSeed)));
     }

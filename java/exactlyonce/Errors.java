@@ -11,11 +11,14 @@ import java.util.Set;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.regex.Pattern;
+import org.apache.kafka.common.InvalidRecordException;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.errors.AuthorizationException;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
+import org.apache.kafka.common.errors.InvalidTimestampException;
 import org.apache.kafka.common.errors.InvalidTxnTimeoutException;
 import org.apache.kafka.common.errors.RecordBatchTooLargeException;
 import org.apache.kafka.common.errors.RecordTooLargeException;
@@ -91,7 +94,7 @@ final class Errors {
                     "EO-OPTION",
                     who + ": the Kafka client refuses a setting: " + said + innermost(e),
                     "Nothing was written",
-                    "Correct the kafka.* option for that setting"
+                    "Correct the kafka.* option that the Kafka client refuses"
                             + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
         if (e instanceof ReflectiveOperationException) // of an interceptor, say: the client loads it late
@@ -99,7 +102,8 @@ final class Errors {
                     "EO-OPTION",
                     who + ": a class that a setting names cannot be loaded: " + said(e),
                     "Nothing was written",
-                    "Correct the kafka.* option that names it, or add its jar to spark.jars",
+                    "Correct the kafka.* option whose class cannot be loaded, or add the jar of that class to"
+                            + " spark.jars",
                     e);
         if (e instanceof TopicAuthorizationException denied) {
             Set<String> unnamed = topic.isEmpty() ? Set.of() : Set.of(topic);
@@ -155,7 +159,8 @@ final class Errors {
                         ? "Find the exception in the brokers' server.log, because the answer does not name it. Then"
                                 + " check compression.type of the topic, and authorizer.class.name and log.dirs of the"
                                 + " broker"
-                        : "Correct the setting that the answer names: in the options, on the topic or on the brokers",
+                        : "Correct the setting that the brokers or the Kafka client refuse: in the options, on the"
+                                + " topic or on the brokers",
                 e);
     }
 
@@ -185,6 +190,25 @@ final class Errors {
         return of(e, name, topic, name + " " + record);
     }
 
+    /** Returns the error of a row that cannot be a record; {@code kind}: as what Kafka's own client would refuse it. */
+    static SinkException ofRow(ApiException kind, String what, String wayOut) {
+        return failed("EO-RECORD", what, wayOut, kind).ofRow();
+    }
+
+    /** Whether the brokers, or the client itself, refused a record for what it is. A cluster that fails is no reason of a record's. */
+    static boolean isOfRecord(Throwable thrown) {
+        Throwable e = cause(thrown);
+        return e instanceof RecordTooLargeException
+                || e instanceof RecordBatchTooLargeException
+                || e instanceof InvalidTimestampException
+                || e instanceof InvalidRecordException;
+    }
+
+    /** Whether a topic does not exist. */
+    static boolean isUnknown(Throwable thrown) {
+        return cause(thrown) instanceof UnknownTopicOrPartitionException;
+    }
+
     /** Returns the error of a record whose topic or partition does not exist. */
     static SinkException unknown(String where, byte[] key, Throwable cause) {
         return failed(
@@ -192,7 +216,8 @@ final class Errors {
                 "a record goes to a topic or partition that does not exist (" + where + ", key " + shown(key)
                         + "): it never existed, or was deleted while the stream was running"
                         + (cause == null ? "" : ": " + said(cause)),
-                "Create the topic or partition, or correct the option or the columns that name it",
+                "Create the topic or partition to which the record goes, or correct the option or the columns that name"
+                        + " it",
                 cause);
     }
 

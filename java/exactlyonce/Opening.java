@@ -36,12 +36,13 @@ final class Opening {
 
     /** Returns a producer that has initialised {@code name}, behind which the task was in time. */
     TransactionalProducer producer(Ticket ticket, String name, Topic topic) throws Exception {
-        if (producer == null) return opened(ticket, name, topic);
+        Producers.Use use = ProducerSettings.use(ticket, topic);
+        if (producer == null) return opened(ticket, name, use);
         TransactionalProducer opened = producer.get();
         taken = true;
-        if (opened.use.equals(ProducerSettings.use(ticket, topic))) return opened;
+        if (opened.use.equals(use)) return opened;
         Producers.leave(opened); // it is for the topic as it was
-        return opened(ticket, name, topic);
+        return opened(ticket, name, use);
     }
 
     /** Ends with its part: a producer that nobody took goes back when it is there. */
@@ -54,12 +55,12 @@ final class Opening {
     /** Opens a producer for the topic as it was last seen: only the first part here waits for the answer. */
     private TransactionalProducer guessed(Ticket ticket, String name) throws Exception {
         Topic known = Cluster.of(ticket).known(ticket.rows().option());
-        return opened(ticket, name, known == null ? topic.get() : known);
+        return opened(ticket, name, ProducerSettings.use(ticket, known == null ? topic.get() : known));
     }
 
     /** Initialises {@code name}, and makes sure that the task is in time behind that: a late one begins nothing. */
-    static TransactionalProducer opened(Ticket ticket, String name, Topic topic) {
-        TransactionalProducer opened = Producers.take(ProducerSettings.use(ticket, topic), name);
+    static TransactionalProducer opened(Ticket ticket, String name, Producers.Use use) {
+        TransactionalProducer opened = Producers.take(use, name);
         try {
             Cluster.of(ticket).checkInTime(ticket);
             return opened;

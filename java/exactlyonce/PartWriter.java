@@ -1,11 +1,8 @@
 package exactlyonce;
 
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Locale;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.producer.Callback;
@@ -30,9 +27,6 @@ import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 final class PartWriter implements DataWriter<InternalRow> {
     /** The age of a transaction is looked at once for so many rows. */
     private static final int ROWS_BETWEEN_LOOKS = 1024;
-
-    /** What the protocol adds to the bytes of a record and of its batch, at most, without headers. */
-    private static final int RECORD_OVERHEAD = 128;
 
     /** Transactional ids distinguish so many attempts with the same number; see attempt_of in exactly_once/protocol/names.py. */
     private static final int VARIANTS = 4;
@@ -79,8 +73,9 @@ final class PartWriter implements DataWriter<InternalRow> {
     private final String name;
     private final Digest digest = new Digest();
     private final Written written = new Written();
-    private final Map<String, Topic> looked = new HashMap<>();
+    private final Destination destination;
     private final Opening opening; // null: rows name the topic, or nothing will be written
+    private final DeadLetters dead; // null: a row that cannot be written ends the execution
     private KafkaProducer<byte[], byte[]> producer;
     private TransactionalProducer transaction;
     private Producers.Shared shared;
@@ -92,11 +87,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     private long bytes;
     private long chosePartition;
     private long choseTimestamp;
-    private String topic;
-    private byte[] topicBytes;
-    private Topic described;
     private long batchSize;
-    private long limit; // of a batch for the topic
     private long waiting; // bytes for topics whose limit is below batchSize
 
     PartWriter(Ticket ticket, int partition) {
@@ -105,12 +96,14 @@ final class PartWriter implements DataWriter<InternalRow> {
         this.rows = ticket.rows();
         this.partition = partition;
         attempt = task.attemptNumber() + "." + task.taskAttemptId();
-        name = ticket.isTransactional()
-                ? ticket.ids() + partition + ":" + task.attemptNumber() + "." + task.taskAttemptId() % VARIANTS
-                : "sink '" + ticket.sink() + "', part " + partition;
+        String ids = ticket.ids() + partition + ":" + task.attemptNumber() + ".";
+        long variant = task.taskAttemptId() % VARIANTS;
+        name = ticket.isTransactional() ? ids + variant : "sink '" + ticket.sink() + "', part " + partition;
+        dead = ticket.dead() == null ? null : new DeadLetters(ticket, ids + (VARIANTS + variant));
         opening = ticket.plan() == Ticket.Plan.DRAIN || rows.option() == null
                 ? null
                 : new Opening(ticket, partition, name);
+        destination = new Destination(ticket, name, opening, dead);
     }
 
     @Override
@@ -134,66 +127,72 @@ final class PartWriter implements DataWriter<InternalRow> {
     private void writeRow(InternalRow row) {
         if (ticket.plan() == Ticket.Plan.DRAIN)
             return; // its rows are read all the same: state stores commit with the last one
-        if (rows.option() == null) choose(row);
-        else if (topic == null) choose(rows.option(), rows.option().getBytes(StandardCharsets.UTF_8), row);
-        int to = rows.partitionOf(row);
-        if (to >= described.partitions() && to >= (described = look(topic, row, true)).partitions())
-            throw Errors.unknown(topic + "-" + to, rows.key().of(row), null);
+        try {
+            writeRecord(row);
+        } catch (SinkException e) {
+            if (dead == null || !e.isOfRow()) throw e;
+            writeDead(row, e);
+        }
+    }
+
+    private void writeRecord(InternalRow row) {
+        destination.choose(row);
+        int to = destination.partitionOf(row);
         long timestamp = rows.timestampOf(row);
         Header[] headers = rows.headersOf(row);
         byte[] key = rows.key().of(row), value = rows.value().of(row);
-        if (producer == null) begin();
-        if (failed != null) throw failure();
-        if (rows.isPlain()) digest.add(key, value);
-        else digest.add(topicBytes, key, value, to, timestamp, headers);
-        if (to >= 0) chosePartition++;
-        if (timestamp != 0) choseTimestamp++;
-        int size = (key == null ? 0 : key.length) + (value == null ? 0 : value.length);
-        bytes += size;
-        if (limit < batchSize) keepBatchesSmall(size, headers);
-        send(new ProducerRecord<>(
-                topic,
+        begin(destination.described());
+        ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
+                destination.topic(),
                 to < 0 ? null : to,
                 timestamp == 0 ? null : timestamp,
                 key,
                 value,
-                headers == null ? null : Arrays.asList(headers)));
+                headers == null ? null : Arrays.asList(headers));
+        boolean shown = dead != null && dead.show(record, destination.described());
+        if (rows.isPlain()) digest.add(key, value);
+        else digest.add(destination.bytes(), key, value, to, timestamp, headers);
+        if (to >= 0) chosePartition++;
+        if (timestamp != 0) choseTimestamp++;
+        put(record, destination.limit());
+        if (shown) flushAll();
+    }
+
+    /** Writes a row that cannot be written as a dead letter. The digest covers the row as it is, wherever it goes: so a replay may find it good. */
+    private void writeDead(InternalRow row, SinkException refused) {
+        dead.add(refused);
+        Topic to = dead.topic();
+        begin(destination.described() == null ? to : destination.described());
+        Rows.Chosen chosen = rows.chosen(row);
+        byte[] key = rows.key().of(row), value = rows.value().of(row);
+        if (rows.isPlain()) digest.add(key, value);
+        else digest.add(chosen.topic(), key, value, chosen.partition(), chosen.timestampMs(), chosen.headers());
+        put(dead.letter(chosen, key, value, refused), ProducerSettings.limit(ticket.client(), to));
+    }
+
+    /** @param limit of a batch for the record's topic */
+    private void put(ProducerRecord<byte[], byte[]> record, long limit) {
+        bytes += Limits.sizeOf(record);
+        if (limit < batchSize) keepBatchesSmall(Limits.spaceOf(record), limit);
+        send(record);
         if (++sent % ROWS_BETWEEN_LOOKS == 0 && failed == null) checkAge();
         Failpoints.reach("mid-write");
-    }
-
-    private void choose(InternalRow row) {
-        byte[] raw = rows.topicOf(row);
-        if (topic == null || !Arrays.equals(raw, topicBytes)) choose(rows.named(raw, row), raw, row);
-    }
-
-    private void choose(String topic, byte[] raw, InternalRow row) {
-        Topic known = looked.get(topic);
-        if (known == null) looked.put(topic, known = look(topic, row, false));
-        described = known;
-        limit = ProducerSettings.limit(ticket.client(), known);
-        this.topic = topic;
-        topicBytes = raw;
-    }
-
-    /** @param again at the moment, whatever this execution has seen before */
-    private Topic look(String topic, InternalRow row, boolean again) {
-        try {
-            if (again) return cluster().look(topic);
-            return opening != null ? opening.topic() : cluster().topic(ticket.execution(), topic);
-        } catch (Exception e) {
-            throw Errors.ofRecord(e, name, topic, rows.key().of(row), 0);
-        }
     }
 
     private Cluster cluster() {
         return Cluster.of(ticket);
     }
 
-    private void begin() {
+    /** Begins with the part's first row, which goes to {@code topic}; later rows find out whether one before them has failed. */
+    private void begin(Topic topic) {
+        if (producer == null) open(topic);
+        if (failed != null) throw failure();
+    }
+
+    private void open(Topic topic) {
         Failpoints.reach("before-begin");
         if (!ticket.isTransactional()) {
-            Producers.Use use = ProducerSettings.use(ticket, described);
+            Producers.Use use = ProducerSettings.use(ticket, topic);
             shared = Producers.share(use);
             producer = shared.producer();
             batchSize = use.batchSize();
@@ -201,8 +200,8 @@ final class PartWriter implements DataWriter<InternalRow> {
         }
         try {
             TransactionalProducer opened = opening != null
-                    ? opening.producer(ticket, name, described)
-                    : Opening.opened(ticket, name, described);
+                    ? opening.producer(ticket, name, topic)
+                    : Opening.opened(ticket, name, ProducerSettings.use(ticket, topic));
             transaction = opened;
             producerId = opened.producerId();
             epoch = opened.epoch();
@@ -221,11 +220,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     /** Flushes what waits before it can make a batch too large for its topic. Rows name their topics, and the first one's limit chose the size. */
-    private void keepBatchesSmall(int size, Header[] headers) {
-        int added = size + RECORD_OVERHEAD;
-        if (headers != null)
-            for (Header one : headers)
-                added += RECORD_OVERHEAD + one.key().length() * 3 + (one.value() == null ? 0 : one.value().length);
+    private void keepBatchesSmall(long added, long limit) {
         if (waiting + added > limit) {
             flushAll();
             waiting = 0;
@@ -326,6 +321,10 @@ final class PartWriter implements DataWriter<InternalRow> {
         fields.put("digest", digest.text());
         fields.put("form", form());
         fields.put("written", written.fields());
+        if (dead != null && dead.count() > 0) {
+            fields.put("dead", dead.count());
+            fields.put("refused", dead.first());
+        }
         Producers.leave(transaction);
         transaction = null;
         return new Part(fields);
@@ -365,9 +364,11 @@ final class PartWriter implements DataWriter<InternalRow> {
     /** Returns what the digest covers, so that it can be computed again from the records that a reader gets. */
     private String form() {
         if (rows.isPlain()) return "plain";
-        if ((chosePartition != 0 && chosePartition != sent) || (choseTimestamp != 0 && choseTimestamp != sent))
+        long letters = dead == null ? 0 : dead.count(), good = sent - letters; // a dead letter says what its row chose
+        if ((chosePartition != 0 && chosePartition != good) || (choseTimestamp != 0 && choseTimestamp != good))
             return "mixed";
-        return "row" + (chosePartition != 0 ? "+partition" : "") + (choseTimestamp != 0 ? "+timestamp" : "");
+        return "row" + (chosePartition != 0 ? "+partition" : "") + (choseTimestamp != 0 ? "+timestamp" : "")
+                + (letters != 0 ? "+dead:" + ticket.dead().topic() : "");
     }
 
     @Override

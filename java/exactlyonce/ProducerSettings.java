@@ -35,6 +35,7 @@ final class ProducerSettings {
     private static final int BATCHES_OF_A_PARTITION = 2;
 
     private static final long DEFAULT_BUFFER = 32L * 1024 * 1024;
+    private static final long DEFAULT_REQUEST = 1024 * 1024;
     private static final long DEFAULT_DELIVERY_MS = 120_000;
     private static final long DEFAULT_REQUEST_MS = 30_000;
 
@@ -63,7 +64,30 @@ final class ProducerSettings {
 
     /** Returns what a part uses a producer for that writes to {@code topic}; where rows name their topics, that is the first one. */
     static Producers.Use use(Ticket ticket, Topic topic) {
-        return new Producers.Use(of(ticket, topic), ticket.rows().option() == null ? null : topic);
+        Map<String, Object> settings = of(ticket, topic);
+        DeadLetterTopic dead = ticket.dead();
+        if (dead != null) { // a row that is too large for the user's limit is a record of that topic
+            long largest = Math.min(dead.largest(), bufferMemory(ticket.client()));
+            settings.put("max.request.size", String.valueOf(Math.max(maxRequestSize(ticket.client()), largest)));
+        }
+        return use(ticket, topic, settings);
+    }
+
+    /** Returns the same for a producer that refuses what is above the user's own limit. */
+    static Producers.Use useAsGiven(Ticket ticket, Topic topic) {
+        return use(ticket, topic, of(ticket, topic));
+    }
+
+    private static Producers.Use use(Ticket ticket, Topic topic, Map<String, Object> settings) {
+        return new Producers.Use(settings, ticket.rows().option() == null ? null : topic);
+    }
+
+    static long maxRequestSize(Map<String, String> user) {
+        return number(user, "max.request.size", DEFAULT_REQUEST);
+    }
+
+    static long bufferMemory(Map<String, String> user) {
+        return number(user, "buffer.memory", DEFAULT_BUFFER);
     }
 
     private static Map<String, Object> of(Ticket ticket, Topic topic) {
@@ -94,8 +118,7 @@ final class ProducerSettings {
      */
     static long batchSize(Map<String, String> user, Topic topic) {
         long wanted = number(user, "batch.size", BATCH_SIZE);
-        long room = number(user, "buffer.memory", DEFAULT_BUFFER)
-                / ((long) BATCHES_OF_A_PARTITION * Math.max(1, topic.partitions()));
+        long room = bufferMemory(user) / ((long) BATCHES_OF_A_PARTITION * Math.max(1, topic.partitions()));
         long size = Math.min(wanted, Math.max(SMALLEST_BATCH, room)), limit = limit(user, topic);
         if (size < wanted && user.containsKey("batch.size") && !WARNED_OF_MEMORY.getAndSet(true))
             LOG.warn(

@@ -2,7 +2,12 @@ package exactlyonce;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Serializable;
+import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
+import org.apache.kafka.common.InvalidRecordException;
+import org.apache.kafka.common.errors.InvalidTimestampException;
+import org.apache.kafka.common.errors.InvalidTopicException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -63,8 +68,8 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
     /** Returns the bytes of the row's topic. */
     byte[] topicOf(InternalRow row) {
         if (!row.isNullAt(topic)) return row.getUTF8String(topic).getBytes();
-        throw new SinkException(
-                "EO-RECORD",
+        throw Errors.ofRow(
+                new InvalidTopicException(),
                 "a row (key " + Errors.shown(key.of(row)) + ") has no topic (its column 'topic' is null)",
                 "Fill the column 'topic', or set the option topic");
     }
@@ -74,8 +79,8 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         if (partition < 0 || row.isNullAt(partition)) return -1;
         int chosen = row.getInt(partition);
         if (chosen >= 0) return chosen;
-        throw new SinkException(
-                "EO-RECORD",
+        throw Errors.ofRow(
+                new UnknownTopicOrPartitionException(),
                 "a row (key " + Errors.shown(key.of(row)) + ") has a negative partition (" + chosen + ")",
                 "Leave partition null where Kafka should choose it");
     }
@@ -85,8 +90,8 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         if (timestamp < 0 || row.isNullAt(timestamp)) return 0;
         long ms = Math.floorDiv(row.getLong(timestamp), 1000L);
         if (ms > 0) return ms;
-        throw new SinkException(
-                "EO-RECORD",
+        throw Errors.ofRow(
+                new InvalidTimestampException("before 1970"),
                 "a row (key " + Errors.shown(key.of(row)) + ") has a timestamp before 1970, which Kafka cannot hold",
                 "Correct the timestamp, or leave it null");
     }
@@ -99,8 +104,8 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         for (int i = 0; i < found.length; i++) {
             InternalRow one = array.isNullAt(i) ? null : array.getStruct(i, 2);
             if (one == null || one.isNullAt(0))
-                throw new SinkException(
-                        "EO-RECORD",
+                throw Errors.ofRow(
+                        new InvalidRecordException("a header without a key"),
                         "a row (key " + Errors.shown(key.of(row)) + ") has a header without a key",
                         "Give every header a key; its value may be null");
             UTF8String name = one.getUTF8String(0);
@@ -109,13 +114,42 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         return found.length == 0 ? null : found;
     }
 
+    /**
+     * What a row chose, as it stands there, whatever of it makes no record; see {@link DeadLetters}.
+     *
+     * @param topic null: the row names none
+     * @param partition -1 for none
+     * @param timestampMs 0 for none
+     * @param headers the key of one without a key is empty
+     */
+    record Chosen(byte[] topic, int partition, long timestampMs, Header[] headers) {}
+
+    Chosen chosen(InternalRow row) {
+        byte[] named = option != null
+                ? option.getBytes(StandardCharsets.UTF_8)
+                : row.isNullAt(topic) ? null : row.getUTF8String(topic).getBytes();
+        ArrayData array = headers < 0 || row.isNullAt(headers) ? null : row.getArray(headers);
+        Header[] found = new Header[array == null ? 0 : array.numElements()];
+        for (int i = 0; i < found.length; i++) {
+            InternalRow one = array.isNullAt(i) ? null : array.getStruct(i, 2);
+            String name =
+                    one == null || one.isNullAt(0) ? "" : one.getUTF8String(0).toString();
+            found[i] = new RecordHeader(name, one == null || one.isNullAt(1) ? null : one.getBinary(1));
+        }
+        return new Chosen(
+                named,
+                partition < 0 || row.isNullAt(partition) ? -1 : row.getInt(partition),
+                timestamp < 0 || row.isNullAt(timestamp) ? 0 : Math.floorDiv(row.getLong(timestamp), 1000L),
+                found);
+    }
+
     /** Returns {@code raw} as the name of a topic that the row may name. */
     String named(byte[] raw, InternalRow row) {
         String name = UTF8String.fromBytes(raw).toString();
         String why = rule.refusal(name);
         if (why == null) return name;
-        throw new SinkException(
-                "EO-RECORD",
+        throw Errors.ofRow(
+                new InvalidTopicException(),
                 "a row (key " + Errors.shown(key.of(row)) + ") names the topic " + Errors.shown(raw) + ", which " + why,
                 "Correct the expression that fills the column 'topic'");
     }

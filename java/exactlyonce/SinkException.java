@@ -13,12 +13,15 @@ public final class SinkException extends IllegalArgumentException {
     /** What every failure of a task leaves true under exactly_once; {@link Ticket#told} knows of the other guarantees. */
     static final String NOTHING_VISIBLE = "None of this batch is visible to a read_committed reader";
 
+    private final String what;
     private final String safe;
+    private final String wayOut;
+    private boolean ofRow;
 
     /** Wraps a text that Python made. */
     SinkException(String text) {
         super(text);
-        safe = "";
+        what = safe = wayOut = "";
     }
 
     /** Of a task. */
@@ -28,13 +31,36 @@ public final class SinkException extends IllegalArgumentException {
 
     SinkException(String code, String what, String safe, String wayOut, Throwable cause) {
         super(code + ": " + line(what) + ". " + safe + WAY_OUT + line(wayOut) + ".", cause);
+        this.what = line(what);
         this.safe = safe;
+        this.wayOut = line(wayOut);
     }
 
     private SinkException(String text, SinkException of, String safe) {
         super(text, of.getCause());
         setStackTrace(of.getStackTrace());
+        what = of.what;
         this.safe = safe;
+        wayOut = of.wayOut;
+    }
+
+    /** Says of this error that the row itself is to blame: where the sink has a dead letter topic, the row goes there. */
+    SinkException ofRow() {
+        ofRow = true;
+        return this;
+    }
+
+    boolean isOfRow() {
+        return ofRow;
+    }
+
+    /** Returns what happened; "" of a text that Python made, as for {@link #wayOut}. */
+    String what() {
+        return what;
+    }
+
+    String wayOut() {
+        return wayOut;
     }
 
     /** Returns the same error with other words on what is safe; one whose text is Python's keeps it. */
@@ -44,7 +70,7 @@ public final class SinkException extends IllegalArgumentException {
 
     /** One line, without what a terminal would obey: Python finds the whole sentence in a trace by that. */
     private static String line(String text) {
-        String one = text.strip().replaceAll("\\s+", " ").replaceAll("\\p{Cntrl}", "\uFFFD");
+        String one = text.strip().replaceAll("\\s+", " ").replaceAll("[\\p{C}\\p{Z}&&[^ ]]", "\uFFFD");
         return one.endsWith(".") ? one.substring(0, one.length() - 1) : one;
     }
 }

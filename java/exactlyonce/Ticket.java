@@ -18,6 +18,7 @@ import org.apache.spark.sql.types.StructType;
  * @param limitMs the age at which a transaction can no longer be decided; 0: none
  * @param tooLong the text of that error, with {part} and {took_s} to fill in
  * @param lost of a replay: "records digest" of each lost part; no other part is kept
+ * @param dead where rows go that cannot be written; null: the first one ends the execution
  * @param client the producer's settings by their Java names, as the user gave them
  */
 record Ticket(
@@ -35,6 +36,7 @@ record Ticket(
         String tooLong,
         Set<String> lost,
         Rows rows,
+        DeadLetterTopic dead,
         HashMap<String, String> client)
         implements Serializable {
     private static final long serialVersionUID = 1;
@@ -63,6 +65,7 @@ record Ticket(
                 .forEach(e -> client.put(e.getKey(), e.getValue().asText()));
         List<String> allowed = new ArrayList<>();
         for (JsonNode name : t.get("allowed")) allowed.add(name.asText());
+        DeadLetterTopic dead = DeadLetterTopic.of(t.get("dead_letters"));
         return new Ticket(
                 Plan.valueOf(t.get("plan").asText().toUpperCase()),
                 Guarantee.valueOf(t.get("guarantee").asText().toUpperCase()),
@@ -77,7 +80,8 @@ record Ticket(
                 t.get("limit_ms").asLong(),
                 t.get("too_long").asText(),
                 lost,
-                Rows.of(t, schema, new TopicRule(allowed)),
+                Rows.of(t, schema, new TopicRule(allowed, dead == null ? null : dead.topic())),
+                dead,
                 client);
     }
 

@@ -4,8 +4,13 @@ import java.io.Serializable;
 import java.util.List;
 import java.util.regex.Pattern;
 
-/** The topics that a row may name; see exactly_once/protocol/topics.py. {@code allowed} empty: all that no sink is refused. */
-record TopicRule(List<String> allowed) implements Serializable {
+/**
+ * The topics that a row may name; see exactly_once/protocol/topics.py.
+ *
+ * @param allowed empty: all that no sink is refused
+ * @param dead the sink's dead letter topic, null without one
+ */
+record TopicRule(List<String> allowed, String dead) implements Serializable {
     private static final long serialVersionUID = 1;
     private static final Pattern NAME = Pattern.compile("(?!\\.{1,2}$)[a-zA-Z0-9._-]{1,249}");
     private static final Pattern COMMIT_LOG = Pattern.compile("eo\\..+\\.commit-log");
@@ -17,6 +22,7 @@ record TopicRule(List<String> allowed) implements Serializable {
         if (COMMIT_LOG.matcher(topic).matches())
             return "is the commit log of a sink, to which only that sink may write";
         if (topic.startsWith("__")) return "is a topic of Kafka's own (its name begins with '__')";
+        if (topic.equals(dead)) return "is the dead letter topic of this sink";
         if (!allowed.isEmpty() && allowed.stream().noneMatch(pattern -> matches(pattern, topic)))
             return "is not among sink.topics.allowed=" + String.join(",", allowed);
         return null;

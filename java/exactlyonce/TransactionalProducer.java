@@ -24,8 +24,8 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
     private static final List<String> PARTITIONS =
             List.of("newPartitionsInTransaction", "pendingPartitionsInTransaction", "partitionsInTransaction");
 
-    /** Coordinators by transactional id: a look-up costs a round trip and retry.backoff.ms. Bounded, as ids are. */
-    private static final ConcurrentHashMap<String, Object> COORDINATORS = new ConcurrentHashMap<>();
+    /** The coordinator of each id: a look-up costs a round trip and retry.backoff.ms. Bounded, as ids are. */
+    private static final ConcurrentHashMap<Known, Object> COORDINATORS = new ConcurrentHashMap<>();
 
     private static volatile Internals internals;
     private static volatile boolean looked;
@@ -91,6 +91,9 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
         }
     }
 
+    /** A transactional id on one cluster: sinks with the same id on two clusters have equal ones, each with a coordinator of its own. */
+    private record Known(Object servers, String id) {}
+
     private TransactionalProducer(Producers.Use use, Map<String, Object> mine, String id) {
         super(mine);
         this.use = use;
@@ -137,9 +140,10 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
 
     /** Forgets the transaction that is open, which stays so for the driver, and initialises {@code id} over the same connections. */
     void renew(String id) {
+        this.id = id;
         synchronized (manager) {
-            Object known = COORDINATORS.get(id);
-            if (known != null) set(internals.coordinator, manager, known);
+            Object coordinator = COORDINATORS.get(known());
+            if (coordinator != null) set(internals.coordinator, manager, coordinator);
             set(internals.id, manager, id);
             set(internals.state, manager, internals.uninitialized);
             for (Field partitions : internals.partitions) ((Collection<?>) get(partitions, manager)).clear();
@@ -152,7 +156,6 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
                 throw new IllegalStateException(e);
             }
         }
-        this.id = id;
         initialise();
     }
 
@@ -160,7 +163,11 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
         initTransactions();
         if (manager == null) return;
         Object coordinator = get(internals.coordinator, manager);
-        if (coordinator != null) COORDINATORS.put(id, coordinator);
+        if (coordinator != null) COORDINATORS.put(known(), coordinator);
+    }
+
+    private Known known() {
+        return new Known(use.settings().get("bootstrap.servers"), id);
     }
 
     /** Returns the producer id of the transaction; -1 where this kafka-clients does not tell. */

@@ -3,9 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.failures import classified
-from dagster_exactly_once.runs.process import tag_run
+from dagster_exactly_once import KafkaTransactionalProducerFactory, classified, tag_run
 from exactly_once_local.duel.departures import DEPARTURES, events
 from platform_assets.constants import (
     EVENT_TIME_TOPIC,
@@ -40,8 +38,8 @@ class FeedConfig(dg.Config):
 def flights(
     context: dg.AssetExecutionContext, config: FeedConfig, kafka: KafkaTransactionalProducerFactory
 ) -> dg.MaterializeResult:
-    tag_run(context.instance, context.run.run_id)
-    with classified():
+    tag_run(context.instance, context.run.run_id)  # so that the sensors see when its process dies
+    with classified():  # a Failure with code and way out, in place of a stack trace
         done = _feed(context, config, kafka)
     if done.events:
         context.log.info(f"Fed events {done.first:,} to {done.end:,} at {done.events_per_second:,.0f} per second.")
@@ -73,7 +71,7 @@ def _feed(context: dg.AssetExecutionContext, config: FeedConfig, kafka: KafkaTra
     if config.events_per_second:
         size = min(size, config.events_per_second)  # a transaction a second, or readers would see bursts
     with kafka.producer(FEED_TRANSACTIONAL_ID) as producer:
-        first = committed_position(kafka.connection(), FLIGHTS)
+        first = committed_position(kafka.connection().librdkafka(), FLIGHTS)
         return feed(producer, FLIGHTS, events, first, DEPARTURES, size, report, config.events_per_second)
 
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from dagster_exactly_once.resources.kafka import TransactionalProducer
-from exactly_once.deadline import Deadline
+from dagster_exactly_once import TransactionalProducer
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
-from exactly_once.kafka.connection import Connection
 from exactly_once_local.duel.departures import FlightEvent
 
 #: Reading the ends of a few partitions takes well under a second.
 POSITION_BUDGET_S = 30.0
+
+_SEE_WHY = "Run exactly-once doctor to see what the brokers refuse or do not answer; then start again"
 
 
 class FeedPositionUnknown(ExactlyOnceError):
@@ -90,8 +91,13 @@ def feed(
     return done
 
 
-def committed_position(connection: Connection, topic: str) -> int:
+def committed_position(client: Mapping[str, Any], topic: str) -> int:
     """Return the sequence number after the highest committed one in ``topic``; 0 without a topic or a record.
+
+    Parameters
+    ----------
+    client : mapping
+        How librdkafka connects: ``kafka.connection().librdkafka()``.
 
     Raises
     ------
@@ -100,23 +106,26 @@ def committed_position(connection: Connection, topic: str) -> int:
     BrokerUnreachable
         The topic could not be read within the budget.
     """
-    deadline = Deadline(POSITION_BUDGET_S)
-    failure: KafkaException | None = None
-    for _ in deadline.tries(first_pause_s=0.1):  # a topic that was just made has no leader for a moment
+    end = time.monotonic() + POSITION_BUDGET_S
+    while True:
         try:
-            return _position(connection, topic, deadline)
+            return _position(client, topic, end)
         except KafkaException as e:
-            failure = e
-            if "AUTHORIZATION" in e.args[0].name() or "AUTHENTICATION" in e.args[0].name():
-                break
-    why = failure.args[0].str() if failure else "no answer"
-    raise BrokerUnreachable(f"topic {topic}: {why}", "Check the brokers and the rights, then start again") from failure
+            error = e.args[0]
+            refused = "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name()
+            if refused or time.monotonic() > end:
+                raise BrokerUnreachable(f"topic {topic}: {error.str()}", _SEE_WHY) from e
+            time.sleep(0.1)  # a topic that was just made has no leader for a moment
 
 
-def _position(connection: Connection, topic: str, deadline: Deadline) -> int:
+def _left(end: float) -> float:
+    return max(0.1, end - time.monotonic())
+
+
+def _position(client: Mapping[str, Any], topic: str, end: float) -> int:
     consumer = Consumer(
         {
-            **connection.librdkafka(),
+            **client,
             "group.id": "flights-feed-position",  # the client wants one; nothing joins or commits it
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -127,27 +136,27 @@ def _position(connection: Connection, topic: str, deadline: Deadline) -> int:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=deadline.left).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=_left(end)).topics[topic].partitions
         if not partitions:  # the topic does not exist yet
             return 0
-        ends = _last_committed(consumer, [TopicPartition(topic, p) for p in partitions], deadline)
+        ends = _last_committed(consumer, [TopicPartition(topic, p) for p in partitions], end)
         return max(ends, default=-1) + 1
     finally:
         consumer.close()
 
 
-def _last_committed(consumer: Consumer, partitions: list[TopicPartition], deadline: Deadline) -> list[int]:
+def _last_committed(consumer: Consumer, partitions: list[TopicPartition], end: float) -> list[int]:
     """Return the highest committed sequence number of each partition that ever had one.
 
     The last offsets may be markers, aborted records or foreign records, so it looks back further and further.
     """
-    bounds = {p.partition: consumer.get_watermark_offsets(p, timeout=deadline.left) for p in partitions}
+    bounds = {p.partition: consumer.get_watermark_offsets(p, timeout=_left(end)) for p in partitions}
     topic = partitions[0].topic
     found: dict[int, int] = {}
     back = 16
     while missing := [p for p, (low, high) in bounds.items() if p not in found and high > low]:
         starts = {p: max(bounds[p][0], bounds[p][1] - back) for p in missing}
-        found |= _last_after(consumer, [TopicPartition(topic, p, at) for p, at in starts.items()], deadline)
+        found |= _last_after(consumer, [TopicPartition(topic, p, at) for p, at in starts.items()], end)
         if all(starts[p] == bounds[p][0] for p in missing if p not in found):
             break
         back *= 16
@@ -160,16 +169,16 @@ def _last_committed(consumer: Consumer, partitions: list[TopicPartition], deadli
     return list(found.values())
 
 
-def _last_after(consumer: Consumer, starts: list[TopicPartition], deadline: Deadline) -> dict[int, int]:
+def _last_after(consumer: Consumer, starts: list[TopicPartition], end: float) -> dict[int, int]:
     """Return the highest committed sequence number at or after each start, by partition."""
     consumer.assign(starts)
     last: dict[int, int] = {}
     reading = {p.partition for p in starts}
     while reading:
-        if deadline.over:
+        if time.monotonic() > end:
             raise BrokerUnreachable(
-                f"the end of {starts[0].topic} could not be read within {deadline.seconds:g} s",
-                "Check the brokers, then start again",
+                f"the end of {starts[0].topic} could not be read within {POSITION_BUDGET_S:g} s",
+                _SEE_WHY,
             )
         message = consumer.poll(0.2)
         if message is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once import Record
 from exactly_once.error_headers import origin_in
 from platform_assets.constants import FLIGHT_DELAYS_REJECTED
 

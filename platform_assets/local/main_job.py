@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 from rich.console import Console
 
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.process import fail_dead_runs
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
@@ -24,8 +24,8 @@ from platform_assets.local.show import Bars, show_report
 from platform_assets.report.report import TOPICS, make_report
 from resources.deployment import resources
 
-#: How often a bar moves; each look costs the brokers a handful of requests.
-LOOK_EVERY_S = 1.0
+#: How often a bar moves; each reading costs the brokers a handful of requests.
+READ_EVERY_S = 1.0
 
 _STREAM_CONFIG = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
 
@@ -100,16 +100,16 @@ def _run_with_bar(
     job: str,
     config: dict[str, Any],
     title: str,
-    look: Callable[[], tuple[int, int]],
+    position: Callable[[], tuple[int, int]],
 ) -> int:
-    """Run ``job`` to its end under a bar that ``look`` moves; returns the bar's last position."""
+    """Run ``job`` to its end under a bar that ``position`` moves; returns the bar's last position."""
     with running(environment, instance, job, config, console.print) as process, Bars(console) as shown:
         bar = shown.add(title)
         done, of, ended = 0, None, False
         while not ended:
-            ended = process.wait(LOOK_EVERY_S)
+            ended = process.wait(READ_EVERY_S)
             with contextlib.suppress(ExactlyOnceError):  # the job itself says what is wrong with the brokers
-                done, of = look()
+                done, of = position()
                 shown.move(bar, done, of, last=ended)
         _check(instance, process)
     return done
@@ -127,7 +127,7 @@ class _FeedProgress:
         self._kafka = kafka
 
     def __call__(self) -> tuple[int, int]:
-        return committed_position(self._kafka.connection(), FLIGHTS), DEPARTURES
+        return committed_position(self._kafka.connection().librdkafka(), FLIGHTS), DEPARTURES
 
 
 class _StreamProgress:

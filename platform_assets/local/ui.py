@@ -18,7 +18,7 @@ import dagster as dg
 from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
 from rich.console import Console
 
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.process import UNFINISHED, fail_dead_runs
 from exactly_once_local.cluster.guard import kill_session
 from exactly_once_local.ports import HOST, free_port, is_free

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once import Record
 from exactly_once.error_headers import reason_in
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.origin import encoded, origin, split

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once import Record
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
 
@@ -29,7 +29,10 @@ def read_committed(
     try:
         yield from _records(connection, topic, on_read)
     except KafkaError as e:
-        raise BrokerUnreachable(f"topic {topic} could not be read ({e})", "Check the brokers, then try again") from e
+        raise BrokerUnreachable(
+            f"topic {topic} could not be read ({e})",
+            "Run exactly-once doctor to see which broker does not answer, and why; then start again",
+        ) from e
 
 
 def _records(connection: Connection, topic: str, on_read: Callable[[int], None]) -> Iterator[Record]:

@@ -31,7 +31,7 @@ def unverified(own_broker, monkeypatch):
     """A broker that lets a transaction begin without its coordinator, as those before Kafka 3.6 did."""
     servers = own_broker(properties=UNVERIFIED).bootstrap_servers
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", servers)
-    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.1)  # no coordinator dies here
+    monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.1)  # no coordinator dies here
     return Connection(servers)
 
 

@@ -30,9 +30,14 @@ def run_feed(site):
 def test_a_feed_that_is_killed_goes_on_exactly_where_its_last_transaction_ended(site):
     slow = {"events_per_second": 30_000, "events_per_transaction": 3_000}
     killed = site.start("flights_feed", {"ops": {"flights": {"config": slow}}})
-    until("some transactions", lambda: committed_position(site.connection, FLIGHTS) >= 30_000, 90, every_s=0.2)
+    until(
+        "some transactions",
+        lambda: committed_position(site.connection.librdkafka(), FLIGHTS) >= 30_000,
+        90,
+        every_s=0.2,
+    )
     kill_session(killed.pid)
-    reached = committed_position(site.connection, FLIGHTS)
+    reached = committed_position(site.connection.librdkafka(), FLIGHTS)
     assert 30_000 <= reached < DEPARTURES and reached % 3_000 == 0
 
     second = run_feed(site)
@@ -62,17 +67,17 @@ def some(first):
 
 
 def test_the_position_is_that_of_what_is_committed(factory, connection, topic):
-    assert committed_position(connection, "no-such-topic") == 0
-    assert committed_position(connection, topic) == 0
+    assert committed_position(connection.librdkafka(), "no-such-topic") == 0
+    assert committed_position(connection.librdkafka(), topic) == 0
     with factory.producer(brokers.fresh_name("feed")) as producer:
         done = feed(producer, topic, some, 0, 100, 40, lambda d: None)
         assert (done.events, done.transactions) == (100, 3)
-        assert committed_position(connection, topic) == 100
+        assert committed_position(connection.librdkafka(), topic) == 100
         with pytest.raises(KeyboardInterrupt), producer.transaction():
             for event in some(0):
                 producer.send(topic, event.value.replace(b'"sequence":', b'"sequence":7'), event.key)
             raise KeyboardInterrupt
-    assert committed_position(connection, topic) == 100
+    assert committed_position(connection.librdkafka(), topic) == 100
 
 
 def test_records_of_others_do_not_move_the_position(factory, connection, topic):
@@ -81,7 +86,7 @@ def test_records_of_others_do_not_move_the_position(factory, connection, topic):
         with producer.transaction():
             for n in range(60):
                 producer.send(topic, b"{broken" if n % 2 else b'"x"', str(n).encode())
-    assert committed_position(connection, topic) == 100
+    assert committed_position(connection.librdkafka(), topic) == 100
 
 
 def test_a_topic_that_lost_its_records_is_refused(factory, connection, topic):
@@ -94,7 +99,7 @@ def test_a_topic_that_lost_its_records_is_refused(factory, connection, topic):
     for deletion in admin.delete_records([TopicPartition(topic, p, -1) for p in range(4)]).values():
         deletion.result(30)
     with pytest.raises(FeedPositionUnknown, match="were deleted"):
-        committed_position(connection, topic)
+        committed_position(connection.librdkafka(), topic)
 
 
 def test_brokers_that_do_not_answer_end_the_run_with_a_classified_failure(monkeypatch):

@@ -121,7 +121,7 @@ def test_with_the_documented_rights_the_sensors_find_what_is_stale_and_what_hang
         assert scene.stale in found[NAME] and "undecided" in found[NAME]
         assert f"o coordinator will end these hanging transactions of the sink: {ours}" in found[NAME]
         assert f"not of this sink hang on its topics: {others}" in found[NAME]
-        assert f"left alone: {payments}" in found[NAME]
+        assert f"readers of the sink's topics: {payments}. This sensor does not end them" in found[NAME]
         assert found["exactly_once_checkpoint_progress"].startswith("Stopped")
         assert "EO-FENCED" in found["exactly_once_run_failure"]
 
@@ -185,7 +185,7 @@ def test_leaders_that_do_not_answer_keep_no_stream_from_its_recovery(
     result = d.tick(NAME)
     assert scene.stale in result.run_requests[0].tags["exactly_once/cause"]
     sentence = said(d)
-    assert "EO-UNREACHABLE: no broker of b:1 answered within 8 s, so the sensor did not look for" in sentence, sentence
+    assert "EO-UNREACHABLE: no broker of b:1 answered within 8 s, so this sensor did not look for" in sentence, sentence
 
 
 def test_what_hangs_has_not_gone_because_a_right_has(scene: Scene, instance: dg.DagsterInstance) -> None:

@@ -322,7 +322,7 @@ def test_dead_runs_are_reported_and_others_left_alone(instance):
     status = {r.run_id: r.status for r in instance.get_runs()}
     assert status[dead] == status[feed] == S.FAILURE and status[ended] == S.CANCELED
     assert status[alive] == status[elsewhere] == status[foreign] == S.STARTED
-    assert "is on elsewhere and is left alone" in d.said("exactly_once_liveness")
+    assert "on elsewhere, and does nothing to that run" in d.said("exactly_once_liveness")
 
 
 def test_a_dead_run_is_failed_then_recovered_then_started(instance):
@@ -406,7 +406,7 @@ def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it
         assert refused["dedup_key"] == told["dedup_key"] and told["event_action"] == "trigger"
         notice = told["payload"]["custom_details"]
         assert (notice["stream"], notice["code"], notice["severity"]) == ("stream", "HEALTH-IN-DOUBT", "critical")
-        assert "batch 0 decided" in notice["what"] and "Open the asset transactions" in notice["what"]
+        assert "batch 0 was decided" in notice["what"] and "Open the asset transactions" in notice["what"]
 
         recover(connection, dead.sink_id, 30.0)
         for _ in range(2):
@@ -424,7 +424,7 @@ def test_recoveries_that_do_not_help_open_the_circuit(instance, dead, bootstrap_
         for run in queued(instance, "exactly_once_recovery"):
             to(instance, run.run_id, S.SUCCESS)
     assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
-    assert "circuit open: 3 recoveries" in d.said("exactly_once_checkpoint_progress")
+    assert "the circuit breaker is open: sensors requested 3 recoveries" in d.said("exactly_once_checkpoint_progress")
 
 
 def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic, bootstrap_servers, monkeypatch):
@@ -450,7 +450,7 @@ def test_an_owner_that_nobody_here_can_judge_is_left_alone_by_all_sensors(
     theirs.decide(theirs.open_part(0))
     for name in ("exactly_once_checkpoint_progress", "exactly_once_stale_transactions"):
         said = d.said(name)
-        assert "operated by dagster/production/run-1" in said and "left alone" in said
+        assert "operated by dagster/production/run-1) holds the sink" in said and "requests no recovery" in said
 
 
 def test_a_run_on_another_host_lives_as_long_as_its_status_says(
@@ -489,7 +489,7 @@ def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootst
     end = time.monotonic() + 20
     while name not in (said := d.said("exactly_once_stale_transactions")):
         assert time.monotonic() < end, said
-    assert "left alone" in said
+    assert "This sensor does not end them" in said
     with Admin(connection) as admin:
         assert describe(admin, [name])[name].state == "Ongoing"
     producer.abort_transaction(30)
@@ -546,7 +546,7 @@ def test_a_broker_that_does_not_answer_is_said_and_nothing_is_done(instance, nam
         assert time.monotonic() - began < 15
     assert (
         "EO-UNREACHABLE" in result.skip_reason.skip_message
-        and "The sensor did nothing" in result.skip_reason.skip_message
+        and "This sensor did nothing" in result.skip_reason.skip_message
     )
     assert not result.run_requests and not result.asset_events
 

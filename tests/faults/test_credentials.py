@@ -186,7 +186,7 @@ def test_tokens_of_seconds_carry_a_stream_and_without_new_ones_it_stops(
     warm: SparkDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outage: a stream that ends with its first token. Loss: one that goes on half-way when there is no other."""
-    monkeypatch.setattr(tokens, "LIFE_S", 4.0)
+    monkeypatch.setattr(tokens, "TTL_S", 4.0)
     with TokenBroker(tmp_path / "broker") as broker, TokenEndpoint() as endpoint:
         connection = broker.connection(ENDPOINT, endpoint)
         bench = bench_of(broker.bootstrap_servers, connection, tmp_path / "bench")

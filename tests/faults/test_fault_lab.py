@@ -60,7 +60,12 @@ EXECUTORS = (
     (5.0, "kill-executor", 0.1, "mid-write"),
     (5.0, "kill-executor", 0.1, "after-flush"),
     (5.0, "pause-executor", 3.0, "some-sent"),
+    (5.0, "net-cut", 1.0, "some-sent"),
+    (4.0, "net-swallow", 2.0, None),
 )  # fmt: skip
+#: With this seed, the answers to Produce are cut, and those to InitProducerId are swallowed.
+ON_PARTS = 1605
+
 PYTHON_TASKS = (
     (0.5, "kill-worker", 0.1, "some-sent"),
     (5.0, "pause-worker", 3.0, "after-flush"),
@@ -111,8 +116,10 @@ def test_each_fault_of_three_brokers_leaves_every_record_there_once(tmp_path: Pa
 
 @pytest.mark.long
 def test_each_fault_of_executors_leaves_every_record_there_once(tmp_path: Path) -> None:
-    """A task of an executor that hangs ends after another executor has done its work."""
-    run(tmp_path / "round", Settings(executors=True, timeout_ms=15_000, origin=True), plan_of(EXECUTORS))
+    """A task of an executor that hangs, or that the network leaves without an answer, ends after another executor has
+    done its work.
+    """
+    run(tmp_path / "round", Settings(executors=True, timeout_ms=15_000, origin=True), plan_of(EXECUTORS, ON_PARTS))
 
 
 @pytest.mark.long

@@ -43,17 +43,19 @@ SEEDS = {
 @pytest.mark.long
 def test_output_is_exactly_once_when_executors_live_hours_apart(tmp_path: Path) -> None:
     """Guards against parts of one batch that are judged by the clocks of their tasks: one part counts as expired, or a
-    record is stamped so far ahead that the broker refuses it for good.
+    record is stamped so far ahead that the broker refuses it for good. And against an executor whose slow disk makes
+    its parts late.
     """
     faults: list[Fault] = [("clock-executor", 8.0, None), ("clock-executor", 8.0, "decided"), ("disk-slow", 5.0, None)]
     settings = Settings(rate=100, timeout_ms=60_000, machines=True, executors=True)
-    seed = 1  # worker 2 two hours back, then worker 1 two hours ahead
+    seed = 257  # worker 1 two hours back, then worker 2 two hours ahead; the disk of worker 1 is slow
     with lab_of(settings, seed, tmp_path / "lab", shown) as lab:
         if not FAULTS["clock-executor"].fits(lab):
             pytest.skip("needs a C compiler on Linux")
         history = run_clean(lab, seed, faults)
         machines = {psutil.Process(pid).environ()["FAULTLAB_SHIM"] for pid in lab.system.pids("executor")}
-    assert struck(history, "clock-executor") == ["worker 2: -7200 s", "worker 1: +7200 s at decided"]
+    assert struck(history, "clock-executor") == ["worker 1: -7200 s", "worker 2: +7200 s at decided"]
+    assert struck(history, "disk-slow") == ["worker 1: 200 ms"]
     assert len(machines) == 2
 
 

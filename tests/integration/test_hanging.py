@@ -29,7 +29,7 @@ from testkit.processes import until
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """The second look comes at once: no coordinator dies here."""
-    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.1)
+    monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.1)
 
 
 @pytest.fixture

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from exactly_once.kafka import producer_options
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.topics import TopicRule
 from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import NOT_REUSABLE, Trial, kafka_client
 from testkit.processes import until
 from testkit.stream import ROOT
+from tests.unit.protocol.test_topics import ALLOWED, REFUSED, TAKEN
 
 VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 
@@ -29,6 +34,29 @@ ALIKE = ("3.9.0", "3.9.1")
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     return Trial.compiled(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """A cluster of its own, whose nodes share the coordinators' work."""
+    with brokers.test_broker(tmp_path_factory.mktemp("two-nodes"), nodes=2) as running:
+        try:
+            yield Connection(running.bootstrap_servers)
+        finally:
+            running.kill()
+
+
+def end_of(said: list[str]) -> End:
+    """Return the transaction that a line of Trial's ``produce`` tells of."""
+    name, producer, epoch, *_ = said
+    return End(name, int(producer), int(epoch))
+
+
+def id_of_each_node(admin: Admin) -> list[str]:
+    """Return a transactional id that node 1 coordinates, and one that node 2 does."""
+    names = [brokers.fresh_name("part") for _ in range(20)]
+    found = admin.ask(lambda: admin.coordinators(names))
+    return [next(name for name in names if found[name] == node) for node in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -44,17 +72,14 @@ def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_commit
     reusable = release in REUSABLE
     ids = [brokers.fresh_name("part") for _ in range(2)]
     producers = set()
-    with (
-        Admin(connection, 60) as admin,
-        trial.talk(kafka_client(release), "produce", connection.bootstrap_servers, topic) as ask,
-    ):
+    with Admin(connection, 60) as admin, trial.talk(kafka_client(release), "produce", topic) as ask:
         assert ask() == str(reusable).lower()
         for batch in range(3):  # the ids come again, as in the batches of a query
-            said = [ask(name).split() for name in ids]
-            producers |= {which for *_, which in said}
+            said = [ask(f"{connection.bootstrap_servers} {name}").split() for name in ids]
+            producers |= {which for *_, which, _ in said}
             seen = describe(admin, ids)
             assert {d.state for d in seen.values()} == {"Ongoing"}
-            told = [End(name, int(producer), int(epoch)) for name, producer, epoch, _, _ in said]
+            told = [end_of(one) for one in said]
             if reusable:
                 assert told == [seen[name].end for name in ids]
             else:  # a task asks the coordinator instead
@@ -66,6 +91,59 @@ def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_commit
             until("its records", lambda n=batch: len(oracle.read(connection, [topic])) == 2 * n + 2, 20)  # type: ignore[misc]
     assert len(producers) == (1 if reusable else 6)
     assert [m.value for m in oracle.read(connection, [topic])] == ids * 3
+
+
+def test_equal_ids_on_two_clusters_are_initialised_each_by_its_own_cluster(
+    trial: Trial, connection: Connection, two_nodes: Connection
+) -> None:
+    """Guards against a part of one cluster that asks the coordinator of the other for its id, and so rolls back what a
+    query of the same sink id has prepared there, perhaps decided (records lost).
+    """
+    topic = brokers.fresh_name()
+    for cluster in (connection, two_nodes):
+        brokers.create_topic(cluster.bootstrap_servers, topic)
+    with (
+        Admin(connection, 60) as here,
+        Admin(two_nodes, 60) as there,
+        trial.talk(kafka_client("3.9.2"), "produce", topic) as ask,
+    ):
+        admins = {connection.bootstrap_servers: here, two_nodes.bootstrap_servers: there}
+        first, second = admins
+        name = id_of_each_node(there)[-1]  # of a node to which the other cluster's producer has no connection
+        ask()
+        told = {servers: end_of(ask(f"{servers} {name}").split()) for servers in (first, second, first)}
+        for servers, admin in admins.items():
+            seen = describe(admin, [name])[name]
+            assert (seen.state, seen.end) == ("Ongoing", told[servers])
+            assert end_all(admin, [seen.end], True, end_txn_version(admin)) == {name: Outcome.DONE}
+
+
+def test_the_coordinator_of_an_id_is_looked_up_once(trial: Trial, two_nodes: Connection) -> None:
+    """Guards against a part that takes two round trips and a back-off longer: of each batch, on clusters of several
+    brokers alone.
+    """
+    topic = brokers.create_topic(two_nodes.bootstrap_servers)
+    with Admin(two_nodes, 60) as admin, trial.talk(kafka_client("3.9.2"), "produce", topic) as ask:
+        ids = id_of_each_node(admin)
+        ask()
+        for batch in range(3):
+            said = [ask(f"{two_nodes.bootstrap_servers} {name}").split() for name in ids]
+            if batch:
+                assert [asked for *_, asked in said] == ["1", "1"]  # InitProducerId
+            end_all(admin, [end_of(one) for one in said], True, end_txn_version(admin))
+            until("the ends", lambda: {d.state for d in describe(admin, ids).values()} == {"CompleteCommit"}, 20)
+
+
+@pytest.mark.long
+def test_a_part_writes_to_a_topic_that_was_made_a_moment_before(trial: Trial, tmp_path: Path) -> None:
+    """Guards against a query that ends because a leader which was just beginning took the second batch of a partition
+    and not the first, which is out of order from then on.
+    """
+    with brokers.test_broker(tmp_path / "three-nodes", nodes=3) as running:
+        with trial.talk(kafka_client("3.9.2"), "fresh", running.bootstrap_servers) as ask:
+            for _ in range(2):
+                assert ask(f"{brokers.fresh_name()} 300") == "{there=1500}"
+        running.kill()
 
 
 def word(cell: str | None) -> str:
@@ -87,30 +165,112 @@ def test_java_gives_a_part_the_digest_that_python_gives_it(trial: Trial, tmp_pat
     assert dict(zip([v["name"] for v in VECTORS], digests, strict=True)) == {v["name"]: v["digest"] for v in VECTORS}
 
 
+def test_java_refuses_a_row_the_topics_that_python_refuses(trial: Trial) -> None:
+    """Guards against a row that forges a decision, or ends in a stranger's topic, by one of the two ways of writing."""
+    cases = [("", topic) for topic in (*TAKEN, *(topic for topic, _ in REFUSED))]
+    cases += [(allowed, topic) for allowed, *topics in ALLOWED for topic in (*topics, "__t")]
+    with trial.talk(kafka_client("3.9.2"), "topics") as ask:
+        for allowed, topic in cases:
+            rule = TopicRule.parse(allowed)
+            said = ask(f"{','.join(rule.allowed) or '-'} {word(topic.encode().hex())}")
+            assert said == (rule.refusal(topic) or "null"), (allowed, topic)
+
+
+def test_a_task_in_java_is_told_why_it_is_too_late(trial: Trial, connection: Connection) -> None:
+    """Guards against a person who is called at night for a task whose execution is over: a restart needs nobody. And
+    against a superseded driver that starts again and again.
+    """
+    log = brokers.create_topic(connection.bootstrap_servers)
+    producer = Producer({**connection.librdkafka(), "transactional.id": log})
+    producer.init_transactions(30)
+
+    def write(key: str) -> int:
+        """Write a record as a driver does; where the log ended before."""
+        with Admin(connection) as admin:
+            end = admin.high_watermark(log, 0)
+        producer.begin_transaction()
+        producer.produce(log, b"{}", key)
+        producer.commit_transaction(30)
+        return end
+
+    with trial.talk(kafka_client("3.9.2"), "late", connection.bootstrap_servers, log) as ask:
+        assert ask("0") == "in time"
+        over = write("aborted")
+        assert ask(f"{over}").startswith("EO-PREPARE: this task is too late: its execution of batch 0 of sink 's' is ")
+        claimed = write("claim")
+        assert ask(f"{claimed}").startswith("EO-FENCED: another driver or recovery has claimed sink 's'")
+        assert ask(f"{over}").startswith("EO-FENCED: ")
+
+
 KB = 1024
 
 
+@pytest.fixture(scope="module")
+def chosen(trial: Trial) -> Iterator[Callable[..., dict[str, int]]]:
+    """Call it with a topic and the user's settings: what the producer of a part gets."""
+    with trial.talk(kafka_client("3.9.2"), "settings") as ask:
+
+        def chosen(partitions: int = 4, limit: int = 1_048_588, **user: int) -> dict[str, int]:
+            words = [f"{name.replace('_', '.')}={value}" for name, value in user.items()]
+            said = dict(word.split("=") for word in ask(f"{partitions} {limit} {' '.join(words)}").split())
+            return {name: int(value) for name, value in said.items()}
+
+        yield chosen
+
+
 @pytest.mark.parametrize(
-    ("partitions", "limit", "size", "memory", "chosen"),
+    ("partitions", "limit", "user", "size"),
     [
-        pytest.param(4, 1_048_588, None, None, 256 * KB, id="a topic with Kafka's default limit"),
-        pytest.param(4, 20_000, None, None, 20_000, id="a topic whose limit is lower"),
-        pytest.param(4, 300, None, None, 300, id="a limit below what else is the smallest batch"),
-        pytest.param(1024, 1_048_588, None, None, 16 * KB, id="two batches of each partition fit into the memory"),
-        pytest.param(1024, 10_000, None, None, 10_000, id="memory and limit, the limit is lower"),
-        pytest.param(4, 0, None, None, 16 * KB, id="a limit that nobody may read: Kafka's own default"),
-        pytest.param(4, 0, 100_000, None, 100_000, id="a user's size, and a limit that nobody may read"),
-        pytest.param(4, 1_048_588, 1_000_000, None, 1_000_000, id="a user's size that fits"),
-        pytest.param(4, 50_000, 100_000, None, 50_000, id="a user's size above the limit"),
-        pytest.param(100, 50_000, 100_000, 4_000_000, 20_000, id="a user's size above what fits into the memory"),
+        pytest.param(4, 1_048_588, {}, 256 * KB, id="a topic with Kafka's default limit"),
+        pytest.param(4, 20_000, {}, 20_000, id="a topic whose limit is lower"),
+        pytest.param(4, 300, {}, 300, id="a limit below what else is the smallest batch"),
+        pytest.param(1024, 1_048_588, {}, 16 * KB, id="two batches of each partition fit into the memory"),
+        pytest.param(1024, 10_000, {}, 10_000, id="memory and limit, the limit is lower"),
+        pytest.param(4, 0, {}, 16 * KB, id="a limit that nobody may read: Kafka's own default"),
+        pytest.param(4, 0, {"batch_size": 100_000}, 100_000, id="a user's size, and a limit that nobody may read"),
+        pytest.param(4, 1_048_588, {"batch_size": 1_000_000}, 1_000_000, id="a user's size that fits"),
+        pytest.param(4, 50_000, {"batch_size": 100_000}, 50_000, id="a user's size above the limit"),
+        pytest.param(
+            100,
+            50_000,
+            {"batch_size": 100_000, "buffer_memory": 4_000_000},
+            20_000,
+            id="a user's size above what fits into the memory",
+        ),
     ],
 )
 def test_a_batch_of_records_fits_into_the_topics_limit_and_into_the_memory(
-    partitions: int, limit: int, size: int | None, memory: int | None, chosen: int, trial: Trial
+    partitions: int, limit: int, user: dict[str, int], size: int, chosen: Callable[..., dict[str, int]]
 ) -> None:
     """Guards against batches that the brokers refuse and the client splits into as large ones, for ever."""
-    with trial.talk(kafka_client("3.9.2"), "batches") as ask:
-        assert ask(f"{partitions} {limit} {size or '-'} {memory or '-'}") == str(chosen)
+    assert chosen(partitions, limit, **user)["batch.size"] == size
+
+
+@pytest.mark.parametrize(
+    ("user", "linger", "backoff", "answer"),
+    [
+        pytest.param({}, 10_000, 10, 30_000, id="nothing is set"),
+        pytest.param({"linger_ms": 7}, 7, 10, 30_000, id="a user's linger"),
+        pytest.param({"delivery_timeout_ms": 8_000}, 2_000, 10, 6_000, id="a delivery shorter than the linger"),
+        pytest.param({"retry_backoff_ms": 200}, 10_000, 200, 30_000, id="a user's back-off"),
+        pytest.param({"request_timeout_ms": 4_000}, 10_000, 10, 4_000, id="a user's time for a request"),
+    ],
+)
+def test_records_wait_for_the_flush_and_a_look_up_costs_no_wait_unless_the_user_says_otherwise(
+    user: dict[str, int], linger: int, backoff: int, answer: int, chosen: Callable[..., dict[str, int]]
+) -> None:
+    """Guards against a part that takes 100 ms longer, batches that go out half empty, and a default that makes the
+    client refuse the user's own settings.
+    """
+    said = chosen(**user)
+    del said["batch.size"]
+    assert said == {"linger.ms": linger, "retry.backoff.ms": backoff, "request.timeout.ms": answer}
+
+
+def test_an_option_of_the_user_s_is_known_when_a_kafka_client_knows_it(trial: Trial) -> None:
+    """Guards against an option that a newer client has and the sink takes for a misspelt one."""
+    said = [trial.run(kafka_client(release), "options") for release in (*REUSABLE, NOT_REUSABLE)]
+    assert {name for [line] in said for name in line.split()} == producer_options.JAVA
 
 
 def test_a_producer_that_no_part_takes_for_a_time_is_closed_though_no_part_comes(

@@ -191,7 +191,7 @@ def test_every_sink_of_the_cluster_is_observed_when_none_is_named(own_broker):
 @pytest.mark.long
 def test_an_observer_outlives_its_broker_and_forgets_what_it_cannot_see(own_broker, monkeypatch, caplog):
     """Mishap: figures from before the failure, shown as if they were of now; or no observer when it is over."""
-    monkeypatch.setattr(observer, "LOOK_BUDGET_S", 3.0)
+    monkeypatch.setattr(observer, "READ_BUDGET_S", 3.0)
     broker = own_broker()
     connection = Connection(broker.bootstrap_servers)
     sink = DeadSink(connection, brokers.create_topic(broker.bootstrap_servers, partitions=4))

@@ -158,7 +158,7 @@ def test_a_connection_outlives_its_token(
     broker: TokenBroker, endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outage: a stream that runs for an hour and then cannot commit."""
-    monkeypatch.setattr(tokens, "LIFE_S", 4.0)
+    monkeypatch.setattr(tokens, "TTL_S", 4.0)
     short = broker.connection(ENDPOINT, endpoint)
     topic = create_topic(broker.bootstrap_servers)
     producer = Producer({**short.librdkafka(), "log_level": 0})

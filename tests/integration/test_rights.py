@@ -203,6 +203,50 @@ def test_a_topic_of_a_column_that_may_not_be_written_is_named(
     assert f"Grant WRITE on the topic {forbidden}" in refused.sentence
 
 
+FOR_DEAD_LETTERS = ("WRITE on dead", "DESCRIBE_CONFIGS on dead", "DESCRIBE_CONFIGS on output")
+
+
+@pytest.mark.parametrize("missing", FOR_DEAD_LETTERS)
+def test_a_right_that_dead_letters_need_is_named_before_a_query_starts(
+    missing: str, authorizing: AuthorizingBroker, output: str, sink_id: str, tmp_path: Path
+) -> None:
+    """Wedge: a stream that runs until its first bad row, and stops then over a right."""
+    topics = {"dead": brokers.create_topic(authorizing.bootstrap_servers), "output": output}
+    given = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "c"))
+    given["sink.dead.letter.topic"] = topics["dead"]
+    rows = [row for row in table(*STREAM) if row.operation != "DESCRIBE_CONFIGS"]
+    more = {name: Right(name.split()[0], "TOPIC", topics[name.split()[-1]]) for name in FOR_DEAD_LETTERS}
+    rights = [*granted(sink_id, output, rows), Right("DESCRIBE", "TOPIC", topics["dead"])]
+    authorizing.grant([*rights, *(right for name, right in more.items() if name != missing)])
+    with pytest.raises(NotAuthorized) as refused:
+        check(given)
+    operation, _, topic = missing.partition(" on ")
+    assert f"Grant {operation} on the topic {topics[topic]}" in refused.value.way_out
+    authorizing.grant([*rights, *more.values()])
+    assert check(given).sink_id == sink_id
+
+
+@pytest.mark.parametrize("lacks", ["WRITE", pytest.param("DESCRIBE_CONFIGS", marks=pytest.mark.long)])
+def test_a_row_for_a_topic_on_which_a_right_is_missing_is_no_dead_letter(
+    lacks: str, authorizing: AuthorizingBroker, output: str, sink_id: str, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Guards against good rows among the dead letters because somebody revoked a right."""
+    dead, other = (brokers.create_topic(authorizing.bootstrap_servers) for _ in range(2))
+    rights = {(o, t): Right(o, "TOPIC", t) for o in ("WRITE", "DESCRIBE_CONFIGS") for t in (dead, other)}
+    rights[lacks, other] = Right("DESCRIBE", "TOPIC", other)
+    authorizing.grant([*granted(sink_id, output, table(*STREAM)), *rights.values()])
+    data = Input(tmp_path, parts=1, rows=5)
+    data.add()
+    settings = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "checkpoint"))
+    del settings["topic"]
+    settings["sink.dead.letter.topic"] = dead
+    refused = warm.run(Job(data.source(), settings, select=["value", f"'{other}' as topic"]))
+    assert refused.code == "EO-DENIED", refused.failure
+    assert f"Grant {lacks} on the topic {other}" in refused.sentence
+    boss = Connection.from_options({"kafka.bootstrap.servers": authorizing.bootstrap_servers})
+    assert oracle.read(boss, [dead, other]) == []
+
+
 # -- role by role ------------------------------------------------------------------------------------------------------
 
 
@@ -337,7 +381,7 @@ class Sensor(Recovery):
             ticks = sensing(instance, [stream], scene.user, stale_after_s=0.001)
             said = {name: ticks.said(name) for name in SENSORS}
         for sentence in said.values():
-            if "The sensor did nothing" in sentence:
+            if "This sensor did nothing" in sentence:
                 raise NotAuthorized(sentence, way_out_in(sentence))
         assert (
             "2 transactions of the sink have been open for longer than 0.001 s"
@@ -459,7 +503,7 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a
     """Loss: an abort marker in a living transaction of another application, whose id this principal may not see: to it,
     no coordinator knows the producer.
     """
-    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.1)
+    monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.1)
     payments = Producer({**scene.boss.librdkafka(), "transactional.id": brokers.fresh_name("payments")})
     payments.init_transactions(30)
     payments.begin_transaction()

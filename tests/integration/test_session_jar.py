@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 from exactly_once.sparkenv.jars import connector_jars
 from exactly_once_local.cluster.spark_cluster import spark_home
@@ -13,18 +14,19 @@ from exactly_once_local.cluster.spark_cluster import spark_home
 _DRIVER = """
 import json, sys
 import exactly_once
-from exactly_once.errors import SessionWithoutJar
-from exactly_once.spark.session import check_jar, has_jar
+from exactly_once.spark.session import has_jar
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
 builder = builder.config("spark.jars", sys.argv[2])
 spark = (exactly_once.configure(builder) if sys.argv[1] == "configured" else builder).getOrCreate()
-said = ""
-try:
-    check_jar(spark)
-except SessionWithoutJar as refused:
-    said = str(refused)
+def refusal(ask, *arguments):
+    try:
+        return ask(*arguments)
+    except exactly_once.ExactlyOnceError as refused:
+        return str(refused)
+rows = spark.createDataFrame([], "value string")
+said = {"register": refusal(exactly_once.register, spark), "check": refusal(exactly_once.check, rows, {})}
 java, known = spark._jvm.java, []
 register = java.lang.Class.forName("org.apache.spark.sql.sources.DataSourceRegister")
 formats = java.util.ServiceLoader.load(register).iterator()  # as Spark looks a format up
@@ -35,7 +37,7 @@ spark.stop()
 """
 
 
-def driver(how: str) -> tuple[dict[str, object], str]:
+def driver(how: str) -> tuple[dict[str, Any], str]:
     """What a driver whose user has the connector as files finds, and what it logs."""
     environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", _DRIVER, how, ",".join(connector_jars())]
@@ -47,16 +49,17 @@ def driver(how: str) -> tuple[dict[str, object], str]:
 def test_a_configured_session_has_the_sink() -> None:
     """The class is on the JVM's class path, and Spark's own look for formats finds it, without a network."""
     found, _ = driver("configured")
-    assert found["has_jar"] is True and found["said"] == ""
-    assert "exactlyonce.Sink" in found["known"]  # type: ignore[operator]
+    assert found["has_jar"] is True
+    assert found["said"]["register"] is None and found["said"]["check"].startswith("EO-OPTION: ")  # it names no topic
+    assert "exactlyonce.Sink" in found["known"]
 
 
 def test_a_session_without_the_jar_is_refused_in_one_sentence_with_the_way_out() -> None:
     """Guards against a ClassNotFoundException of Spark's in the middle of a start, and against a trace in the log."""
     found, log = driver("plain")
     assert found["has_jar"] is False
-    said = str(found["said"])
-    assert said.startswith("EO-SESSION-JAR: ")
-    for way_out in ("exactly_once.configure(", "exactly_once.jar()", "spark.jars"):
-        assert way_out in said
+    for said in (found["said"]["register"], found["said"]["check"]):
+        assert said.startswith("EO-SESSION-JAR: ")
+        for way_out in ("exactly_once.configure(", "exactly_once.jar()", "spark.jars"):
+            assert way_out in said
     assert "\tat " not in log and "ClassNotFound" not in log

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from exactly_once.sparkenv.java import find_java
@@ -31,6 +33,8 @@ WITHOUT_PYTHON = {"PYSPARK_PYTHON": NO_PYTHON}
 
 #: In the command of an executor's JVM.
 EXECUTOR = "CoarseGrainedExecutorBackend"
+#: In that of a driver's.
+DRIVER = "org.apache.spark.deploy.SparkSubmit"
 
 #: On two cores: broker, feed, cluster, driver and report of the main job.
 MAIN_JOB_S = 400
@@ -76,6 +80,17 @@ def node_environment(folder: Path, wheel: Path | None = None) -> Path:
 def by_foreach_batch(bench: Bench) -> Job:
     """The bench's query through ``foreach_batch``, whose tasks are Python."""
     return replace(bench.job, participants=[])
+
+
+def pythons_of(command: str, run: Path) -> list[str | None]:
+    """Return the PYSPARK_PYTHON of each JVM of a ``make cluster`` that has ``command`` in its command."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            told = process.environ()
+            if command in " ".join(process.cmdline()) and told.get("EXACTLY_ONCE_RUN_DIR") == str(run):
+                found.append(told.get("PYSPARK_PYTHON"))
+    return found
 
 
 def of_worker(cluster: SparkCluster, number: int, what: str) -> list[int]:
@@ -240,14 +255,26 @@ def test_the_image_starts_an_executor_that_writes_for_a_driver_elsewhere(
 
 @pytest.mark.long
 def test_make_cluster_runs_the_main_job_verifies_its_output_and_leaves_no_process(tmp_path: Path) -> None:
-    """The command that docs/deploy.md names, as a user runs it."""
+    """The command that docs/deploy.md names, as a user runs it. Guards against a task that asks for Python: the driver
+    sends its tasks the name of one that is nowhere, and the executors' own environment names none.
+    """
     env = {**os.environ, "EXACTLY_ONCE_RUN_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "platform_assets.cli", "cluster"]
     env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=MAIN_JOB_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "all 336,776 records came out once, in order" in done.stdout
-    assert "with 2 cores; worker 1: 1 executor, worker 2: 1 executor" in done.stdout
+    log = tmp_path / "said"
+    with log.open("w") as out:
+        running = guarded(command, out, ROOT, env)
+        try:
+            until("both executors", lambda: len(pythons_of(EXECUTOR, tmp_path)) == 2 or running.poll(), MAIN_JOB_S)
+            told = pythons_of(DRIVER, tmp_path), pythons_of(EXECUTOR, tmp_path)
+            code = running.wait(MAIN_JOB_S)
+        finally:
+            end_all([running], graceful_s=0)
+    said = log.read_text()
+    assert code == 0, said
+    assert told == ([NO_PYTHON], [None, None])
+    assert "all 336,776 records came out once, in order" in said
+    assert "with 2 cores; worker 1: 1 executor, worker 2: 1 executor" in said
     every = [processes.command_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")]
     assert [command for command in every if str(tmp_path) in command] == []
 

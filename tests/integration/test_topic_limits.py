@@ -9,9 +9,8 @@ from dataclasses import asdict
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from exactly_once.kafka.connection import Connection
 from testkit import oracle
-from testkit.broker import create_topic, delete_topic
+from testkit.broker import change_topic, create_topic, delete_topic
 from testkit.fixtures import Bench
 from testkit.stream import Job, Row, SparkDriver
 
@@ -91,28 +90,33 @@ def test_a_batch_size_of_the_user_s_above_the_limit_is_lowered_and_warned_of_onc
     assert said.count(f"kafka.batch.size=200000 is above the topic's max.message.bytes={LIMIT}") == 1
 
 
+def test_a_batch_size_of_the_user_s_that_the_memory_has_no_room_for_is_lowered_and_warned_of_once(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against batches that go out half empty, all partitions at once, and nobody knows why; and against a log
+    full of it.
+    """
+    before = len(warm.log.read_bytes())
+    for _ in range(2):
+        bench.input.add()
+    warm.complete(bench.job.having(kafka_batch_size="200000", kafka_buffer_memory="800000"))
+    bench.assert_exactly_once()
+    said = warm.log.read_bytes()[before:].decode()
+    warning = "kafka.batch.size=200000 times 4 partitions does not fit into kafka.buffer.memory; the sink uses 100000"
+    assert said.count(warning) == 1
+
+
 def test_a_limit_that_is_lowered_under_a_stream_holds_for_the_next_try(bench: Bench, warm: SparkDriver) -> None:
     """Guards against an executor that remembers a limit from before, whatever the starts."""
     job = limited(bench).having(kafka_delivery_timeout_ms="10000", kafka_compression_type="none")
     bench.input.add_rows([rows(100, compress=False)])
     warm.complete(job)
-    lower(bench.connection, bench.topic, 10_000)
+    change_topic(bench.connection.bootstrap_servers, bench.topic, "max.message.bytes", "10000")
     bench.input.add_rows([rows(100, compress=False)])
     ended = warm.run(job)
     assert ended.code == "EO-PREPARE", ended.failure
     warm.complete(job)
     assert_once(bench)
-
-
-def lower(connection: Connection, topic: str, limit: int) -> None:
-    """Set the limit of a topic."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    admin = AdminClient({"bootstrap.servers": connection.bootstrap_servers, "log_level": 0})
-    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
-    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in admin.incremental_alter_configs([change]).values():
-        done.result(30)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])

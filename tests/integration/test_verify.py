@@ -537,9 +537,9 @@ def test_an_execution_that_was_committed_to_another_topic_before_the_option_chan
     for n in range(3):
         sink.batch(n, rows(n, 0), rows(n, 1))
     report = look(sink)
-    (stray,) = report.findings
-    assert (stray.anomaly, stray.batch, stray.records) == (Anomaly.DUPLICATE, "batch 0", 4)
-    assert all(place.startswith(elsewhere) for place in stray.places)
+    (orphan,) = report.findings
+    assert (orphan.anomaly, orphan.batch, orphan.records) == (Anomaly.DUPLICATE, "batch 0", 4)
+    assert all(place.startswith(elsewhere) for place in orphan.places)
     assert report.batches == 3
 
 
@@ -553,9 +553,9 @@ def test_a_transaction_in_a_topic_that_no_decision_names_is_found(
     for n in range(3):
         sink.batch(n, rows(n, 0), rows(n, 1))
     output, sink.topic = sink.topic, other_topic(sink)
-    stray = sink.write(0, rows(7, 0), attempt="0.1")
+    orphan = sink.write(0, rows(7, 0), attempt="0.1")
     assert not found(look(sink)) & {"output ahead", "phantom"}, "it is open: nobody reads it"
-    sink.end([stray])
+    sink.end([orphan])
     if named:
         monkeypatch.setattr(run, "trail_of", lambda *_: Trail())
     report = look(sink, topics=[output, sink.topic] if named else [])
@@ -595,7 +595,7 @@ def test_a_topic_to_which_the_sink_wrote_nothing_that_readers_get_is_clean(sink:
 
 
 def test_a_named_topic_that_does_not_exist_is_an_error(sink: MadeSink) -> None:
-    """A misspelt topic that passes for one without strays."""
+    """A misspelt topic that passes for one without orphans."""
     sink.batch(0, rows(0, 0))
     with pytest.raises(UnknownTopic, match="misspelt"):
         look(sink, topics=["misspelt"])

@@ -56,6 +56,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "disown": ("protocol.records.Aborted", "coordinator.abort._mark_aborted"),
     "fence": ("participants.kafka.transactions.fence_idle", "txn.coordinators.initialise"),
     "abandon": ("coordinator.abort.abandon",),
+    "retire": ("ops.successor.retiring.retire", "commitlog.commit_log.CommitLog.append"),
     # the world
     "time-out": ("ops.transactions.abort",),
     "late EndTxn": ("txn.coordinators.end_all",),
@@ -145,6 +146,18 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "sweeps_after_batch": (
         "a batch that went through leaves no attempt open",
         ("coordinator.micro_batch.Coordinator._housekeeping",),
+    ),
+    "retired_is_refused": (
+        "a start of a retired sink is refused, by the log behind its own init",
+        ("protocol.succession.check_not_retired", "coordinator.claim.check_stream"),
+    ),
+    "retires_as_owner": (
+        "a retirement is written as a decision is: by the owner, behind a read of the log",
+        ("commitlog.commit_log.CommitLog.own", "commitlog.commit_log.CommitLog.append"),
+    ),
+    "retires_at_rest": (
+        "a sink with a decided part that is not proven committed is not retired",
+        ("ops.successor.retiring.retire", "ops.successor.retiring._check_closed"),
     ),
     "leaves_others_losses": (
         "a loss of one batch write holds up no other",

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.model.around import Around
+from tests.model.environment import Environment
 from tests.model.properties import ENDS, illegal_step, violation
 from tests.model.state import Actor, Rules, Scenario, World
 from tests.model.steps import Actors, Step
@@ -45,7 +45,7 @@ class Model:
     def __init__(self, scenario: Scenario, rules: Rules = ALL_RULES):
         self.scenario, self.rules = scenario, rules
         self._actors = Actors(scenario, rules)
-        self._around = Around(scenario, rules, self._actors)
+        self._environment = Environment(scenario, rules, self._actors)
 
     def start(self) -> World:
         """Nothing has begun."""
@@ -54,8 +54,8 @@ class Model:
     def steps(self, w: World) -> Iterator[Step]:
         """Everything that may happen next."""
         yield from self._actors.steps(w)
-        yield from self._around.tasks(w)
-        yield from self._around.world(w)
+        yield from self._environment.tasks(w)
+        yield from self._environment.world(w)
 
 
 def explore(

@@ -17,6 +17,7 @@ from tests.model.state import (
     decided_handles,
     decisions,
     is_open,
+    is_retired,
     open_decisions,
     owner_of,
 )
@@ -28,7 +29,9 @@ OPEN = "left open at rest"
 TWICE = "a batch is decided twice"
 SUPERSEDED = "a superseded driver decides"
 HARM = "aborts a decided transaction"
-STEP = "a part takes a step that its life does not have"
+AFTER = "a batch of a retired sink is decided"
+UNFINISHED = "the sink is retired, and a decided part is not visible"
+STEP = "a part takes a step that its state does not allow"
 
 
 def violation(w: World, before: World, scenario: Scenario) -> str | None:
@@ -46,22 +49,24 @@ def violation(w: World, before: World, scenario: Scenario) -> str | None:
         seen_parts = {(batch, h[0][1]) for batch, h in w.visible}
         if any((b, p) not in seen_parts for b in w.spark for p in range(scenario.parts)):
             return LOST
+    if w.log != before.log and is_retired(w.log) and not decided_handles(w.log) <= {h for _, h in w.visible}:
+        return UNFINISHED
     return at_rest(w, scenario)
 
 
 def illegal_step(w: World, before: World) -> str | None:
-    """A step from ``before`` to ``w`` that the life of a part does not have (:class:`PartState`)."""
+    """A step from ``before`` to ``w`` that a part may not take (:class:`PartState`)."""
     if (w.transactions, w.log) != (before.transactions, before.log):
-        earlier = {t.handle: life(before, t) for t in before.transactions}
+        earlier = {t.handle: part_state(before, t) for t in before.transactions}
         for t in w.transactions:
-            was, is_now = earlier.get(t.handle), life(w, t)
+            was, is_now = earlier.get(t.handle), part_state(w, t)
             if was is not None and is_now is not None and was is not is_now and not was.may_become(is_now):
                 return f"{STEP}: {was} -> {is_now}"
     return None
 
 
-def life(w: World, t: Transaction) -> PartState | None:
-    """The life of the part whose transaction this is; None for an id that is initialised and has not begun.
+def part_state(w: World, t: Transaction) -> PartState | None:
+    """The state of the part whose transaction this is; None for an id that is initialised and has not begun.
 
     The brokers cannot tell a prepared part from one that is still written.
     """
@@ -121,6 +126,7 @@ ENDS: dict[str, Callable[[World, Scenario], bool]] = {
     "a recovery at rest": lambda w, s: any(
         a.pc == "done" for a, k in zip(w.actors, s.kinds, strict=True) if k != DRIVER
     ),
+    "a sink retired": lambda w, s: is_retired(w.log),
     "a driver stopped": lambda w, s: any(a.pc == "stopped" for a in w.actors),
     "a part written again": lambda w, s: any(
         r[0] == "decision" and decisions(w.log[:n]).get(r[1], r)[3] != r[3] for n, r in enumerate(w.log)

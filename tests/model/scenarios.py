@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.model.properties import HARM, LOST, OPEN, SUPERSEDED, TWICE
-from tests.model.state import DRIVER, RECOVERY, Faults, Scenario
+from tests.model.properties import AFTER, HARM, LOST, OPEN, SUPERSEDED, TWICE, UNFINISHED
+from tests.model.state import DRIVER, RECOVERY, SUCCESSOR, Faults, Scenario
 
 SWEPT = f"a sweep {HARM}"
 ZOMBIE = f"a task's InitProducerId {HARM}"
@@ -80,6 +80,22 @@ SCENARIOS = {
             faults=Faults(timeouts=1, restarts=1),
             reaches=("a part written again",),
         ),
+        Scenario(
+            "retired",
+            (DRIVER, SUCCESSOR),
+            ((1, 2), ()),
+            faults=Faults(timeouts=1, restarts=1),
+            reaches=("a sink retired",),
+        ),
+        Scenario(
+            "retired beside two drivers",
+            (*_TWO, SUCCESSOR),
+            (*_ONE_BATCH, ()),
+            2,
+            faults=Faults(timeouts=1),
+            reaches=("a sink retired",),
+            long=True,
+        ),
         Scenario("three drivers", (DRIVER,) * 3, ((1,),) * 3, long=True),
         Scenario("three batches of two parts", _TWO, ((1, 2, 3),) * 2, 2, faults=Faults(timeouts=1), long=True),
         Scenario("three drivers, a time-out", (DRIVER,) * 3, ((1,),) * 3, faults=Faults(timeouts=1), long=True),
@@ -127,4 +143,7 @@ COUNTEREXAMPLES = (
     (("abort_fences_late",), "stopped, and a recovery", OPEN),
     (("late_task_knows_decided",), "a task tried again, and a recovery", OPEN),
     (("sweeps_after_batch",), "a task tried again, and a recovery", OPEN),
+    (("retired_is_refused",), "retired", AFTER),
+    (("retires_as_owner",), "retired", AFTER),
+    (("retires_at_rest",), "retired", UNFINISHED),
 )

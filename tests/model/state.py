@@ -11,11 +11,11 @@ Id = tuple[int, int, int]
 Handle = tuple[Id, int]
 
 #: A record of the commit log: ("claim", token, actor), ("decision", batch, token, handles),
-#: ("completed", batch, token) or ("aborted", token, execution).
+#: ("completed", batch, token), ("aborted", token, execution) or ("retired", token).
 Record = tuple
 
 #: Kinds of actors.
-DRIVER, RECOVERY = "driver", "recovery"
+DRIVER, RECOVERY, SUCCESSOR = "driver", "recovery", "successor"
 
 #: Where an actor's life ends by itself; one that is never scheduled again has been killed.
 ENDED = ("done", "stopped")
@@ -57,6 +57,9 @@ class Rules(NamedTuple):
     late_task_knows_decided: bool = True
     sweeps_after_batch: bool = True
     leaves_others_losses: bool = True
+    retired_is_refused: bool = True
+    retires_as_owner: bool = True
+    retires_at_rest: bool = True
 
 
 class Faults(NamedTuple):
@@ -116,7 +119,7 @@ class Task(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A driver or a recovery. ``pc`` is the step it is about to take."""
+    """A driver, a recovery, or what retires the sink for a successor. ``pc`` is the step it is about to take."""
 
     pc: str = "off"
     token: int = 0
@@ -185,6 +188,11 @@ def owner_of(log: tuple[Record, ...]) -> int:
         if r[0] == "claim":
             return int(r[1])
     return 0
+
+
+def is_retired(log: tuple[Record, ...]) -> bool:
+    """Whether the sink has a successor."""
+    return any(r[0] == "retired" for r in log)
 
 
 def decisions(log: tuple[Record, ...]) -> dict[int, Record]:

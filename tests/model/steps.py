@@ -1,4 +1,6 @@
-"""What a driver and a recovery do, step by step. Between two steps anything else may happen; inside one, nothing.
+"""What a driver, a recovery and a retirement do, step by step.
+
+Between two steps anything else may happen; inside one, nothing.
 
 A step that only computes is part of the one before it. An InitProducerId of the log and the read behind it are one
 step: what comes between them either shows in the read or fences the producer, and then the write finds out.
@@ -16,6 +18,7 @@ from exactly_once.protocol.planning import Batch, Plan, plan_batch
 from exactly_once.protocol.records import Decision
 from tests.model.state import (
     DRIVER,
+    SUCCESSOR,
     Actor,
     Handle,
     Record,
@@ -31,6 +34,7 @@ from tests.model.state import (
     fate,
     fence,
     is_open,
+    is_retired,
     last_decided,
     open_decisions,
     open_in,
@@ -89,6 +93,7 @@ class Actors:
             "owning": self._sweeping,
             "abandon": self._abandon,
             "abandoning": self._abandoning,
+            "retire": self._retire,
             "stopped": self._start_again,
         }
 
@@ -121,6 +126,8 @@ class Actors:
         """A decision lands in the log."""
         if record[2] != owner_of(w.log):
             w = w._replace(harm="a superseded driver decides")
+        if is_retired(w.log):
+            w = w._replace(harm="a batch of a retired sink is decided")
         earlier = decisions(w.log).get(record[1])
         if earlier is not None:
             seen = {h for _, h in w.visible}
@@ -156,6 +163,9 @@ class Actors:
         log = self._records(w, known)
         if driver and planned(batch, last_decided(log, self.scenario.inputs[i])) is None:
             yield "start", "is refused: the checkpoint is older than the log", self._stop(w, i, a)
+            return
+        if driver and is_retired(log) and self.rules.retired_is_refused:
+            yield "start", "is refused: the sink is retired", self._stop(w, i, a)
             return
         if driver and self._bound_to_later(log, i):
             yield "start", "is refused: another query has taken over", self._stop(w, i, a)
@@ -305,6 +315,11 @@ class Actors:
         if a.failed:
             yield "plan", "could not complete what is decided, and stops", self._stop(w, i, a)
             return
+        if self.scenario.kinds[i] == SUCCESSOR:
+            whole = not a.lost or not self.rules.retires_at_rest
+            after = actor(w, i, a._replace(pc="retire")) if whole else self._stop(w, i, a)
+            yield "rest", "has swept" if whole else "has swept, and finds lost parts", after
+            return
         if self.scenario.kinds[i] != DRIVER:
             yield "rest", "has swept, and is gone", actor(w, i, Actor("done", a.token))
             return
@@ -333,6 +348,19 @@ class Actors:
             every = tuple(range(self.scenario.parts))
             yield "plan", f"plans to write {a.batch}", self._execute(w, i, a._replace(plan="write"), every)
 
+    def _retire(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """One durable record, behind which nobody decides."""
+        if self._may_write(w, i, "claim") or not self.rules.retires_as_owner:
+            nw = w._replace(log=(*w.log, ("retired", a.token)))
+            yield "retire", "retires the sink", actor(nw, i, Actor("done", a.token))
+        elif (begun := self._init(w, i, "claim")) is not None:
+            w, known = begun
+            if self._superseded(w, a, known):
+                yield "fenced", "was fenced, reads the log, and finds a later claim", self._stop(w, i, a)
+            else:
+                text = "was fenced, reads the log, and is the owner still"
+                yield "fenced", text, actor(w, i, a._replace(known=known))
+
     def _execute(self, w: World, i: int, a: Actor, parts: tuple[int, ...]) -> World:
         a = a._replace(pc="run", execution=a.execution + 1)
         new = [Task((i, a.execution), a.token, a.batch, p) for p in parts]
@@ -346,7 +374,7 @@ class Actors:
         if any(t.pc == "failed" for t in mine):
             yield "task fails", "loses a task", self._give_up(*self._collect(w, i, a), i)
         elif all(t.pc == "prepared" for t in mine):
-            yield from self._look(*self._collect(w, i, a), i)
+            yield from self._check_before_decision(*self._collect(w, i, a), i)
         if w.left.stops:
             nw = w._replace(left=w.left._replace(stops=w.left.stops - 1))
             yield "stop", "is stopped by its user", self._give_up(*self._collect(nw, i, a), i)
@@ -358,7 +386,7 @@ class Actors:
         rest = [t._replace(live=False) if t in mine else t for t in w.tasks if t not in mine or not _ended(t)]
         return with_tasks(w, rest), a._replace(handles=back)
 
-    def _look(self, w: World, a: Actor, i: int) -> Iterator[Step]:
+    def _check_before_decision(self, w: World, a: Actor, i: int) -> Iterator[Step]:
         """Right before the decision: still the owner, not decided yet, every transaction alive."""
         known = a.known
         if not known:

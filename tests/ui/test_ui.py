@@ -70,7 +70,7 @@ def test_a_killed_stream_comes_back_by_itself_and_the_pages_say_how(ui, dagster,
     ui.sees("1 run requested")
     ui.shoot("sensor")
     ui.button("View logs").first.click()
-    ui.sees(f"Run {killed[:8]} failed (PROCESS-GONE). Recovery now, then restart 1 in a row.")
+    ui.sees(f"Run {killed[:8]} failed (PROCESS-GONE). This sensor requested a recovery; the sensor")
     ui.go(f"/runs/{recovery}")
     ui.sees("Launched by")
     ui.sees("Succeeded (5)")

@@ -128,6 +128,22 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         _argument("--dry-run", action="store_true", help="only show what a recovery would do"),
         _FORCE,
     ),
+    "successor": (
+        "retire a sink for good, and print where its successor begins: behind its last decided batch",
+        _SINK,
+        _argument("successor", metavar="NEW", help="the sink.id of the new query"),
+        _argument(
+            "--checkpoint", metavar="LOCATION", default="", help="of the old query; default: what its last claim names"
+        ),
+        _argument(
+            "--loses-state",
+            metavar="QUERY",
+            default="",
+            help="the id of the old query, which the refusal prints: its state is not continued",
+        ),
+        _argument("--write", metavar="FILE", help="also write the startingOffsets to this file"),
+        _argument("--dry-run", action="store_true", help="only show whether, and where, the new query would continue"),
+    ),
     "verify": (
         "check a sink's output from outside, and name everything that is not exactly-once",
         _SINK,

@@ -33,9 +33,11 @@ def read(path: str) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             return parse(file.read(), path)
     except OSError as e:
-        raise InvalidOption(f"--command-config {path} cannot be read ({e.strerror})", "Correct the path") from e
+        raise InvalidOption(
+            f"--command-config {path} cannot be read ({e.strerror})", "Correct the path of --command-config"
+        ) from e
     except UnicodeDecodeError as e:
-        raise InvalidOption(f"--command-config {path} is not text in UTF-8", "Save the file as UTF-8") from e
+        raise InvalidOption(f"--command-config {path} is not text in UTF-8", f"Save {path} as UTF-8") from e
 
 
 def parse(text: str, name: str) -> dict[str, str]:
@@ -59,13 +61,14 @@ def parse(text: str, name: str) -> dict[str, str]:
         key, separator, value = match.groups()
         key = _plain(key, where)
         if not separator:
-            raise InvalidOption(f"{where}: there is no '=' between a setting and its value", "Correct the line")
+            raise InvalidOption(f"{where}: there is no '=' between a setting and its value", f"Correct line {number}")
         if key not in OPTIONS:
             shown = key if _KEY.fullmatch(key) else "its key"
             raise InvalidOption(
                 f"{where}: {shown} is not a setting that exactly-once supports",
                 did_you_mean(key, OPTIONS)
-                or f"Remove the line, or use one of {', '.join(sorted(OPTIONS))}; trust and key stores must be PEM",
+                or f"Remove line {number}, or use one of {', '.join(sorted(OPTIONS))}; trust and key stores must be "
+                "PEM",
             )
         found[f"kafka.{key}"] = _plain(value, where)
     return found

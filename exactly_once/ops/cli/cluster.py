@@ -19,7 +19,7 @@ def connection_of(args: argparse.Namespace) -> Connection:
     if not options.get("kafka.bootstrap.servers", "").strip():
         raise InvalidOption(
             f"{unset('KAFKA_BOOTSTRAP_SERVERS')} in the environment of this command, and no flag names a broker",
-            "Set the variable, or --bootstrap-servers, to the brokers' host:port, separated by commas",
+            "Set KAFKA_BOOTSTRAP_SERVERS, or --bootstrap-servers, to the brokers' host:port, separated by commas",
         )
     return Connection.from_options(options)
 

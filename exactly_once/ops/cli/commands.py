@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -28,6 +29,8 @@ from exactly_once.ops.doctor.host import DoctorVerdict, worst
 from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
+from exactly_once.ops.successor import examine as examine_successor
+from exactly_once.ops.successor import retire
 from exactly_once.protocol.names import check_sink_id, namespace
 from exactly_once.txn.coordinators import Description, describe, list_transactions
 
@@ -228,6 +231,7 @@ def _logged_json(r: Logged, sink_id: str) -> dict[str, Any]:
         "timestamp_ms": r.timestamp_ms,
         "key": r.key_text,
         "record": r.title,
+        "dead_letters": r.dead_letters,
         "producer_id": r.producer_id,
         "writer": r.writer,
         "own": r.is_of(sink_id),
@@ -267,15 +271,36 @@ def _recover(args: argparse.Namespace) -> Result:
     return Result(document, show, 1 if refusal else 0)
 
 
+def _successor(args: argparse.Namespace) -> Result:
+    act = examine_successor if args.dry_run else retire
+    found = act(connection_of(args), args.sink, args.successor, args.checkpoint, args.loses_state)
+    if args.write:
+        _write(Path(args.write), f"{found.starting_offsets}\n")
+    document = {"dry_run": args.dry_run, **found.as_json()}
+    return Result(document, partial(tables.show_successor, found), 1 if found.refusal else 0)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file in one step; raise InvalidOption where that is not possible."""
+    draft = file.with_name(f".{file.name}.tmp")
+    try:
+        draft.write_text(text)
+        draft.replace(file)
+    except OSError as e:
+        raise InvalidOption(
+            f"--write {file}: {e.strerror or e}", "Name a file that can be written, and repeat the command"
+        ) from e
+
+
 def _verify(args: argparse.Namespace) -> Result:
-    report = verify.look(connection_of(args), args)
+    report = verify.verify_sink(connection_of(args), args)
     return Result(report.as_json(), partial(verify.show, report), 0 if report.clean else 1)
 
 
 def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     connect = partial(connection_of, args)
-    lines = doctor.look(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
+    lines = doctor.examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
     return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is DoctorVerdict.WRONG else 0)
 
 
@@ -293,6 +318,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
     "checkpoint repair": _repair_checkpoint,
     "log": _log,
     "recover": _recover,
+    "successor": _successor,
     "verify": _verify,
     "doctor": _doctor,
     "metrics": _metrics,

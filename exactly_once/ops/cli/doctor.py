@@ -20,7 +20,7 @@ _STYLES = {DoctorVerdict.OK: "green", DoctorVerdict.WARN: "yellow", DoctorVerdic
 _MARK = 7
 
 
-def look(
+def examine(
     connect: Callable[[], Connection],
     sink_id: str | None,
     topics: Sequence[str],
@@ -28,8 +28,8 @@ def look(
     budget_s: float,
     timeout_ms: int | None = None,
 ) -> list[Line]:
-    """Look at this host, at the checkpoint if there is one, and at the cluster that ``connect`` names: the other looks
-    need none.
+    """Examine this host, the checkpoint if there is one, and the cluster that ``connect`` names: the other steps need
+    none.
     """
     lines = examine_host()
     if checkpoint is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from exactly_once.inspection.findings import (
 )
 from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import UNDER_WAY, unattended, worked_on
-from exactly_once.inspection.words import duration, plural, when
+from exactly_once.inspection.words import duration, owner_sentence, plural
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.protocol.names import PartId
 from exactly_once.protocol.part_state import PartState
@@ -98,33 +97,13 @@ def explain(described: Description, found: Inspection, program: str = "exactly-o
     )
 
 
-def owner_sentence(found: Inspection) -> str:
-    """Describe the sink's owner, and whether it is alive."""
-    if found.owner is None:
-        return "None: no stream has ever claimed this sink."
-    claim, alive = found.owner.claim, found.owner.alive
-    life = (
-        f"it is frozen: {describe_frozen(found.owner.frozen)}"
-        if found.owner.frozen
-        else "it is alive"
-        if alive
-        else "it is gone"
-        if alive is False
-        else f"cannot tell from {socket.gethostname()} whether it is alive"
-    )
-    return (
-        f"A {claim.purpose}: {claim.process}, claim {claim.token} of "
-        f"{when(claim.claimed_ms, found.checked_ms)}; {life}."
-    )
-
-
 def _what(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
     name = described.transactional_id
     if sink_of(name) is None:
         return "A foreign id: it belongs to no sink of this package, so this package never touches it."
     part = PartId.parse(name)
     if part is None:
-        return f"The commit-log producer of sink {found.sink_id}: the one writer that decides."
+        return f"The commit-log producer of sink {found.sink_id}: it writes the sink's decisions."
     batch = naming(described, found.log)
     if batch is not None:
         decision, handle = batch
@@ -141,13 +120,13 @@ def _state(described: Description, transaction: OpenTransaction | None) -> str:
         return f"{described.state}: no transaction is under way."
     left = transaction.timeout_s - transaction.age_s
     limit = f"after {duration(transaction.timeout_s)} the broker aborts it"
-    rest = f"{duration(left)} left" if left > 0 else "overdue"
+    rest = f"{duration(left)} left" if left > 0 else "the broker should have aborted it already"
     return f"{described.state} for {duration(transaction.age_s)}; {limit} ({rest}). Verdict: {transaction.verdict}."
 
 
 def _by_itself(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
     if sink_of(described.transactional_id) is None:
-        return "Its own client or its timeout ends it."
+        return "Its own client ends it, or the broker aborts it when its timeout is over."
     if transaction is None:
         return _ended(described, found)
     if described.state != "Ongoing":
@@ -164,7 +143,7 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
     if transaction.verdict == "log":
         return (
             "A write to the log takes milliseconds. If its driver is dead, the next claim ends it; without a claim, "
-            f"its timeout ends it in {left}."
+            f"the broker aborts it in {left}."
         )
     if transaction.verdict == "decided":
         if works:

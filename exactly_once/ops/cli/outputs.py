@@ -72,7 +72,9 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
         name, place = _named(text, "--iceberg", "ice=prod,shop.orders")
         catalog, comma, table = place.partition(",")
         if not comma:
-            raise InvalidOption(f"--iceberg {name}=... names no table", "Write it like --iceberg ice=prod,shop.orders")
+            raise InvalidOption(
+                f"--iceberg {name}=... names no table", "Write the flag like --iceberg ice=prod,shop.orders"
+            )
         found.append(IcebergParticipant(name, table.strip(), catalog))
     for text in args.postgres:
         from exactly_once.participants.postgres import PostgresParticipant
@@ -81,7 +83,7 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
         name, place = _named(text, "--postgres", example)
         dsn, comma, table = place.rpartition(",")
         if not comma or not table or not dsn:
-            raise InvalidOption(f"--postgres {name}=... names no table", f"Write it like --postgres '{example}'")
+            raise InvalidOption(f"--postgres {name}=... names no table", f"Write the flag like --postgres '{example}'")
         made = PostgresParticipant(name, dsn, table.strip(), shared=name in args.shared)
         _refuse_secrets(name, made.database.secrets)
         found.append(made)
@@ -94,7 +96,7 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
 
 
 def _refuse_secrets(name: str, secrets: Sequence[str]) -> None:
-    """Every user of the host may read a command line in the list of processes, and the shell keeps it."""
+    """Refuse secrets: every user of the host may read a command line, and the shell keeps it."""
     if secrets:
         places = "PGPASSWORD, in the file that PGPASSFILE names, or in " if secrets == ("password",) else ""
         raise InvalidOption(
@@ -107,5 +109,5 @@ def _refuse_secrets(name: str, secrets: Sequence[str]) -> None:
 def _named(text: str, flag: str, example: str) -> tuple[str, str]:
     name, equals, place = text.partition("=")
     if not equals or not place or not name or set(name) & set(":/@"):  # not repeated here: it may hold a password
-        raise InvalidOption(f"one {flag} does not begin with NAME=", f"Write it like {flag} '{example}'")
+        raise InvalidOption(f"one {flag} does not begin with NAME=", f"Write the flag like {flag} '{example}'")
     return name, place

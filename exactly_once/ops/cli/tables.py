@@ -14,13 +14,13 @@ from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
-from exactly_once.inspection.processes import describe_frozen
 from exactly_once.inspection.progress import Offsets, StreamProgress
-from exactly_once.inspection.words import duration, plural, when
-from exactly_once.ops.cli.explain import Explanation, owner_sentence
+from exactly_once.inspection.words import duration, owner_sentence, plural, when
+from exactly_once.ops.cli.explain import Explanation
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
+from exactly_once.ops.successor import Succession
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import KAFKA, is_own_key
 from exactly_once.txn.coordinators import Description
@@ -103,21 +103,12 @@ def show_list(
 
 
 def _headline(found: Inspection) -> str:
-    if found.quiet:
-        return f"nothing under way. {_owner(found)}"
-    if not found.open:
-        return f"none open. {_owner(found)}"
-    return f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}. {_owner(found)}"
-
-
-def _owner(found: Inspection) -> str:
-    if found.owner is None:
-        return "Never claimed."
-    claim, alive = found.owner.claim, found.owner.alive
-    if found.owner.frozen:
-        return f"Owner: {claim.purpose}, {claim.process}, frozen ({describe_frozen(found.owner.frozen)})."
-    life = "alive" if alive else "gone" if alive is False else "state unknown from this host"
-    return f"Owner: {claim.purpose}, {claim.process}, {life}."
+    if (retired := found.log.retired) is not None and found.quiet:
+        return f"retired, {retired.successor} continues behind batch {retired.batch_id}."
+    under_way = "nothing under way" if found.quiet else "none open"
+    if found.open:
+        under_way = f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}"
+    return f"{under_way}. Owner: {owner_sentence(found)}"
 
 
 def _show_open(t: OpenTransaction, console: Console) -> None:
@@ -281,7 +272,7 @@ def show_repair(found: Repair, refusal: Refused | None, command: str, console: C
         show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
         show_line("Start the stream: it takes the sink back and continues.", console)
     elif found.refused:
-        show_line("Nothing was changed. Resolve the refused findings first.", console)
+        show_line("Nothing was changed. Do what is said of each refused file, then run this command again.", console)
     elif found.to_do:
         show_line("Nothing was changed.", console)
         show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
@@ -293,7 +284,8 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
     """Print the records in force of a commit log, oldest first, and who wrote those that are not the sink's own."""
     now = now_ms()
     for r in found:
-        show_line(f"{r.offset:>8}  {r.title}, {when(r.timestamp_ms, now)}", console)
+        dead = f" with {plural(r.dead_letters, 'dead letter')}" if r.dead_letters else ""
+        show_line(f"{r.offset:>8}  {r.title}{dead}, {when(r.timestamp_ms, now)}", console)
         if not r.is_of(sink_id):
             writer = r.writer or f"producer id {r.producer_id}, which no coordinator knows"
             show_line(
@@ -301,6 +293,21 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
                 f"{f'--undo {r.offset}' if is_own_key(r.key_text) else '--drop-foreign'}",
                 console,
             )
+
+
+def show_successor(found: Succession, console: Console) -> None:
+    """Print where a new query continues, and what became of the old sink."""
+    show_line(found.sentence, console)
+    if found.refusal is not None:
+        show_text(f"What to do: {found.refusal.way_out}.", console, "  ", "    ")
+        show_line("  Nothing was changed. The batch decided last ends at these startingOffsets:", console)
+    elif found.has_run:
+        show_line(
+            f"  {found.successor} has read up to the same offsets: start it again, on its own checkpoint.", console
+        )
+    else:
+        show_line(f"  Start it with sink.id={found.successor}, a new checkpoint and these startingOffsets:", console)
+    show_whole(found.starting_offsets, console)
 
 
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:

@@ -98,7 +98,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def look(connection: Connection, args: argparse.Namespace) -> Report:
+def verify_sink(connection: Connection, args: argparse.Namespace) -> Report:
     """Verify, with a bar on a terminal. Raise InvalidOption also for a sink that has never run on this cluster: it must
     not be called clean.
     """
@@ -136,7 +136,8 @@ def _question(args: argparse.Namespace) -> Question | None:
     if args.origin is None:
         if given := next((name for name in _OF_ORIGIN if getattr(args, name)), None):
             raise InvalidOption(
-                f"--{given.replace('_', '-')} is only allowed with --origin", "Add --origin, or leave this option out"
+                f"--{given.replace('_', '-')} is only allowed with --origin",
+                f"Add --origin, or leave --{given.replace('_', '-')} out",
             )
         return None
     return Question(

@@ -84,7 +84,7 @@ def judge_brokers(brokers: Sequence[Broker], bootstrap: Sequence[Broker]) -> lis
         warn(
             "bootstrap.servers",
             f"{b.name} does not answer ({b.error}); {len(bootstrap) - len(silent)} of {len(bootstrap)} addresses do",
-            "Correct the address, or start the broker: the next client may try this address first",
+            f"Correct the address {b.name}, or start its broker: the next client may try this address first",
         )
         for b in silent
     ]
@@ -197,7 +197,7 @@ def judge_replication(
         return wrong(
             name,
             f"{said}; {plural(leaderless, 'partition')} without a leader",
-            "Start the brokers that hold their replicas",
+            "Start the brokers that hold the replicas of these partitions",
         )
     if in_sync is None and replicas > brokers:
         return wrong(
@@ -218,7 +218,7 @@ def judge_replication(
     if least == 1:
         return warn(
             name,
-            f"{said}: a record is acknowledged when one broker has it, and the loss of that broker loses it",
+            f"{said}: a record is acknowledged when one broker has it, and the loss of that broker loses the record",
             "Set min.insync.replicas=2",
         )
     if least == replicas:

@@ -268,7 +268,7 @@ def _place(location: str, place: CheckpointPlace) -> Line:
         return wrong(
             name,
             f"This user may not write to {location}, on {kind}",
-            "Grant write access, or run this command as the stream's user",
+            f"Grant this user write access to {location}, or run exactly-once doctor as the stream's user",
         )
     if place.mount in _IN_MEMORY:
         return warn(

@@ -22,7 +22,7 @@ def judge_output_rights(topic: Topic) -> Line:
         return wrong(
             name,
             f"The output topic {topic.name!r} does not exist (EO-TOPIC)",
-            "Create the topic with the number of partitions that you want, or correct its name",
+            f"Create the topic {topic.name} with the number of partitions that you want, or correct the name",
         )
     if topic.rights is None:
         return _untold(f"topic {topic.name}")

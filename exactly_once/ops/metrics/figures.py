@@ -88,6 +88,7 @@ class History:
             labels = {"sink": sink_id, "kind": kind}
             points.append(Point(i.DECISIONS, len(of_kind), labels))
             points.append(Point(i.RECORDS, sum(d.records for d in of_kind), labels))
+            points.append(Point(i.DEAD_LETTERS, sum(d.dead_letters for d in of_kind), labels))
         points.append(Point(i.MISSED, missed, {"sink": sink_id}))
         points += [p for mark in marks for p in _durations(sink_id, mark)]
         self._first = False
@@ -107,7 +108,7 @@ class History:
 
 
 def _durations(sink_id: str, mark: Completed) -> list[Point]:
-    """-1 is unknown: a later driver or a recovery completed the batch."""
+    """Return the durations that are known: -1 says that a later driver or a recovery completed the batch."""
     known = ((i.PREPARE, mark.prepare_ms), (i.DECIDE, mark.decide_ms), (i.COMPLETE, mark.complete_ms))
     return [Point(instrument, ms / 1000, {"sink": sink_id}) for instrument, ms in known if ms >= 0]
 

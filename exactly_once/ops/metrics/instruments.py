@@ -116,6 +116,13 @@ RECORDS = Instrument(
     "Records in the decided batches and batch writes",
     ("sink", "kind"),
 )
+DEAD_LETTERS = Instrument(
+    "exactly_once.batch.dead_letters",
+    Kind.COUNTER,
+    "{record}",
+    "Of the records, those in the dead letter topic: their rows cannot be written",
+    ("sink", "kind"),
+)
 PREPARE = Instrument(
     "exactly_once.batch.prepare.duration",
     Kind.HISTOGRAM,
@@ -199,6 +206,7 @@ INSTRUMENTS = (
     ABORTED,
     DECISIONS,
     RECORDS,
+    DEAD_LETTERS,
     PREPARE,
     DECIDE,
     COMPLETE,

@@ -21,10 +21,10 @@ from exactly_once.protocol.names import offsets_group
 
 log = logging.getLogger(__name__)
 
-#: For one look at one sink, which takes some 50 ms. A restarting broker may answer late, but the next sink waits.
-LOOK_BUDGET_S = 10.0
+#: To read one sink, which takes some 50 ms. A restarting broker may answer late, but the next sink waits.
+READ_BUDGET_S = 10.0
 
-#: For lags, which only some sinks have: a topic without a leader must not use up the budget of the look.
+#: For lags, which only some sinks have: a topic without a leader must not use up the budget of the reading.
 LAG_BUDGET_S = 3.0
 
 #: Figures older than this many intervals (or rounds, if these take longer) are no longer shown.
@@ -71,14 +71,14 @@ class Observer:
         began = time.monotonic()
         news: list[Point] = []
         try:
-            with Admin(self._connection, LOOK_BUDGET_S) as admin:
-                names = list(self._wanted) or sinks(self._connection, LOOK_BUDGET_S)
+            with Admin(self._connection, READ_BUDGET_S) as admin:
+                names = list(self._wanted) or sinks(self._connection, READ_BUDGET_S)
                 self._meet(names)
                 self._say("", None)
                 for name in names:
                     if stop is not None and stop.is_set():
                         break
-                    news += self._look(name, admin)
+                    news += self._observe(name, admin)
                     if not self._sinks[name].up:  # raises when the whole cluster is away: do not wait for each sink
                         admin.renew(LAG_BUDGET_S).broker_count()
         except Exception as e:
@@ -97,7 +97,7 @@ class Observer:
     def _points_of(self, name: str, sink: _Sink, instrument: Instrument) -> list[Point]:
         if not sink.seen_at:
             return []
-        fresh = time.monotonic() - sink.seen_at < _STALE_AFTER * max(self._interval_s, self._round_s, LOOK_BUDGET_S)
+        fresh = time.monotonic() - sink.seen_at < _STALE_AFTER * max(self._interval_s, self._round_s, READ_BUDGET_S)
         if instrument is i.UP:
             return [Point(instrument, int(sink.up and fresh), {"sink": name})]
         if not fresh:
@@ -106,14 +106,14 @@ class Observer:
             return [Point(instrument, sink.duration_s, {"sink": name})]
         return [p for p in sink.gauges if p.instrument is instrument]
 
-    # -- looking --------------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------------
 
-    def _look(self, name: str, admin: Admin) -> list[Point]:
+    def _observe(self, name: str, admin: Admin) -> list[Point]:
         sink, began = self._sinks[name], time.monotonic()
         news: list[Point] = []
         points: list[Point] = []
         try:
-            found = inspect_sink(self._connection, name, LOOK_BUDGET_S)
+            found = inspect_sink(self._connection, name, READ_BUDGET_S)
             lag_deadline = Deadline(LAG_BUDGET_S)
             readers = self._ask(f"{name}: reader lag", lambda: _reader_lag(admin, name, lag_deadline))
             stable = self._ask(

@@ -30,8 +30,8 @@ from exactly_once.ops.rules import check_owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id
 
-#: For one look at the commit log; a healthy cluster needs a fraction of a second.
-LOOK_BUDGET_S = 10.0
+#: For one read of the commit log; a healthy cluster needs a fraction of a second.
+READ_BUDGET_S = 10.0
 
 #: For claiming the sink: as long as a claim may take.
 CLAIM_BUDGET_S = 60.0
@@ -94,7 +94,7 @@ class Repair:
 
 
 def examine(
-    connection: Connection, sink_id: str, location: str, plan_anew: bool = False, budget_s: float = LOOK_BUDGET_S
+    connection: Connection, sink_id: str, location: str, plan_anew: bool = False, budget_s: float = READ_BUDGET_S
 ) -> Repair:
     """List the faults of the checkpoint at ``location``, and what a repair would do. Changes nothing.
 
@@ -145,7 +145,7 @@ def repair(
     CheckpointUnusable, InvalidOption, BrokerUnreachable, CommitLogDamaged, NotAuthorized
     """
     deadline = Deadline(budget_s)
-    log = read_log(connection, check_sink_id(sink_id), min(LOOK_BUDGET_S, budget_s))
+    log = read_log(connection, check_sink_id(sink_id), min(READ_BUDGET_S, budget_s))
     found = _judged(log, sink_id, location, plan_anew)
     if not found.to_do:
         return found

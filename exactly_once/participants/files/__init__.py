@@ -43,7 +43,7 @@ from exactly_once.protocol.records import PreparedPart
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 #: A superseded driver may still be publishing the same batch, and each of its steps can make one of ours fail once.
-_LOOKS = 10
+_TRIES = 10
 
 
 class FileParticipant(Participant[PreparedPart]):
@@ -132,12 +132,12 @@ class FileParticipant(Participant[PreparedPart]):
             return []
         with self._answering(Unfinished.default_safe):
             store = store_of(self.url)
-            for look in range(_LOOKS):
+            for attempt in range(_TRIES):
                 try:
                     lost = _publish(store, handles)
                     break
                 except OSError:
-                    if look + 1 == _LOOKS:
+                    if attempt + 1 == _TRIES:
                         raise
             here = store.names(IDENTITY)
         if any(h.data.get("store") not in here for h in lost):

@@ -190,7 +190,7 @@ class FsspecStore:
         return True
 
     def remove_empty(self, path: str) -> None:
-        """Works in two steps, since HDFS has no such request: only for directories that no task fills any more."""
+        """Remove it in two steps, since HDFS has no such request: only for directories that no task fills any more."""
         if not self.names(path) and self.fs.isdir(self._at(path)):
             self.fs.rmdir(self._at(path))
 

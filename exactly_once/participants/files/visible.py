@@ -29,7 +29,7 @@ def found_files(store: Store, participant: str, sink_id: str, handles: Sequence[
     staged = dict(_staged(store))  # before the published ones: a file moves only that way
     published = _published(store, handles)
     here = store.names(IDENTITY)
-    found = [_look(store, h, published.get(f, []), f in staged, here) for f, h in decided.items()]
+    found = [_found(store, h, published.get(f, []), f in staged, here) for f, h in decided.items()]
     own = {path.rpartition("/")[0] for f in decided for path in published.get(f, ())}
     for file, paths in published.items():
         if file in decided:
@@ -76,7 +76,7 @@ def _is_of(file: str, sink_id: str, participant: str) -> bool:
     return part.participant == participant or (not part.participant and f".{participant}." in file)
 
 
-def _look(store: Store, handle: PreparedPart, paths: list[str], staged: bool, here: Sequence[str]) -> Found:
+def _found(store: Store, handle: PreparedPart, paths: list[str], staged: bool, here: Sequence[str]) -> Found:
     if not paths and not staged and handle.data.get("store") not in here:
         return Found(handle.name, unproven=f"{store.root} is not the directory in which it was prepared")
     if not paths:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from exactly_once.errors import ExactlyOnceError, InvalidTransactionTimeout, TopicRecreated
+from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
@@ -15,6 +15,9 @@ from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_txn_version
 
 log = logging.getLogger(__name__)
+
+#: With a dead letter topic, the sink compares each row with the settings of its topic.
+_SETTINGS = ("DESCRIBE_CONFIGS",)
 
 
 def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
@@ -31,7 +34,9 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
     version = end_txn_version(admin)
     if options.topic is not None:
         admin.topic_partitions([options.topic])
-        admin.check_rights(options.topic, ("WRITE",))
+        admin.check_rights(options.topic, ("WRITE", *_SETTINGS) if options.dead_letters else ("WRITE",))
+    if options.dead_letters is not None:
+        _check_dead_letters(options.dead_letters.topic, admin)
     longest = int(admin.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
     wanted = options.timeout_ms
     if wanted is not None and wanted > longest:
@@ -41,6 +46,20 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
         )
     timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
     return version, timeout_ms, longest
+
+
+def _check_dead_letters(topic: str, admin: Admin) -> None:
+    """Make sure that the topic is there, and takes whatever row comes: a compacted one refuses those without a key, and
+    forgets all but the last row of each other key.
+    """
+    admin.check_rights(topic, ("WRITE", *_SETTINGS))
+    admin.topic_partitions([topic])
+    if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
+        raise InvalidOption(
+            f"sink.dead.letter.topic={topic} is compacted: it would keep one dead letter for each key, and refuses "
+            "those without one",
+            f"Set cleanup.policy=delete on the topic {topic}, or name another one",
+        )
 
 
 def check_topics(

@@ -1,7 +1,7 @@
 """The scope of a part's digest: it must be possible to compute it again from the records that a reader gets.
 
 The digest is over the rows as the query made them. A record shows its partition and its timestamp whether its row chose
-them or not, so the handle names the form of its digest, which says which. Java tasks compute the same
+them or not, so the handle names the scope of its digest, which says which. Java tasks compute the same
 (``tests/data/digests.json``).
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from exactly_once.digest import RowDigest
+from exactly_once.protocol.dead_letters import own_headers
 
 Headers = Sequence[tuple[str, bytes | None]] | None
 
@@ -24,18 +25,21 @@ PLAIN = "plain"
 #: Also the topic and the place; and, with these words behind it, the partition, the timestamp.
 ROW, PARTITION, TIMESTAMP = "row", "+partition", "+timestamp"
 
+#: Behind all of that, with the topic: some of the rows are dead letters, which say themselves what their rows chose.
+DEAD = "+dead:"
+
 #: The same of older versions, whose places were text: kept decisions have it.
 TOPIC = "topic"
 
 #: Some rows of the part chose their partition (or timestamp) and others did not: a reader cannot tell which.
 MIXED = "mixed"
 
-#: What to try for a handle that does not say: its version is older still.
-FORMS = (PLAIN, TOPIC, TOPIC + PARTITION, TOPIC + TIMESTAMP, TOPIC + PARTITION + TIMESTAMP)
+#: The scopes to try for a handle that does not say: its version is older still.
+SCOPES = (PLAIN, TOPIC, TOPIC + PARTITION, TOPIC + TIMESTAMP, TOPIC + PARTITION + TIMESTAMP)
 
 
-def form_of(partition: int, timestamp_ms: int) -> str:
-    """Return the form of the digest of a row with a place."""
+def scope_of(partition: int, timestamp_ms: int) -> str:
+    """Return the scope of the digest of a row with a place."""
     return f"{ROW}{PARTITION if partition != CHOOSE else ''}{TIMESTAMP if timestamp_ms != NOW else ''}"
 
 
@@ -52,18 +56,31 @@ def place_of(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
     return place
 
 
-def add_read(digest: RowDigest, form: str, topic: str, partition: int, records: Iterable[Any]) -> None:
+def add_read(digest: RowDigest, scope: str, topic: str, partition: int, records: Iterable[Any]) -> None:
     """Add records as kafka-python reads them (``key``, ``value``, ``headers``, ``timestamp``) to the digest, as their
     rows were.
     """
-    if form == PLAIN:
+    if scope == PLAIN:
         pairs = [(r.key, r.value) for r in records]
         digest.add_pairs([key for key, _ in pairs], [value for _, value in pairs])
         return
-    name, chosen = topic.encode(), partition if PARTITION in form else CHOOSE
-    place: Callable[[int, Headers, int], bytes] = _repr_of_place if form.startswith(TOPIC) else place_of
+    scope, _, dead = scope.partition(DEAD)
+    if topic == dead:
+        for r in records:
+            digest.add(*_row_of(r))
+        return
+    name, chosen = topic.encode(), partition if PARTITION in scope else CHOOSE
+    place: Callable[[int, Headers, int], bytes] = _repr_of_place if scope.startswith(TOPIC) else place_of
     for r in records:
-        digest.add(name, r.key, r.value, place(chosen, r.headers, r.timestamp if TIMESTAMP in form else NOW))
+        digest.add(name, r.key, r.value, place(chosen, r.headers, r.timestamp if TIMESTAMP in scope else NOW))
+
+
+def _row_of(letter: Any) -> tuple[bytes, bytes | None, bytes | None, bytes]:
+    """Return what the digest covers of the row that became the dead letter."""
+    headers, said = own_headers(letter.headers)
+    partition, timestamp_ms = said.get("output.partition"), said.get("output.timestamp")
+    place = place_of(int(partition or CHOOSE), headers, int(timestamp_ms or NOW))
+    return said.get("output.topic") or b"", letter.key, letter.value, place
 
 
 def _repr_of_place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:

@@ -20,7 +20,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.login_probe import reason_of
-from exactly_once.participants.kafka.digest_scope import CHOOSE, MIXED, NOW, PLAIN, Headers, form_of, place_of
+from exactly_once.participants.kafka.digest_scope import CHOOSE, MIXED, NOW, PLAIN, Headers, place_of, scope_of
 from exactly_once.participants.kafka.late import LateCheck
 from exactly_once.participants.kafka.sender import Sender
 from exactly_once.protocol.checksum import mismatch, not_whole
@@ -80,7 +80,7 @@ class PartTransaction(Sender):
     ):
         self._admin = admin
         self._late = late
-        self._digest, self._forms = RowDigest(), set[str]()
+        self._digest, self._scopes = RowDigest(), set[str]()
         self._first_offsets: dict[tuple[str, int], int] = {}
         self._acknowledged: dict[tuple[str, int], int] = {}
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
@@ -125,13 +125,13 @@ class PartTransaction(Sender):
         """Send a record as :meth:`Sender.send` does; the digest counts all that the row chose."""
         super().send(topic, key, value, partition, headers, timestamp_ms)
         self._digest.add(topic.encode(), key, value, place_of(partition, headers, timestamp_ms))
-        self._forms.add(form_of(partition, timestamp_ms))
+        self._scopes.add(scope_of(partition, timestamp_ms))
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """Send records as :meth:`Sender.send_many` does; the digest counts keys and values."""
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
-        self._forms.add(PLAIN)
+        self._scopes.add(PLAIN)
 
     def flush(self, timeout_s: float) -> None:
         """Flush as :meth:`Sender.flush` does, also when another producer has initialised the id again meanwhile."""
@@ -165,8 +165,8 @@ class PartTransaction(Sender):
                 f"{self.name}: the broker reports {seen.state or 'unknown'} at producer epoch "
                 f"{seen.producer_epoch}, not Ongoing at {self.epoch}: the transaction was ended by its timeout of "
                 f"{seen.timeout_ms} ms or by another client",
-                "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
-                "transactional id",
+                f"Raise kafka.transaction.timeout.ms if batches take longer than {seen.timeout_ms} ms; otherwise find "
+                f"out what else uses the transactional id {self.name}",
             )
         if why := mismatch(written, seen.partitions):
             raise not_whole(self.name, part, why)
@@ -181,7 +181,7 @@ class PartTransaction(Sender):
             self._digest.text,
             place=min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None),
             written=written,
-            form=MIXED if len(self._forms) > 1 else next(iter(self._forms), ""),
+            form=MIXED if len(self._scopes) > 1 else next(iter(self._scopes), ""),
         )
 
     def _describe(self) -> Description:

@@ -74,7 +74,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     @classmethod
     def of(cls, options: SinkOptions, columns: Columns | None = None, ticket: Ticket | None = None) -> Self:
-        """Kafka under the options of a sink."""
+        """Make the participant for the options of a sink."""
         return cls(options.connection, options.sink_id, options, columns, ticket)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,7 +112,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     def confirm(self, proposal: Proposal) -> Decision:
         """See :func:`exactly_once.participants.kafka.transactions.confirm`."""
-        decision, unasked = confirm(proposal, self.admin(), self._adopts)
+        adopted = self._options.adopt if self._options is not None else ()
+        decision, unasked = confirm(proposal, self.admin(), lambda topic_id: topic_id in adopted)
         if unasked and not self._warned:
             self._warned = True
             log.warning(
@@ -124,11 +125,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
             )
         return decision
 
-    def _adopts(self, topic_id: str) -> bool:
-        return self._options is not None and topic_id in self._options.adopt
-
     def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
-        """EndTxn for each, and evidence from the output where its answer tells nothing."""
+        """Send EndTxn for each, and ask the output for evidence where its answer tells nothing."""
         return self._commit(handles, recovering=False)
 
     def recover_and_commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:

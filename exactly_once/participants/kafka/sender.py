@@ -32,7 +32,8 @@ def check_settings(connection: Connection, producer_config: Mapping[str, str], f
         Producer({**producer_config, **connection.librdkafka(), **fixed, "logger": librdkafka_log})
     except KafkaException as e:
         raise InvalidOption(
-            f"the Kafka client refuses a setting: {e.args[0].str()}", "Correct the kafka.* option for that setting"
+            f"the Kafka client refuses a setting: {e.args[0].str()}",
+            "Correct the kafka.* option that the Kafka client refuses",
         ) from e
 
 

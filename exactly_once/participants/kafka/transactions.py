@@ -193,10 +193,11 @@ def commit_transactions(
     wrote_to = {p for h in handles for p in first.get(h.transactional_id, h.written)}
     if away := _without_leader(admin, wrote_to):
         raise Unfinished(
-            f"{away[0][0]}-{away[0][1]} has no leader, nor had it within {budget_s:g} s: a transaction that ended now "
-            "would have no end marker there, and readers would wait for one",
-            f"Once its brokers are back, start the stream again, or run exactly-once recover {sink_id}. Do it before "
-            "the transactions time out: after that, only a start of the stream can write these rows (EO-LOST)",
+            f"partition {away[0][0]}-{away[0][1]} has had no leader for {budget_s:g} s. If a transaction ended now, "
+            "Kafka would write no end marker there, and readers would wait for one",
+            f"Once partition {away[0][0]}-{away[0][1]} has a leader, start the stream again, or run exactly-once "
+            f"recover {sink_id}. Do it before the transactions time out: after that, only a start of the stream can "
+            "write their rows (EO-LOST)",
         )
     outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), admin)
     by: dict[Outcome, list[PreparedTransaction]] = {}
@@ -215,12 +216,12 @@ def commit_transactions(
             f"{waiting[0].transactional_id} among them (the brokers did not answer, or have yet to write the end "
             "markers)",
             f"Once the brokers answer, start the stream again, or run exactly-once recover {sink_id}. Do it before the "
-            "transactions time out: after that, only a start of the stream can write these rows (EO-LOST)",
+            "transactions time out: after that, only a start of the stream can write their rows (EO-LOST)",
         )
     if unknown := [by_id[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
         raise Expired(
             doubtful(unknown, "these transactions have ended, but neither their coordinator nor the output shows how"),
-            "Find out whether the output holds the rows of these parts, and write the missing rows",
+            "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",
         )
     return [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
 
@@ -306,7 +307,11 @@ def sweep(
                 f"this principal may not abort open transactions of sink {sink_id!r}",
                 f"Grant WRITE and DESCRIBE on the transactional ids that begin with {namespace(sink_id)!r}",
             )
-    log.warning("sink %s: transactions are still open after %g s of aborting", sink_id, SWEEP_BUDGET_S)
+    log.warning(
+        "sink %s: transactions are still open after %g s of aborting; the next start or a recovery aborts them",
+        sink_id,
+        SWEEP_BUDGET_S,
+    )
     return aborted
 
 

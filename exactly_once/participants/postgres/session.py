@@ -225,11 +225,14 @@ class Database:
             raise self.denied(f"{self.said(e)} ({part})", GRANT, safe) from None
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, TypeError, ValueError) as e:
             raise InvalidRecord(
-                f"the rows {where} cannot be written: {self.said(e)}", "Correct the rows or the table", safe
+                f"the rows {where} cannot be written: {self.said(e)}",
+                "Correct the rows in the query, or the columns and constraints of the table",
+                safe,
             ) from None
         except psycopg.NotSupportedError as e:
             raise self.unusable(
-                f"cannot prepare {part}: {self.said(e)}", "Remove that operation from the table's triggers"
+                f"cannot prepare {part}: {self.said(e)}",
+                "Remove from the table's triggers what PostgreSQL cannot prepare",
             ) from None
         except psycopg.errors.QueryCanceled as e:
             raise PrepareFailed(

@@ -74,7 +74,7 @@ def found_rows(
             by_part = _by_part(here, timeline, counts)
             whole = [h for h in here if by_part[h.name] == h.records]
             digests = _digests(session, table, columns, whole)
-            found = [_look(session, h, timeline, h.name in gids, by_part[h.name], digests, shared) for h in here]
+            found = [_found(session, h, timeline, h.name in gids, by_part[h.name], digests, shared) for h in here]
         except psycopg.errors.InsufficientPrivilege as e:
             raise database.denied(database.said(e), GRANT, Unfinished.default_safe) from None
     found += [
@@ -100,7 +100,7 @@ def fate_of(session: PostgresSession, handle: PreparedPart, timeline: str) -> st
     return fate
 
 
-def _look(
+def _found(
     session: PostgresSession,
     handle: PreparedPart,
     timeline: str,

@@ -241,13 +241,13 @@ class TableParticipant(Participant[PreparedPart]):
             marks = of_sink(self._opened().place.store.names(MARKS), sink_id, self.name)  # a mark goes after the commit
             table = self._opened()
             files = table.files()
-            looks = each(lambda h: _look(table, h, files), handles)
+            found = each(lambda h: _found(table, h, files), handles)
             known = {h.name for h in handles}
             mine = of_sink((path.rpartition("/")[2] for path in files), sink_id, self.name)
             late = [str(p) for p in mine.values() if str(p) not in known and _is_late(p, handles)]
-            looks += each(lambda name: _phantom(table, name), late)
+            found += each(lambda name: _phantom(table, name), late)
             waiting = [str(p) for p in marks.values() if str(p) not in known and data_of(str(p)) not in files]
-            return looks + [Found(name, prepared=True, places=_places(table, name)) for name in waiting]
+            return found + [Found(name, prepared=True, places=_places(table, name)) for name in waiting]
 
     def _opened(self) -> OpenTable:
         table = self._open()
@@ -265,7 +265,8 @@ class TableParticipant(Participant[PreparedPart]):
         except Exception as e:  # of a catalogue, a database, a store: each library has its own, without a common class
             raise Unfinished(
                 f"{self.name}: the table, its catalogue or its store failed ({type(e).__name__}: {e})",
-                "Make sure that they answer, and that this process may read and write; then start the stream again",
+                "Make sure that the table's catalogue and store answer, and that this process may read and write "
+                "there; then start the stream again",
                 safe,
             ) from e
 
@@ -319,7 +320,7 @@ def _check(handle: PreparedPart) -> None:
         raise forged(handle.name, "is not that of a file of a table")
 
 
-def _look(table: OpenTable, handle: PreparedPart, files: Mapping[str, str]) -> Found:
+def _found(table: OpenTable, handle: PreparedPart, files: Mapping[str, str]) -> Found:
     store, path, places = table.place.store, data_of(handle.name), _places(table, handle.name)
     if handle.data["table"] != table.place.identity:
         return Found(handle.name, unproven=f"{table.shown} is not the table for which it was prepared")

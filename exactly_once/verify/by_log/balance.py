@@ -16,10 +16,10 @@ from exactly_once.protocol.records import KEPT_DECISIONS, Decision, identity
 from exactly_once.verify.anomalies import Anomaly
 from exactly_once.verify.by_log.judge import Verdict, judge_decisions
 from exactly_once.verify.by_log.ledger import Ledger
-from exactly_once.verify.by_log.strays import judge_strays
+from exactly_once.verify.by_log.orphans import judge_orphans
 
 #: Why a batch without a decision is not called lost.
-WEAKER = "batches that no decision names, which a weaker guarantee or another sink may have written"
+UNDECIDED = "batches that no decision names, which a weaker guarantee or another sink may have written"
 TOO_FEW = "batches that the log should still keep before its first one: another sink wrote them, or they are gone"
 
 #: What a checkpoint leaves open.
@@ -53,7 +53,7 @@ def judge_log(
     """
     verdict = judge_decisions(decisions, log, ledger, removed, committed_by_spark)
     if decisions:
-        judge_strays(ledger, decisions, log, ids, verdict, also)
+        judge_orphans(ledger, decisions, log, ids, verdict, also)
     _judge_numbers(log.decisions, verdict)
     _judge_names(log.decisions, verdict)
     return verdict
@@ -77,7 +77,7 @@ def _judge_numbers(decisions: Sequence[Decision], verdict: Verdict) -> None:
         for before, after in pairwise(mine):
             missing = after.batch_id - before.batch_id - 1
             if missing and after.token - before.token >= 2:
-                verdict.unproven[WEAKER] += abs(missing)
+                verdict.unproven[UNDECIDED] += abs(missing)
             elif missing > 0:
                 verdict.find(
                     Anomaly.LOST,

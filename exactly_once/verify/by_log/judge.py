@@ -10,7 +10,7 @@ from typing import Any
 
 from exactly_once.inspection.findings import batch_name
 from exactly_once.kafka.admin import Partition
-from exactly_once.participants.kafka.digest_scope import FORMS, MIXED, TIMESTAMP
+from exactly_once.participants.kafka.digest_scope import MIXED, SCOPES, TIMESTAMP
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
@@ -258,7 +258,7 @@ def _unseen(part: PartSpans) -> str:
 def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Verdict) -> str:
     h = part.handle
     dated = any(s.dated_by_broker for s in part.spans)
-    forms = [h.form] if h.form else list(FORMS)
+    scopes = [h.form] if h.form else list(SCOPES)
     if outside := {s.where[0] for s in part.spans}.difference(part.topics):
         what = f"{of}: its records are in {', '.join(sorted(outside))}, which its decision does not name"
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
@@ -271,7 +271,7 @@ def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Ve
         )
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
         return WRONG
-    if h.form != MIXED and any(digest_of(part.spans, form) == h.digest for form in forms):
+    if h.form != MIXED and any(digest_of(part.spans, scope) == h.digest for scope in scopes):
         return PROVEN
     if h.form in ("", MIXED) or not h.digest or (dated and TIMESTAMP in h.form):
         verdict.unproven[NO_DIGEST] += 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Partition
-from exactly_once.participants.kafka.digest_scope import FORMS, MIXED, add_read
+from exactly_once.participants.kafka.digest_scope import MIXED, SCOPES, add_read
 from exactly_once.txn.scan import LogBatch
 
 #: Producer id and epoch.
@@ -28,7 +28,7 @@ class Span:
     records, hidden : int
         How many there are, and how many of them a read_committed reader does not get.
     digests : dict of str to RowDigest
-        By form; empty for a writer whose contents do not matter.
+        By scope; empty for a writer whose contents do not matter.
     committed : bool or None
         By its end marker; None: it has none yet.
     end, marked_ms : int
@@ -64,8 +64,8 @@ class Span:
         return f"{self.where[0]}-{self.where[1]}@{self.first}..{self.last}"
 
 
-#: The forms in which a writer's digest is to be computed; None: its contents do not matter.
-FormsOf = Callable[[Writer], tuple[str, ...] | None]
+#: The scopes in which a writer's digest is to be computed; None: its contents do not matter.
+ScopesOf = Callable[[Writer], tuple[str, ...] | None]
 
 
 @dataclass
@@ -78,13 +78,13 @@ class Ledger:
     read: int = 0
     _open: dict[tuple[Partition, int], Span] = field(default_factory=dict)
 
-    def add(self, batch: LogBatch, forms_of: FormsOf) -> None:
+    def add(self, batch: LogBatch, scopes_of: ScopesOf) -> None:
         """Take the next batch of its partition."""
         self.read += batch.count if batch.marker is None else 0
         if batch.marker is not None:
             self._end(batch)
         elif batch.transactional:
-            self._grow(batch, forms_of)
+            self._grow(batch, scopes_of)
         else:
             self.others += batch.count
 
@@ -92,13 +92,13 @@ class Ledger:
         """Return the spans of one transaction, in any partition."""
         return self.spans.get(writer, [])
 
-    def _grow(self, batch: LogBatch, forms_of: FormsOf) -> None:
+    def _grow(self, batch: LogBatch, scopes_of: ScopesOf) -> None:
         writer = batch.producer_id, batch.epoch
         span = self._open.get((batch.where, batch.producer_id))
         if span is None or span.writer != writer:
-            forms = forms_of(writer)
-            digests = {form: RowDigest() for form in forms or () if form != MIXED}
-            span = Span(batch.where, writer, batch.base_offset, digests=digests, matters=forms is not None)
+            scopes = scopes_of(writer)
+            digests = {scope: RowDigest() for scope in scopes or () if scope != MIXED}
+            span = Span(batch.where, writer, batch.base_offset, digests=digests, matters=scopes is not None)
             self._open[batch.where, batch.producer_id] = span
             self.spans.setdefault(writer, []).append(span)
         span.last = batch.last_offset
@@ -108,8 +108,8 @@ class Ledger:
         span.dated_by_broker |= batch.dated_by_broker
         if span.digests:
             records = list(batch.records())
-            for form, digest in span.digests.items():
-                add_read(digest, form, *batch.where, records)
+            for scope, digest in span.digests.items():
+                add_read(digest, scope, *batch.where, records)
 
     def _end(self, batch: LogBatch) -> None:
         span = self._open.pop((batch.where, batch.producer_id), None)
@@ -122,29 +122,29 @@ class Ledger:
                     del self.spans[span.writer]
 
 
-def digest_of(spans: Iterable[Span], form: str) -> str:
+def digest_of(spans: Iterable[Span], scope: str) -> str:
     """Return the digest of all records of these spans together."""
     whole = RowDigest()
     for span in spans:
-        whole.join(span.digests[form])
+        whole.join(span.digests[scope])
     return whole.text
 
 
-def forms_to_try(forms: Mapping[Writer, str], ours: frozenset[int]) -> FormsOf:
+def scopes_to_try(scopes: Mapping[Writer, str], ours: frozenset[int]) -> ScopesOf:
     """Say which digests to compute.
 
     Parameters
     ----------
-    forms : mapping
-        Of decided transactions: producer id and epoch -> the form in the handle, "" when it does not say.
+    scopes : mapping
+        Of decided transactions: producer id and epoch -> the scope in the handle, "" when it does not say.
     ours : set of int
         The producer ids of the sink: what they wrote undecided is compared with what is decided.
     """
-    known = tuple(sorted({form for form in forms.values() if form}))
+    known = tuple(sorted({scope for scope in scopes.values() if scope}))
 
-    def forms_of(writer: Writer) -> tuple[str, ...] | None:
-        if writer in forms:
-            return (forms[writer],) if forms[writer] else FORMS
-        return (known or FORMS) if writer[0] in ours else None
+    def scopes_of(writer: Writer) -> tuple[str, ...] | None:
+        if writer in scopes:
+            return (scopes[writer],) if scopes[writer] else SCOPES
+        return (known or SCOPES) if writer[0] in ours else None
 
-    return forms_of
+    return scopes_of

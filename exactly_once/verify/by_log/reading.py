@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.scan import batches
-from exactly_once.verify.by_log.ledger import FormsOf, Ledger
+from exactly_once.verify.by_log.ledger import Ledger, ScopesOf
 from exactly_once.verify.report import OnProgress, Progress
 
 #: How far before the first guess the reading begins when a part was not found whole; the next step is eight times as
@@ -65,7 +65,7 @@ def read_output(
     found: OutputExtent,
     decisions: Sequence[Decision],
     since_ms: int,
-    forms_of: FormsOf,
+    scopes_of: ScopesOf,
     budget_s: float,
     on_progress: OnProgress,
 ) -> Ledger:
@@ -77,7 +77,7 @@ def read_output(
     starts = _starts(admin.renew(budget_s), found, decisions, since_ms)
     step = _FIRST_STEP
     while True:
-        ledger = _read(admin, found, starts, forms_of, on_progress)
+        ledger = _read(admin, found, starts, scopes_of, on_progress)
         late = _incomplete(ledger, decisions)
         earlier = {
             where: max(found.marks[where].low, start - step)
@@ -106,14 +106,14 @@ def _starts(admin: Admin, found: OutputExtent, decisions: Iterable[Decision], si
 
 
 def _read(
-    admin: Admin, found: OutputExtent, starts: Mapping[Partition, int], forms_of: FormsOf, on_progress: OnProgress
+    admin: Admin, found: OutputExtent, starts: Mapping[Partition, int], scopes_of: ScopesOf, on_progress: OnProgress
 ) -> Ledger:
     ledger = Ledger()
     whole, before, told = sum(found.marks[w].high - start for w, start in starts.items()), 0, 0
     for where, start in sorted(starts.items()):
         marks = found.marks[where]
         for batch in batches(admin, where, start, marks.last_stable, marks.high):
-            ledger.add(batch, forms_of)
+            ledger.add(batch, scopes_of)
             if ledger.read - told >= _TELL_EVERY:
                 told = ledger.read
                 on_progress(Progress("output", before + batch.last_offset - start, whole))

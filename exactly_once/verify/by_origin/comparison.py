@@ -7,7 +7,7 @@ beyond that. So whatever was decided before the read began is judged, and a stre
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def compare_origins(
     settle_s : float
         For how long readers of the outputs may be held back: the markers of a batch that is decided take a moment.
     budget_s : float
-        For each look at the brokers; reading takes as long as it takes.
+        For each question to the brokers; reading takes as long as it takes.
 
     Raises
     ------
@@ -138,38 +138,39 @@ def compare_origins(
         if before.window is not None:
             places = Places(inputs_of(before.end))
             tail = tails(admin, marks, before.window, before.first, question.origin, places, budget_s)
-        task = _Comparison(admin, input_admin, tail, question, before, after.reach, budget_s, on_progress)
-        return task.result(_compacted(admin.renew(budget_s), topics))
-
-
-class _Comparison:
-    def __init__(
-        self,
-        admin: Admin,
-        input_admin: Admin,
-        tail: Tails,
-        question: Question,
-        expected: Expected,
-        reach: Mapping[Partition, int],
-        budget_s: float,
-        on_progress: OnProgress,
-    ):
-        self._question, self._expected = question, expected
-        self._reach = {p: max(expected.end.get(p, 0), o) for p, o in {**expected.reach, **reach}.items()}
-        self._on_progress, self._done = on_progress, 0
-        self._of = sum(w.last_stable - w.low for w in tail.marks.values())
-        self._of += sum(end - expected.wanted[p] for p, end in expected.end.items())
-        at_once = bytes_at_once(len(expected.end))
-        self._existing = Existing(input_admin, expected.end, budget_s, at_once, self._tell)
-        self._outputs = Outputs(
+        reach = {p: max(before.end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
+        first, end = before.first, before.end
+        of = sum(w.last_stable - w.low for w in tail.marks.values())
+        tell = _telling(on_progress, of + sum(o - before.wanted[p] for p, o in end.items()))
+        existing = Existing(input_admin, end, budget_s, bytes_at_once(len(end)), tell)
+        outputs = Outputs(
             admin,
             tail.marks,
             question.origin,
-            inputs_of(expected.end),
-            lambda source, offset: min(offset, self._reach.get(source, 0)) - expected.first.get(source, 0),
+            inputs_of(end),
+            lambda source, offset: min(offset, reach.get(source, 0)) - first.get(source, 0),
             question.order == "key",
-            self._tell,
+            tell,
         )
+        task = _Comparison(question, replace(before, reach=reach), tail, existing, outputs)
+        return task.result(_compacted(admin.renew(budget_s), topics))
+
+
+def _telling(on_progress: OnProgress, of: int) -> Callable[[int], None]:
+    done = 0
+
+    def tell(offsets: int) -> None:
+        nonlocal done
+        done += offsets
+        on_progress(Progress("origins", min(done, of), of))
+
+    return tell
+
+
+class _Comparison:
+    def __init__(self, question: Question, expected: Expected, tail: Tails, existing: Existing, outputs: Outputs):
+        self._question, self._expected = question, expected
+        self._existing, self._outputs = existing, outputs
         self._truncated, self._short = tail.truncated, tail.short
         self._memory, self._counts = Memory(), dict[Partition, Counts]()
         self._numbered: bool | None = None
@@ -279,13 +280,13 @@ class _Comparison:
     def _of_source(self, source: Partition) -> Counts | None:
         """Return the counts of an input partition; None when the stream has not read any of it."""
         if source not in self._counts:
-            if source not in self._reach:
+            if source not in self._expected.reach:
                 return None
             first = self._expected.first.get(source, 0)
             self._counts[source] = Counts(
                 first,
                 max(first, self._expected.end.get(source, first)),
-                self._reach[source],
+                self._expected.reach[source],
                 self._question.outputs,
                 bool(self._numbered),
                 lambda start, stop: self._existing.kinds(source, start, stop),
@@ -293,10 +294,6 @@ class _Comparison:
                 self._expected.wanted.get(source),
             )
         return self._counts[source]
-
-    def _tell(self, offsets: int) -> None:
-        self._done += offsets
-        self._on_progress(Progress("origins", min(self._done, self._of), self._of))
 
     # -- afterwards -----------------------------------------------------------------------------------------------
 
@@ -349,9 +346,14 @@ class _Comparison:
             if known is None:
                 continue
             if some.source not in found:
-                nothing = lambda start, stop: np.full(stop - start, c.UNKNOWN, np.uint8)  # noqa: E731
                 found[some.source] = Counts(
-                    known.first, known.first, known.reach, PerInput(None, False), False, nothing, self._memory
+                    known.first,
+                    known.first,
+                    known.reach,
+                    PerInput(None, False),
+                    False,
+                    lambda start, stop: np.full(stop - start, c.UNKNOWN, np.uint8),
+                    self._memory,
                 )
             found[some.source].add(some.offsets)
         return found

@@ -18,7 +18,7 @@ class Existing:
     Parameters
     ----------
     budget_s : float
-        For each look at the brokers.
+        For each question to the brokers.
     at_once : int
         Bytes of each partition in memory.
     on_read : callable

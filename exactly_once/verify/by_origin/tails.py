@@ -1,4 +1,4 @@
-"""Where to begin reading the outputs, to compare them with the newest part of the input.
+"""The offsets at which to begin reading the outputs, to compare them with the newest part of the input.
 
 Output offsets say nothing about input offsets, so this uses the order in which a stream writes: all of batch N is
 committed before anything of batch N+1 is written. A record of a batch before the window's oldest one therefore shows

@@ -9,8 +9,18 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HexFormat;
+import java.util.IdentityHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Uuid;
@@ -29,15 +39,22 @@ final class Trial {
     /** How tests write null and no rows. */
     private static final String NULL = "null", NOTHING = "-";
 
+    /** A record that fills a batch, and how many batches of a partition a producer has on their way. */
+    private static final int BATCH = 1024, BATCHES_AT_ONCE = 5;
+
     private Trial() {}
 
     public static void main(String[] arguments) throws Exception {
         switch (arguments[0]) {
-            case "produce" -> produce(arguments[1], arguments[2]);
+            case "produce" -> produce(arguments[1]);
             case "digest" -> digest(Path.of(arguments[1]));
             case "errors" -> errors();
             case "child" -> child();
-            case "batches" -> batches();
+            case "fresh" -> fresh(arguments[1]);
+            case "options" -> System.out.println(String.join(" ", ProducerConfig.configNames()));
+            case "late" -> late(arguments[1], arguments[2]);
+            case "settings" -> settings();
+            case "topics" -> topics();
             case "idle" -> idle(arguments[1]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -45,27 +62,89 @@ final class Trial {
     }
 
     /**
-     * Prints whether a producer can be used again. Then writes a record to partition 0 under each id that it reads, as a part of a batch does,
-     * and leaves the transaction open; prints id, producer id, epoch, offset, and which producer it was.
+     * Prints whether a producer can be used again. Then reads lines of brokers and an id; writes a record to partition 0 under that id, as a
+     * part of a batch does, and leaves the transaction open; prints id, producer id, epoch, offset, which producer it was, and how many requests
+     * it sent to initialise the id.
      */
-    private static void produce(String servers, String topic) throws Exception {
-        String bytes = ByteArraySerializer.class.getName();
-        Map<String, Object> settings =
-                Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
+    private static void produce(String topic) throws Exception {
         System.out.println(TransactionalProducer.isReusable());
-        BufferedReader ids = new BufferedReader(new InputStreamReader(System.in));
-        for (String id = ids.readLine(); id != null; id = ids.readLine()) {
-            TransactionalProducer producer = Producers.take(new Producers.Use(settings, null), id);
+        Map<TransactionalProducer, Long> left = new IdentityHashMap<>();
+        BufferedReader parts = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = parts.readLine(); line != null; line = parts.readLine()) {
+            String[] words = line.split(" ");
+            TransactionalProducer producer = Producers.take(new Producers.Use(settings(words[0]), null), words[1]);
+            long asked = requests(producer) - left.getOrDefault(producer, 0L);
             producer.beginTransaction();
-            byte[] value = id.getBytes(StandardCharsets.UTF_8);
+            byte[] value = words[1].getBytes(StandardCharsets.UTF_8);
             var sent = producer.send(new ProducerRecord<>(topic, 0, null, value));
             producer.flush();
+            left.put(producer, requests(producer));
             int which = System.identityHashCode(producer);
             System.out.printf(
-                    "%s %d %d %d %d%n",
-                    id, producer.producerId(), producer.epoch(), sent.get().offset(), which);
+                    "%s %d %d %d %d %d%n",
+                    words[1],
+                    producer.producerId(),
+                    producer.epoch(),
+                    sent.get().offset(),
+                    which,
+                    asked);
             Producers.leave(producer);
         }
+    }
+
+    /**
+     * Reads lines of a topic's name and a number of partitions; makes the topic, looks at it as a part does, and at once writes some batches to
+     * each partition, which are on their way together. Prints how many were acknowledged, and what the others failed with.
+     */
+    private static void fresh(String servers) throws Exception {
+        HashMap<String, String> user = new HashMap<>(
+                Map.of("bootstrap.servers", servers, "batch.size", "" + BATCH, "delivery.timeout.ms", "60000"));
+        Ticket ticket = ticket(user, "", 0);
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                String name = line.split(" ")[0];
+                int partitions = Integer.parseInt(line.split(" ")[1]);
+                Topic likely = new Topic(Uuid.ZERO_UUID, partitions, Topic.UNKNOWN);
+                TransactionalProducer producer = Producers.take(ProducerSettings.use(ticket, likely), name);
+                Map<String, Integer> ends = new ConcurrentHashMap<>();
+                NewTopic fresh = new NewTopic(name, partitions, (short) 1).configs(Map.of("min.insync.replicas", "1"));
+                admin.createTopics(List.of(fresh)).all().get();
+                look(ticket, name);
+                producer.beginTransaction();
+                for (int n = 0; n < BATCHES_AT_ONCE; n++)
+                    for (int partition = 0; partition < partitions; partition++)
+                        producer.send(
+                                new ProducerRecord<>(name, partition, null, new byte[BATCH]),
+                                (at, e) -> ends.merge(e == null ? "there" : e.toString(), 1, Integer::sum));
+                producer.flush();
+                System.out.println(ends);
+                producer.leave();
+            }
+        }
+    }
+
+    /** Looks until the brokers know the topic. */
+    private static Topic look(Ticket ticket, String topic) throws Exception {
+        for (long end = System.nanoTime() + 30_000_000_000L; ; )
+            try {
+                return Cluster.of(ticket).look(topic);
+            } catch (ExecutionException e) {
+                if (System.nanoTime() > end) throw e;
+            }
+    }
+
+    private static Map<String, Object> settings(String servers) {
+        String bytes = ByteArraySerializer.class.getName();
+        return Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
+    }
+
+    private static long requests(TransactionalProducer producer) {
+        return producer.metrics().values().stream()
+                .filter(one -> one.metricName().group().equals("producer-metrics"))
+                .filter(one -> one.metricName().name().equals("request-total"))
+                .mapToLong(one -> ((Double) one.metricValue()).longValue())
+                .sum();
     }
 
     /**
@@ -101,17 +180,44 @@ final class Trial {
         System.out.println(String.join("\t", "" + code, name, "" + retriable, record, request));
     }
 
-    /** Reads lines of partitions, limit, and the user's batch.size and buffer.memory or "-"; prints the size of a batch for each. */
-    private static void batches() throws Exception {
+    /**
+     * Reads lines of a topic's partitions and limit, and settings of the user ("name=value"); prints of the producer's settings those whose
+     * defaults are the sink's.
+     */
+    private static void settings() throws Exception {
         BufferedReader cases = new BufferedReader(new InputStreamReader(System.in));
         for (String line = cases.readLine(); line != null; line = cases.readLine()) {
             String[] words = line.split(" ");
-            Map<String, String> user = new HashMap<>();
-            if (!words[2].equals(NOTHING)) user.put("batch.size", words[2]);
-            if (!words[3].equals(NOTHING)) user.put("buffer.memory", words[3]);
+            HashMap<String, String> user = new HashMap<>();
+            for (String word : Arrays.asList(words).subList(2, words.length))
+                user.put(word.split("=")[0], word.split("=")[1]);
             Topic topic = new Topic(Uuid.randomUuid(), Integer.parseInt(words[0]), Integer.parseInt(words[1]));
-            System.out.println(ProducerSettings.batchSize(user, topic));
+            Map<String, Object> chosen =
+                    ProducerSettings.use(ticket(user, "", 0), topic).settings();
+            System.out.println(Stream.of("batch.size", "linger.ms", "retry.backoff.ms", "request.timeout.ms")
+                    .map(name -> name + "=" + chosen.get(name))
+                    .collect(Collectors.joining(" ")));
         }
+    }
+
+    /** The ticket of a stream to one topic, under exactly_once. */
+    private static Ticket ticket(HashMap<String, String> client, String log, long logEnd) {
+        return new Ticket(
+                Ticket.Plan.WRITE,
+                Ticket.Guarantee.EXACTLY_ONCE,
+                "execution",
+                0,
+                "query",
+                "s",
+                "eo:s:1:",
+                log,
+                logEnd,
+                60_000,
+                0,
+                "",
+                Set.of(),
+                new Rows("orders", -1, null, null, -1, -1, -1, null),
+                client);
     }
 
     /**
@@ -119,11 +225,9 @@ final class Trial {
      * whether it was there each time, and how many connections' threads there are: in the end, when a line comes.
      */
     private static void idle(String servers) throws Exception {
-        String bytes = ByteArraySerializer.class.getName();
-        Map<String, Object> settings =
-                Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
         Idle<TransactionalProducer> pool = new Idle<>(TransactionalProducer::leave, 500);
-        pool.leave(TransactionalProducer.open(new Producers.Use(settings, null), "idle-" + System.nanoTime()));
+        Producers.Use use = new Producers.Use(settings(servers), null);
+        pool.leave(TransactionalProducer.open(use, "idle-" + System.nanoTime()));
         for (int n = 0; n < 2; n++) {
             TransactionalProducer taken = pool.take(any -> true, any -> true);
             System.out.println((taken != null) + " " + networkThreads());
@@ -147,6 +251,31 @@ final class Trial {
             Child.get().call("{}");
         } catch (SinkException e) {
             System.out.println(e.getMessage());
+        }
+    }
+
+    /** Reads lines of sink.topics.allowed, or "-", and a topic; prints why no row may go there, or "null". */
+    private static void topics() throws Exception {
+        BufferedReader cases = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = cases.readLine(); line != null; line = cases.readLine()) {
+            String[] words = line.split(" ");
+            List<String> allowed = words[0].equals(NOTHING) ? List.of() : List.of(words[0].split(","));
+            String topic = new String(bytes(words[1]), StandardCharsets.UTF_8);
+            System.out.println(new TopicRule(allowed).refusal(topic));
+        }
+    }
+
+    /** Reads where the commit log ended when a task was sent out; prints what the task is told of what the log says since then. */
+    private static void late(String servers, String log) throws Exception {
+        BufferedReader ends = new BufferedReader(new InputStreamReader(System.in));
+        for (String end = ends.readLine(); end != null; end = ends.readLine()) {
+            Ticket ticket = ticket(new HashMap<>(Map.of("bootstrap.servers", servers)), log, Long.parseLong(end));
+            try {
+                Cluster.of(ticket).checkInTime(ticket);
+                System.out.println("in time");
+            } catch (SinkException e) {
+                System.out.println(e.getMessage());
+            }
         }
     }
 

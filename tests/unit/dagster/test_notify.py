@@ -67,7 +67,9 @@ def test_the_end_of_an_incident_closes_it_in_pagerduty_and_is_said_in_slack():
     over = replace(NOTICE, what="Healthy: 5 offsets behind.", resolved=True)
     closed = payload(over, "pagerduty", "key")
     assert (closed["event_action"], closed["dedup_key"]) == ("resolve", NOTICE.incident)
-    assert payload(over, "slack")["text"] == "*orders* (EO-REWOUND is over): Healthy: 5 offsets behind."
+    assert payload(over, "slack")["text"] == (
+        "*orders* (EO-REWOUND): The stream no longer needs a person. Healthy: 5 offsets behind."
+    )
     assert payload(over, "json")["resolved"] is True
     severities = [
         payload(n, "pagerduty", "key")["payload"]["severity"] for n in (NOTICE, replace(NOTICE, severity=WARNING))
@@ -145,7 +147,7 @@ def test_a_mail_names_the_stream_the_code_and_what_to_do(mail_server):
     assert (sender, recipients) == ("dagster@shop.example", ["on-call@shop.example", "data@shop.example"])
     assert first["Subject"] == "EO-REWOUND: the stream orders needs a person"
     assert NOTICE.what in first.get_content() and "Sink orders, run run-1" in first.get_content()
-    assert second["Subject"] == "EO-REWOUND is over: the stream orders"
+    assert second["Subject"] == "EO-REWOUND: the stream orders no longer needs a person"
 
 
 def test_a_password_goes_only_to_a_server_with_a_certificate_that_is_trusted(mail_server, certificate, monkeypatch):

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from dagster_exactly_once.names import SUCCESSOR_JOB
 from testkit.syntax import ROOT
-from tests.unit.dagster.test_launchpads import DEFS
+from tests.unit.dagster.declare.test_launchpads import DEFS
 
 #: "the job exactly_once_recovery", "sensor `exactly_once_liveness`"; not what the command line or Python calls so.
 QUOTED = re.compile(r"\b(?:job|sensor|schedule|asset)\s+`{0,2}([a-z]+(?:_[a-z]+)*)\b")
@@ -27,7 +28,8 @@ def existing():
     assets = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
     sensors = {sensor.name for sensor in repository.sensor_defs}
     schedules = {schedule.name for schedule in repository.schedule_defs}
-    return assets | sensors | schedules | {job.name for job in repository.get_all_jobs()}
+    jobs = {job.name for job in repository.get_all_jobs()} | {SUCCESSOR_JOB}  # there where a stream continues one
+    return assets | sensors | schedules | jobs
 
 
 def wrong_names(text, existing):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.digest import RowDigest
-from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, form_of, place_of
+from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, place_of, scope_of
 from exactly_once.participants.kafka.part_transaction import PartTransaction
 from testkit.stream import ROOT
 
@@ -104,7 +104,7 @@ def test_a_part_has_the_form_and_the_sum_that_every_kind_of_task_gives_it(vector
     """Guards against a part that a Java task wrote, and a Python task, or verify, takes for other rows."""
     sent: list[Any] = []
     transaction = object.__new__(PartTransaction)
-    transaction._digest, transaction._forms, transaction.records, transaction.bytes = RowDigest(), set(), 0, 0
+    transaction._digest, transaction._scopes, transaction.records, transaction.bytes = RowDigest(), set(), 0, 0
     transaction._producer = SimpleNamespace(produce=lambda *row, **_: sent.append(row))  # type: ignore[assignment]
     rows = vector["rows"]
     if vector["form"] == PLAIN:
@@ -113,7 +113,7 @@ def test_a_part_has_the_form_and_the_sum_that_every_kind_of_task_gives_it(vector
         key, value = parse(r["key"]), parse(r["value"])
         transaction.send(r["topic"], key, value, r["partition"], headers_of(r), r["timestamp_ms"])
     assert len(sent) == len(rows)
-    assert (transaction._forms, transaction._digest.text) == ({vector["form"]}, vector["digest"])
+    assert (transaction._scopes, transaction._digest.text) == ({vector["form"]}, vector["digest"])
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[v["name"] for v in VECTORS])
@@ -148,7 +148,7 @@ def test_a_decision_of_before_is_still_verified(form: str) -> None:
 
 def test_rows_of_which_only_some_chose_have_no_form_that_a_reader_could_compute() -> None:
     """Guards against a part that is called corrupt because a reader cannot know which row chose its partition."""
-    assert {form_of(CHOOSE, NOW), form_of(3, NOW), form_of(CHOOSE, 1), form_of(3, 1)} == {
+    assert {scope_of(CHOOSE, NOW), scope_of(3, NOW), scope_of(CHOOSE, 1), scope_of(3, 1)} == {
         "row",
         "row+partition",
         "row+timestamp",

@@ -104,6 +104,7 @@ JAVA_ALONE = {
         "the commit log of the sink was deleted or never existed",
         "Start the stream again by hand: the start says how to continue without the commit log",
     },
+    "only Java's tasks have dead letters": {"is the dead letter topic of this sink"},
     "only Java sends under a weaker guarantee": {
         "Records of this batch that were sent before may be visible: this sink's guarantee is",
         "and the next start writes the batch again",
@@ -111,6 +112,7 @@ JAVA_ALONE = {
     "Python has a value in its midst": {
         "this principal lacks WRITE on topic",
         "Grant WRITE on the topic",
+        "this principal lacks DESCRIBE_CONFIGS on topic",
         "Raise segment.bytes of topic",
     },
     "Java's client, or its JVM, alone has it": {
@@ -123,7 +125,7 @@ JAVA_ALONE = {
         "the brokers acknowledged",
         "because it was part of a batch",
         "a class that a setting names cannot be loaded",
-        "Correct the kafka.* option that names it, or add its jar to spark.jars",
+        "Correct the kafka.* option whose class cannot be loaded, or add the jar of that class to spark.jars",
         "kafka.batch.size={} is above the topic's max.message.bytes={}, which the sink uses. Raise max.message.bytes, "
         "or leave kafka.batch.size out",
         "No resolvable bootstrap urls",

@@ -197,7 +197,7 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         {"kafka.sasl.login.class": "x.Y"},
         InvalidOption,
         "kafka.sasl.login.class",
-        "the driver connects too",
+        "the driver's clients are not Java's",
     ),
     "a misspelt kafka option": (
         {"kafka.compresion.type": "lz4"},

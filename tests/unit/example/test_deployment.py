@@ -1,20 +1,28 @@
 """The resources and the sensors of the code location, by deployment: what is missing is named when it loads."""
 
+import ast
 import os
-from inspect import signature
+from inspect import getsource, signature
 
 import pytest
 
 import exactly_once
-from dagster_exactly_once import KafkaTransactionalProducerFactory, exactly_once_resources, exactly_once_sensors
-from dagster_exactly_once.resources.spark import SparkSessionResource
+from dagster_exactly_once import (
+    KafkaTransactionalProducerFactory,
+    RestartPolicy,
+    SparkSessionResource,
+    WatchPolicy,
+    exactly_once_resources,
+    exactly_once_sensors,
+)
 from exactly_once.kafka.connection import VARIABLES
 from platform_assets.definitions import defs
 from platform_assets.flights.streams import delay_by_hour, flight_delays
 from resources.deployment import resources
 from resources.kafka import producer_factory
+from resources.spark import cluster_session, local_session
 from sensors.notices import notifier
-from sensors.policies import policies
+from sensors.policies import policies, restart_policy, watch_policy
 from sensors.streams import stream_sensors
 
 
@@ -92,6 +100,22 @@ def test_what_stands_field_by_field_is_what_the_library_makes_by_itself(variable
     made = exactly_once_resources(work_dir=str(tmp_path / "spark"), checkpoints=str(tmp_path / "checkpoints"))
     found = {**resources(tmp_path), **policies()}
     assert {key: dict(its) for key, its in found.items()} == {key: dict(its) for key, its in made.items()}
+
+
+@pytest.mark.parametrize(
+    ("builder", "made"),
+    [
+        (local_session, SparkSessionResource),
+        (cluster_session, SparkSessionResource),
+        (producer_factory, KafkaTransactionalProducerFactory),
+        (restart_policy, RestartPolicy),
+        (watch_policy, WatchPolicy),
+    ],
+)
+def test_every_field_stands_there(builder, made):
+    """Guards against a setting that whoever copies the file does not learn of."""
+    call = next(node for node in ast.walk(ast.parse(getsource(builder))) if isinstance(node, ast.Return)).value
+    assert {keyword.arg for keyword in call.keywords} == {*made.model_fields}
 
 
 def test_a_factory_of_ones_own_brings_the_resource_that_ends_transactions_to_the_same_cluster():

@@ -22,9 +22,13 @@ from faultlab.side_by_side import append as append_line
 from faultlab.side_by_side import read as read_lines
 from faultlab.soak import picture
 from faultlab.soak.piece import LONGER, SoakSettings, plan_of
-from faultlab.soak.results import Look, Piece, Rest, append, begins_at, read, total
+from faultlab.soak.results import Piece, Rest, SoakSample, append, begins_at, read, total
 
-LOOKS = (Look(5.0, visible=100, driver=400, threads=80), Look(10.0), Look(15.0, visible=300, driver=500, threads=90))
+SAMPLES = (
+    SoakSample(5.0, visible=100, driver=400, threads=80),
+    SoakSample(10.0),
+    SoakSample(15.0, visible=300, driver=500, threads=90),
+)
 
 
 def piece(number: int, **changed: object) -> Piece:
@@ -40,7 +44,7 @@ def piece(number: int, **changed: object) -> Piece:
         "input_end": {0: 1000 * (number + 1)},
         "output_end": {0: 1010 * (number + 1)},
         "rest": Rest(5, 40, 66, 60),
-        "looks": LOOKS,
+        "samples": SAMPLES,
         "history": ((7.5, "kill-driver"),),
     }
     return Piece(**(fields | changed))  # type: ignore[arg-type]

@@ -306,7 +306,7 @@ def test_a_frozen_driver_is_called_that_with_the_command_that_ends_it(capsys):
     [wrong] = trouble(found)
     assert f"its owner is frozen ({said}): run kill -9 4711, then exactly-once recover s" in wrong
     show_list([found], [], None, [], Console())
-    assert f"frozen ({said})." in " ".join(capsys.readouterr().out.split())
+    assert f"it is frozen: {said}." in " ".join(capsys.readouterr().out.split())
 
 
 def test_tables_and_explanations_name_who_operates_the_owner(capsys):
@@ -317,7 +317,7 @@ def test_tables_and_explanations_name_who_operates_the_owner(capsys):
     assert "driver 4711 on host-a (operated by dagster/prod/0a1b), claim 3" in explained.owner
     assert " --force 'fence the driver 4711 on host-a (operated by dagster/prod/0a1b)'" in commands(explained)[0]
     show_list([found], [], None, [], Console())
-    shown = "Owner: stream, driver 4711 on host-a (operated by dagster/prod/0a1b), state unknown from this host."
+    shown = "Owner: A stream: driver 4711 on host-a (operated by dagster/prod/0a1b), claim 3 of "
     assert shown in " ".join(capsys.readouterr().out.split()), "wrapped"
 
 
@@ -336,7 +336,7 @@ def test_a_part_that_was_lost_is_said_to_be_lost():
 
 
 def test_the_commit_log_s_own_transaction_is_explained():
-    assert "one writer that decides" in explain(described(transactional_id="eo:s:log"), inspection(False)).what
+    assert "it writes the sink's decisions" in explain(described(transactional_id="eo:s:log"), inspection(False)).what
 
 
 def test_a_recovery_that_has_just_begun_is_not_called_nobody():

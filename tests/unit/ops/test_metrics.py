@@ -88,7 +88,7 @@ def test_what_was_decided_before_the_observer_came_is_not_counted_again():
 def test_the_counters_are_there_from_the_first_look_on():
     """Mishap: Prometheus sees no increase in a counter whose first value is not 0."""
     points = History(from_the_beginning=False).news("s", log_of())
-    assert {p.instrument for p in points} == {i.DECISIONS, i.RECORDS, i.MISSED} and not totals(points)
+    assert {p.instrument for p in points} == {i.DECISIONS, i.RECORDS, i.DEAD_LETTERS, i.MISSED} and not totals(points)
 
 
 def test_a_duration_that_nobody_knows_is_not_observed():
@@ -299,7 +299,7 @@ def test_a_sink_that_comes_later_is_counted_whole_and_one_that_goes_is_forgotten
 
 def test_figures_that_are_old_are_not_shown(cluster, monkeypatch):
     """Mishap: an observer that hangs goes on to say that all is well."""
-    monkeypatch.setattr(observer, "LOOK_BUDGET_S", 0.0)
+    monkeypatch.setattr(observer, "READ_BUDGET_S", 0.0)
     observing = Observer(NOWHERE, ("a",), 1e-6)
     observing.observe()
     monkeypatch.setattr(observing, "_round_s", 0.0)

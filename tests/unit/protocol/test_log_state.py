@@ -19,6 +19,7 @@ from exactly_once.protocol.records import (
     PreparedPart,
     PreparedTransaction,
     Record,
+    Retired,
     key_of,
 )
 
@@ -52,6 +53,15 @@ HISTORY = entries(
     completed(2, 3),
     decision(0, 3, "other"),
 )
+
+
+def test_a_retirement_stands_whatever_follows_it() -> None:
+    """Duplicate: a recovery of a retired sink, or a look at its log from some record on, brings the old stream back."""
+    retired = Retired(3, "job-v2", "q", 2, {"in": {"0": 7}}, 9)
+    state = fold([*HISTORY, *entries(retired, claim(4), completed(2, 4), first=100)])
+    assert state.retired == retired and state.owner == claim(4)
+    assert fold(entries(claim(5), first=200), state).retired == retired
+    assert fold(HISTORY).retired is None
 
 
 def test_an_empty_log_says_nothing() -> None:

@@ -17,20 +17,34 @@ from tests.unit.spark.test_columns import schema, send
 OPTIONS = {"sink.id": "s", "kafka.bootstrap.servers": "h:1", "checkpointLocation": "/c"}
 
 
-@pytest.mark.parametrize(
-    ("topic", "why"),
-    [
-        (commit_log_topic("s"), "commit log"),
-        (commit_log_topic("eo.x.commit-log"), "commit log"),
-        ("__consumer_offsets", "Kafka's own"),
-        ("__", "Kafka's own"),
-        ("", "not a name"),
-        (".", "not a name"),
-        ("a b", "not a name"),
-        ("x" * 250, "not a name"),
-        ("caf\u00e9", "not a name"),
-    ],
-)
+#: Topics that no sink may write to, and why. These tables are tried in Java, too (test_java_classes.py).
+REFUSED = [
+    (commit_log_topic("s"), "commit log"),
+    (commit_log_topic("eo.x.commit-log"), "commit log"),
+    ("__consumer_offsets", "Kafka's own"),
+    ("__", "Kafka's own"),
+    ("", "not a name"),
+    (".", "not a name"),
+    ("..", "not a name"),
+    ("a b", "not a name"),
+    ("a\nb", "not a name"),
+    ("x" * 250, "not a name"),
+    ("caf\u00e9", "not a name"),
+]
+
+TAKEN = ["t", "_t", "...", "eo.s", "eo.s.commit-logs", "a.commit-log", "x" * 249]
+
+#: ``sink.topics.allowed``, a topic that it takes, and one that it refuses.
+ALLOWED = [
+    ("orders", "orders", "orders2"),
+    ("orders_*, audit", "orders_eu", "orders"),
+    ("orders_*, audit", "audit", "audits"),
+    ("*.out", "a.b.out", "aXout"),
+    ("a.*.b*", "a..b", "a.b"),
+]
+
+
+@pytest.mark.parametrize(("topic", "why"), REFUSED)
 def test_no_sink_may_write_to_a_commit_log_or_a_topic_of_kafka_s_own(topic: str, why: str) -> None:
     """Loss: a row that forges a claim or a decision of any sink."""
     assert why in str(TopicRule().refusal(topic))
@@ -38,20 +52,12 @@ def test_no_sink_may_write_to_a_commit_log_or_a_topic_of_kafka_s_own(topic: str,
         SinkOptions.parse({**OPTIONS, "topic": topic or " "})
 
 
-@pytest.mark.parametrize("topic", ["t", "_t", "eo.s", "eo.s.commit-logs", "a.commit-log", "x" * 249])
+@pytest.mark.parametrize("topic", TAKEN)
 def test_every_other_topic_may_be_written(topic: str) -> None:
     assert TopicRule().refusal(topic) is None
 
 
-@pytest.mark.parametrize(
-    ("allowed", "taken", "refused"),
-    [
-        ("orders", "orders", "orders2"),
-        ("orders_*, audit", "orders_eu", "orders"),
-        ("orders_*, audit", "audit", "audits"),
-        ("*.out", "a.b.out", "aXout"),
-    ],
-)
+@pytest.mark.parametrize(("allowed", "taken", "refused"), ALLOWED)
 def test_a_sink_writes_to_no_topic_but_those_that_are_allowed(allowed: str, taken: str, refused: str) -> None:
     """A wrong expression for the topic: rows in a stranger's topic, which no rollback of a later day takes back."""
     rule = SinkOptions.parse({**OPTIONS, "sink.topics.allowed": allowed}).topics

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from exactly_once.errors import UnsupportedMode
-from exactly_once.spark.modes import check_task
+from exactly_once.spark.modes import check_session, check_task
 
 STOP = "spark.sql.streaming.stopTimeout"
 
@@ -23,3 +26,14 @@ def test_copies_of_tasks_and_a_stop_that_goes_on_in_the_background_are_refused(s
     """Guards against transactions of copies, and against an abort that takes the next run for its own."""
     with pytest.raises(UnsupportedMode, match=next(iter(settings))):
         check_task(settings.get)
+
+
+@pytest.mark.parametrize(("release", "refused"), [("3.4.4", True), ("3.5.9", False), ("4.3.0.dev1", False)])
+def test_a_spark_older_than_the_sink_takes_is_refused_in_one_sentence(release: str, refused: bool) -> None:
+    """Guards against an AbstractMethodError of Spark's in the middle of a start."""
+    spark: Any = SimpleNamespace(version=release, conf={})
+    if not refused:
+        check_session(spark)
+        return
+    with pytest.raises(UnsupportedMode, match=rf"runs on Spark {release}, and the sink needs Spark 3\.5 or newer"):
+        check_session(spark)

@@ -86,7 +86,7 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
     died and whose successor has not loaded it yet. Its rows there are lost while the rest commits."""
     cluster = Cluster(listings, partitions)
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
-    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.0)
+    monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.0)
     ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_mark")
     assert abort_hanging(Connection("h:1"), OPEN) is aborted
     assert bool(cluster.aborted) is aborted and cluster.listings == []

@@ -13,11 +13,11 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Extent, PreparedTransaction
 from exactly_once.txn.scan import LogBatch
-from exactly_once.verify import sink_state
+from exactly_once.verify import sink_findings
 from exactly_once.verify.by_log import balance
-from exactly_once.verify.by_log.balance import TOO_FEW, WEAKER, judge_balance, judge_log
+from exactly_once.verify.by_log.balance import TOO_FEW, UNDECIDED, judge_balance, judge_log
 from exactly_once.verify.by_log.judge import Verdict
-from exactly_once.verify.by_log.ledger import Ledger, Writer, forms_to_try
+from exactly_once.verify.by_log.ledger import Ledger, Writer, scopes_to_try
 from testkit.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
 
 #: Between two decisions; before the first one, so much is free in each partition, too.
@@ -66,16 +66,16 @@ class Sink:
         ms = {(d.query_id, d.batch_id): self.times.get(d.batch_id, 0) for d in self.decisions}
         marks = {(q, b): Completed(q, b, 1, at + 200) for (q, b), at in ms.items()}
         log = LogState(decisions=tuple(self.decisions), marks=marks, decided_ms=ms)
-        forms = {(h.producer_id, h.epoch): h.form for d in self.decisions for h in d.transactions}
-        ledger, forms_of = Ledger(), forms_to_try(forms, frozenset(self.ids))
+        scopes = {(h.producer_id, h.epoch): h.form for d in self.decisions for h in d.transactions}
+        ledger, scopes_of = Ledger(), scopes_to_try(scopes, frozenset(self.ids))
         for batch in sorted(self.batches, key=lambda b: (b.where, b.base_offset)):
-            ledger.add(batch, forms_of)
+            ledger.add(batch, scopes_of)
         last = max(self.commits, default=None)
         lacks = last - min(self.commits) + 1 - len(self.commits) if last is not None else 0
         checkpoint = Checkpoint("/c", QUERY, last, last, commits_lack=lacks)
         found = judge_log(self.decisions, log, ledger, self.ids, {}, frozenset(self.commits))
         judge_balance(checkpoint, log, found)
-        found.findings += sink_state.checkpoint_ahead(checkpoint, log)
+        found.findings += sink_findings.checkpoint_ahead(checkpoint, log)
         return found
 
     def of(self, writer: Writer) -> list[LogBatch]:
@@ -355,7 +355,7 @@ def numbered(*batches: tuple[int, int]) -> Verdict:
 def test_a_hole_that_a_weaker_guarantee_explains_is_unproven() -> None:
     """A false loss over a stream that ran with at_least_once for a while; or silence over a batch that is gone."""
     away = numbered((0, 1), (1, 1), (5, 3))
-    assert away.findings == [] and away.unproven[WEAKER] == 3
+    assert away.findings == [] and away.unproven[UNDECIDED] == 3
     (lost,) = numbered((0, 1), (1, 1), (3, 2)).findings
     assert lost.anomaly.value == "lost" and lost.batch == "batch 2"
 

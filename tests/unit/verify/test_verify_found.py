@@ -14,7 +14,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, PreparedPart, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES
 from exactly_once.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
-from exactly_once.verify.outputs import Seen, judge_outputs, look_again, look_at
+from exactly_once.verify.outputs import Seen, judge_outputs, read_again, read_outputs
 from testkit.planted_outputs import LOG, SINK
 
 KEY = ("q", 1)
@@ -110,7 +110,7 @@ def test_what_an_output_cannot_tell_is_unproven_and_accuses_nobody(said, why) ->
 
 
 def test_what_is_visible_counts_as_visible_wherever_else_it_waits() -> None:
-    """A right part called unproven, or a stray one a batch on its way, because a copy of it is still staged."""
+    """A right part called unproven, or an orphan one a batch on its way, because a copy of it is still staged."""
     one = part()
     found = judged(decided(one), marked=False, archive=[right(one, prepared=True)])
     assert found.findings == [] and found.parts == 1 and not found.unproven
@@ -349,7 +349,7 @@ def test_an_output_is_asked_for_its_own_parts_and_closed() -> None:
     """Connections that stay open after each evaluation of the check; parts of another output taken for strange."""
     mine, other = part(0), part(0, output="copy")
     output: Any = Output([right(mine), visible(part(0, 9))])
-    seen = look_at(SINK, [decided(mine, other)], [output])["archive"]
+    seen = read_outputs(SINK, [decided(mine, other)], [output])["archive"]
     assert output.asked == [[mine.name]] and output.closed == 1
     assert set(seen.parts) == {mine.name} and [f.name for f in seen.strange] == [part(0, 9).name]
 
@@ -357,11 +357,11 @@ def test_an_output_is_asked_for_its_own_parts_and_closed() -> None:
 def test_an_output_that_fails_says_why_and_a_damaged_log_stops_the_check() -> None:
     """A silent output called proven; a proof by a log that others have written to."""
     failing: Any = Output(Unfinished("the disk hangs", "Wait"))
-    seen = look_at(SINK, [], [failing])["archive"]
+    seen = read_outputs(SINK, [], [failing])["archive"]
     assert "archive cannot be checked" in seen.failed and "the disk hangs" in seen.failed and failing.closed == 1
     damaged: Any = Output(CommitLogDamaged("a forged handle", "Find out"))
     with pytest.raises(CommitLogDamaged):
-        look_at(SINK, [], [damaged])
+        read_outputs(SINK, [], [damaged])
     assert damaged.closed == 1
 
 
@@ -370,11 +370,11 @@ def test_only_rows_without_a_name_are_asked_for_again() -> None:
     stays, passes = (Found("", True, records=1, places=(p,)) for p in ("stays", "passes"))
     named = visible(part(0, 9))
     once: Any = Output([named])
-    seen = look_at(SINK, [], [once])
-    assert look_again(SINK, [], [once], seen) == seen and len(once.asked) == 1
+    seen = read_outputs(SINK, [], [once])
+    assert read_again(SINK, [], [once], seen) == seen and len(once.asked) == 1
     twice: Any = Output([named, stays, passes, right(part(0))], [stays])
     decision = decided(part(0))
-    seen = look_at(SINK, [decision], [twice])
-    again = look_again(SINK, [decision], [twice], seen)["archive"]
+    seen = read_outputs(SINK, [decision], [twice])
+    again = read_again(SINK, [decision], [twice], seen)["archive"]
     assert again.strange == (named, stays) and again.parts == seen["archive"].parts and not again.failed
     assert twice.closed == 2

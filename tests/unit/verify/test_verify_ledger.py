@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exactly_once.participants.kafka.digest_scope import FORMS, MIXED
-from exactly_once.verify.by_log.ledger import Ledger, digest_of, forms_to_try
+from exactly_once.participants.kafka.digest_scope import MIXED, SCOPES
+from exactly_once.verify.by_log.ledger import Ledger, digest_of, scopes_to_try
 from testkit.read_back import TOPIC, ReadBack
 
 OURS, AGAIN, THEIRS = (1, 0), (1, 1), (9, 0)
 
 
-def folded(out: ReadBack, forms=None, ours=frozenset({1})) -> Ledger:
+def folded(out: ReadBack, scopes=None, ours=frozenset({1})) -> Ledger:
     ledger = Ledger()
-    forms_of = forms_to_try(forms if forms is not None else {OURS: "plain"}, ours)
+    scopes_of = scopes_to_try(scopes if scopes is not None else {OURS: "plain"}, ours)
     for batch in out.batches:
-        ledger.add(batch, forms_of)
+        ledger.add(batch, scopes_of)
     return ledger
 
 
@@ -111,11 +111,11 @@ def test_a_marker_without_records_is_of_no_transaction() -> None:
 
 
 def test_digests_are_computed_only_in_the_forms_that_count() -> None:
-    """A check that takes five times as long; a decided part that is compared in no form."""
-    forms_of = forms_to_try({OURS: "row", (2, 0): "", (3, 0): "plain"}, frozenset({1, 2, 3, 4}))
-    assert forms_of(OURS) == ("row",) and forms_of((2, 0)) == FORMS and forms_of((4, 0)) == ("plain", "row")
-    assert forms_of(AGAIN) == ("plain", "row") and forms_of(THEIRS) is None
-    assert forms_to_try({}, frozenset({4}))((4, 0)) == FORMS
+    """A check that takes five times as long; a decided part that is compared in no scope."""
+    scopes_of = scopes_to_try({OURS: "row", (2, 0): "", (3, 0): "plain"}, frozenset({1, 2, 3, 4}))
+    assert scopes_of(OURS) == ("row",) and scopes_of((2, 0)) == SCOPES and scopes_of((4, 0)) == ("plain", "row")
+    assert scopes_of(AGAIN) == ("plain", "row") and scopes_of(THEIRS) is None
+    assert scopes_to_try({}, frozenset({4}))((4, 0)) == SCOPES
     out = ReadBack()
     out.write(OURS, ["a"])
     assert not folded(out, {OURS: MIXED}).of(OURS)[0].digests

@@ -1,4 +1,4 @@
-"""How often a verification looks before it reports."""
+"""How often a verification reads before it reports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from exactly_once.verify.by_log.judge import Verdict
 
 PASSES, STAYS = Finding(Anomaly.LOST, "a batch that is being committed"), Finding(Anomaly.CORRUPT, "another row")
 
-#: Of a look at a long output.
-LOOK_S = 40.0
+#: Of a reading of a long output.
+READING_S = 40.0
 
 
-class Looks:
-    """What each look will find, the last one again and again; each takes long, by a clock of its own."""
+class Readings:
+    """What each reading will find, the last one again and again; each takes long, by a clock of its own."""
 
     def __init__(self) -> None:
         self.found: list[list[Finding]] = []
@@ -30,10 +30,10 @@ class Looks:
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
 
-    def look(self, *_: Any) -> run._Look:
-        self.sleep(LOOK_S)
+    def read(self, *_: Any) -> run._Reading:
+        self.sleep(READING_S)
         self.taken += 1
-        return run._Look(self.found[min(self.taken, len(self.found)) - 1], Verdict())
+        return run._Reading(self.found[min(self.taken, len(self.found)) - 1], Verdict())
 
     def verified(self, *found: list[Finding], settle_s: float = run.SETTLE_S) -> list[Finding]:
         self.found, self.taken = list(found), 0
@@ -42,29 +42,29 @@ class Looks:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    made = Looks()
+def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
+    made = Readings()
     clock = SimpleNamespace(monotonic=lambda: made.now_s, time=lambda: made.now_s, sleep=made.sleep)
     for module in (deadline, run):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(run, "_look", made.look)
+    monkeypatch.setattr(run, "_read", made.read)
     monkeypatch.setattr(run, "read_log", lambda *args, **more: LogState())
     return made
 
 
-def test_a_look_that_takes_longer_than_the_settling_time_is_followed_by_another(looks: Looks) -> None:
+def test_a_reading_that_takes_longer_than_the_settling_time_is_followed_by_another(readings: Readings) -> None:
     """A false alarm over each live stream whose last batches take longer than 15 seconds to read: the batch that was
     being committed at the first look would be called lost.
     """
-    assert looks.verified([PASSES], []) == []
+    assert readings.verified([PASSES], []) == []
 
 
-def test_what_stays_is_reported_when_the_settling_time_is_over(looks: Looks) -> None:
+def test_what_stays_is_reported_when_the_settling_time_is_over(readings: Readings) -> None:
     """A check that never ends over a sink that is broken."""
-    assert looks.verified([PASSES]) == [PASSES] and looks.taken == 2
+    assert readings.verified([PASSES]) == [PASSES] and readings.taken == 2
 
 
-def test_what_cannot_pass_is_reported_at_once_and_so_is_all_without_a_settling_time(looks: Looks) -> None:
+def test_what_cannot_pass_is_reported_at_once_and_so_is_all_without_a_settling_time(readings: Readings) -> None:
     """A second look could find a corrupt record gone, after retention; ``--settle 0`` asks for one look."""
-    assert looks.verified([STAYS], []) == [STAYS]
-    assert looks.verified([PASSES], [], settle_s=0) == [PASSES]
+    assert readings.verified([STAYS], []) == [STAYS]
+    assert readings.verified([PASSES], [], settle_s=0) == [PASSES]

@@ -1,4 +1,4 @@
-"""The sink over a stream's life: state, restarts, ids, and how Spark finds it."""
+"""The sink as streams start and stop: state, restarts, ids, and how Spark finds it."""
 
 from __future__ import annotations
 

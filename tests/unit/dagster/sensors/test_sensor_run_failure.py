@@ -15,7 +15,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART_OF,
 )
 from dagster_exactly_once.sensors.incidents import Teller
-from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, recovery_request, refusal
+from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, ask, recovery_request, refusal
 from dagster_exactly_once.sensors.restart import Restart
 from dagster_exactly_once.sensors.run_failure import _reaction, verdict
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
@@ -55,7 +55,7 @@ def test_a_frozen_run_is_not_called_started_without_what_is_true():
     frozen = history(run("r1", frozen=STOPPED))
     said = verdict(frozen, RestartPolicy(), WATCH).message
     assert said.startswith("Dagster still shows run r1 as STARTED, but process 7 on vm is stopped by a signal, so the ")
-    assert "exactly_once_liveness kills it once it has been frozen for 120 s" in said and "kill -9 7" in said
+    assert "exactly_once_liveness kills that process once it has been frozen for 120 s" in said and "kill -9 7" in said
     assert "exactly_once_liveness" not in verdict(frozen, DEFAULT, WATCH).message
     canceling = history(run("r1", "CANCELING", frozen=STOPPED))
     said = verdict(canceling, RestartPolicy(), WATCH).message
@@ -131,6 +131,15 @@ def test_a_person_s_strategy_none_is_kept():
     assert found.need is None and found.raised == "r1" and "'none'" in found.message
 
 
+def test_a_stream_that_is_given_up_says_cause_and_way_out_as_sentences():
+    """Mishap: "no space left on device Fix the cause", without what to do."""
+    full = Classified("SPARK-STATE", "no space left on device", "Free the disk.")
+    found = judged(run("r1", "FAILURE"), strategy=RestartPolicy(strategy="none"), why=full)
+    assert "no space left on device. Free the disk. " in found.message and ".." not in found.message
+    said = Classified("EO-REWOUND", "EO-REWOUND: it was rewound. What to do: Restore it.", "Restore it")
+    assert judged(run("r1", "FAILURE"), strategy=RestartPolicy(strategy="none"), why=said).message.count("Restore") == 1
+
+
 def test_attempts_are_counted_from_the_run_that_a_person_launched():
     old = [run(f"old-{n}", "FAILURE", at=NOW - 9_000 - n) for n in range(5)]
     row = [restarted("r3", "FAILURE", at=NOW - 100), restarted("r2", "FAILURE", at=NOW - 200)]
@@ -146,7 +155,7 @@ def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
     failed = recovery("c1", "FAILURE", at=NOW - 3, lived=2.0, restart_of="r1")
     facts = {"recoveries": (failed,), "recovery_failure": Classified("EO-UNREACHABLE", "no answer")}
     found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 10.0), **facts)
-    assert found.need is None and "the recovery is retried in 9 s (attempt 2)" in found.message
+    assert found.need is None and "requests the recovery again in 9 s (restart attempt 2)" in found.message
     found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 0.5), **facts)
     assert found.need is not None and found.need.restart.attempt == 2
     facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
@@ -203,9 +212,9 @@ WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
         (
             history(run("r1", "FAILURE", at=NOW - 70, lived=50)),
             False,
-            "the sensor exactly_once_run_failure handles that",
+            "the sensor exactly_once_run_failure requests its recovery",
         ),
-        (history(recoveries=tuple(recovery(f"c{n}", at=NOW - 100 - n) for n in range(3))), False, "circuit open"),
+        (history(recoveries=tuple(recovery(f"c{n}", at=NOW - 100 - n) for n in range(3))), False, "circuit breaker"),
     ],
 )
 def test_the_gate_refuses(found, owner_works, says: str):
@@ -219,6 +228,14 @@ def test_the_gate_refuses_what_doing_it_again_does_not_heal():
         recovery_failure=Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
     )
     assert "EO-EXPIRED" in (refusal(found, WISH, WATCH, False) or "")
+
+
+@pytest.mark.parametrize("way_out", ["", "Say sink.accept.lost", "Restore it. Then start it."])
+def test_a_refusal_is_a_sentence_with_one_full_stop(way_out):
+    """Mishap: "a retry will not fix. .", of an error without a way out."""
+    lost = Classified("EO-EXPIRED", "lost", way_out, heals=False)
+    _, said = ask(STREAM, history(recoveries=(recovery("c", "FAILURE"),), recovery_failure=lost), WISH, WATCH, None)
+    assert said.endswith(f"{way_out.rstrip('.') or 'fix'}.") and ". ." not in said and ".." not in said
 
 
 @pytest.mark.parametrize(

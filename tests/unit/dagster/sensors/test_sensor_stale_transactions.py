@@ -20,7 +20,7 @@ def stale(part: int, age_s: float, verdict: str = "undecided") -> OpenTransactio
     ("facts", "incident", "says"),
     [
         (StaleFacts(open=4), None, "No transaction has been open for longer than 300 s (4 are open)"),
-        (StaleFacts((stale(0, 400),), 1), "stale/eo:s:1:0:0.0/4000.2", "500 s from now"),
+        (StaleFacts((stale(0, 400),), 1), "stale/eo:s:1:0:0.0/4000.2", "The brokers will abort the oldest in 500 s"),
         (StaleFacts((stale(0, 400, "decided"),), 1), "stale/eo:s:1:0:0.0/4000.2", "decided, 400 s"),
         (StaleFacts(tuple(stale(n, 400) for n in range(5)), 5), "stale/eo:s:1:0:0.0/4000.2", "and 2 more"),
         (StaleFacts(hanging_ours=("out-0@17",)), None, "exactly-once transactions abort"),
@@ -30,7 +30,7 @@ def stale(part: int, age_s: float, verdict: str = "undecided") -> OpenTransactio
             None,
             "unknown writers hold readers back: out-0@17. They hang, or",
         ),
-        (StaleFacts(foreign=("payments-1",)), None, "left alone: payments-1"),
+        (StaleFacts(foreign=("payments-1",)), None, "topics: payments-1. This sensor does not end them"),
         (StaleFacts((stale(0, 400),), 1, foreign=("payments-1",)), "stale/eo:s:1:0:0.0/4000.2", "payments-1"),
     ],
 )

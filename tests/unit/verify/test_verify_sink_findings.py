@@ -14,11 +14,11 @@ from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenT
 from exactly_once.kafka.groups import Published
 from exactly_once.ops.cli.verify import show
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS, VARIANTS, part_id
+from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, part_id
 from exactly_once.protocol.records import Claim, Decision
 from exactly_once.txn.coordinators import Listing
 from exactly_once.txn.leaders import Hanging
-from exactly_once.verify import sink_state
+from exactly_once.verify import sink_findings
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.report import MOST_FINDINGS, Report, limited
 from testkit.read_back import SINK, TOPIC, ReadBack, decided, log_of
@@ -33,7 +33,7 @@ def open_for(age_s: float, verdict: str = "undecided", partitions: int = 2) -> O
 
 def lingering(alive: bool | None, *found: OpenTransaction, purpose: str = "stream") -> list[Finding]:
     owner = Owner(Claim(1, "q", 0, purpose, "host-a", 4711), alive)
-    return list(sink_state.lingering(Inspection(SINK, owner, tuple(found)), policy_s=600))
+    return list(sink_findings.lingering(Inspection(SINK, owner, tuple(found)), policy_s=600))
 
 
 def test_what_a_dead_driver_left_open_lingers_at_once() -> None:
@@ -56,14 +56,14 @@ def test_what_a_driver_that_may_live_has_open_lingers_only_at_an_age(alive: bool
 def test_what_is_decided_does_not_linger_and_what_nobody_claimed_does() -> None:
     """A false alarm over a commit that takes its time; and silence where the commit log is gone."""
     assert lingering(False, open_for(3_000, "decided"), open_for(3_000, "log")) == []
-    (found,) = sink_state.lingering(Inspection(SINK, None, (open_for(1, partitions=MOST_PLACES + 5),)), 600)
+    (found,) = sink_findings.lingering(Inspection(SINK, None, (open_for(1, partitions=MOST_PLACES + 5),)), 600)
     assert found.what.endswith("nothing has ended it") and len(found.places) == MOST_PLACES
 
 
 def test_a_hanging_transaction_is_named_with_its_place() -> None:
     """Hanging: readers wait for ever. The command that ends it takes the name in the finding."""
     known, unknown = (Hanging(TOPIC, 2, 7, 1, 0, 40, 0, name, 6) for name in ("theirs", None))
-    first, second = sink_state.hanging([known, unknown])
+    first, second = sink_findings.hanging([known, unknown])
     assert first.anomaly is Anomaly.HANGING and first.places == ("out-2@40",) and first.records == 6
     assert first.what.startswith("out-2@40 is open") and first.transaction == "theirs (producer 7, epoch 1)"
     assert second.transaction == "unknown id (producer 7, epoch 1)"
@@ -73,14 +73,14 @@ def test_only_readers_that_have_not_moved_are_stalled() -> None:
     """A false alarm over every live topic: at any moment some reader waits for a marker."""
     ours, theirs = BlockedPartition(TOPIC, 0, 10, 25, True), BlockedPartition(TOPIC, 1, 10, 11, False)
     earlier = {(TOPIC, 0): 10, (TOPIC, 1): 10}
-    first, second = sink_state.stalled([ours, theirs], earlier)
+    first, second = sink_findings.stalled([ours, theirs], earlier)
     assert first.anomaly is Anomaly.STALLED_LAST_STABLE_OFFSET
     assert (first.places, first.records) == (("out-0@10",), 15) and "by this sink's open" in first.what
     # the sink's own may hang too, which no coordinator tells
     assert "by another application's open transaction or a hanging one" in second.what
     assert "1 offset before its end" in second.what
     for moved in ({}, {(TOPIC, 0): 9}, {(TOPIC, 1): 10}):
-        assert list(sink_state.stalled([ours], moved)) == []
+        assert list(sink_findings.stalled([ours], moved)) == []
 
 
 # -- ids
@@ -92,27 +92,27 @@ def listing(name: str) -> Listing:
 
 def test_the_ids_of_the_scheme_are_no_leak() -> None:
     """A false alarm over every sink: its commit log's id, and the highest slot, part and variant that there are."""
-    ids = ["eo:orders:log", f"eo:orders:{SLOTS - 1}:999:7.{VARIANTS - 1}", "eo:orders:0:0:0.0"]
-    assert list(sink_state.leaked(SINK, map(listing, ids))) == []
+    ids = ["eo:orders:log", f"eo:orders:{SLOTS - 1}:999:7.{VARIANTS + PROBES - 1}", "eo:orders:0:0:0.0"]
+    assert list(sink_findings.leaked(SINK, map(listing, ids))) == []
 
 
-@pytest.mark.parametrize("name", [f"eo:orders:{SLOTS}:0:0.0", f"eo:orders:0:0:0.{VARIANTS}", "eo:orders:mine"])
+@pytest.mark.parametrize("name", [f"eo:orders:{SLOTS}:0:0.0", f"eo:orders:0:0:0.{VARIANTS + PROBES}", "eo:orders:mine"])
 def test_an_id_outside_of_the_scheme_is_a_leak(name: str) -> None:
     """Id leak: the brokers keep each id for a week, and their memory fills."""
-    (found,) = sink_state.leaked(SINK, [listing("eo:orders:log"), listing(name)])
+    (found,) = sink_findings.leaked(SINK, [listing("eo:orders:log"), listing(name)])
     assert found.anomaly is Anomaly.ID_LEAK and found.transaction == name
     assert found.what.startswith("1 transactional id of eo:orders: outside of its ") and repr(name) in found.what
 
 
 def test_many_leaked_ids_are_counted_and_the_first_of_them_named() -> None:
     """A report of megabytes over a leak of a million ids."""
-    (found,) = sink_state.leaked(SINK, [listing(f"eo:orders:x{n}") for n in reversed(range(9))])
+    (found,) = sink_findings.leaked(SINK, [listing(f"eo:orders:x{n}") for n in reversed(range(9))])
     assert found.what.startswith("9 ") and found.transaction == "eo:orders:x0, eo:orders:x1, eo:orders:x2"
 
 
 # -- foreign aborts
 
-SWEEP = sink_state.SWEEP_MS
+SWEEP = sink_findings.SWEEP_MS
 
 
 def foreign(name: str, *, marked_ms: int = 500_000, claim_ms: int = 490_000, others=None, **more) -> list[Finding]:
@@ -120,7 +120,7 @@ def foreign(name: str, *, marked_ms: int = 500_000, claim_ms: int = 490_000, oth
     out.part(0, at_ms=marked_ms, **{"commit": False, **more})
     decisions = [decided(0)]
     ledger = out.ledger(*decisions)
-    return list(sink_state.foreign_aborts(SINK, ledger, {100: name}, [claim_ms], others or {}))
+    return list(sink_findings.foreign_aborts(SINK, ledger, {100: name}, [claim_ms], others or {}))
 
 
 def test_an_abort_of_a_longer_name_within_a_minute_of_a_claim_is_foreign() -> None:
@@ -165,9 +165,9 @@ def test_other_transactions_do_not_hide_a_foreign_abort() -> None:
     for n in range(3):
         out.part(n, commit=False, at_ms=500_000)
     ids = {100: "theirs", 101: "eo:orders:1:0:0.0", 102: "eo:orders2:1:0:0.0"}
-    found = list(sink_state.foreign_aborts(SINK, out.ledger(), ids, [490_000, 10], {}))
+    found = list(sink_findings.foreign_aborts(SINK, out.ledger(), ids, [490_000, 10], {}))
     assert [f.transaction for f in found] == ["eo:orders2:1:0:0.0 (producer 102, epoch 3)"]
-    assert list(sink_state.foreign_aborts(SINK, out.ledger(), {}, [490_000], {})) == []
+    assert list(sink_findings.foreign_aborts(SINK, out.ledger(), {}, [490_000], {})) == []
 
 
 def test_a_foreign_abort_names_no_more_places_than_a_person_looks_at() -> None:
@@ -186,7 +186,7 @@ def at(**offsets: int) -> str:
 def skewed(decisions: Sequence[Decision], published, batch: int | None = None, sizes=None) -> list[Finding]:
     """With the word of ``batch`` at the offsets."""
     words = {} if batch is None else {"q": batch}
-    return sink_state.skewed(decisions, Published(published, words), {"in": 2} if sizes is None else sizes)
+    return sink_findings.skewed(decisions, Published(published, words), {"in": 2} if sizes is None else sizes)
 
 
 def test_published_offsets_are_those_of_the_last_decision() -> None:
@@ -247,7 +247,7 @@ def test_without_a_decision_no_offset_is_skewed() -> None:
 def test_a_checkpoint_is_ahead_when_it_has_committed_what_is_not_decided(committed, decided_batches, says) -> None:
     """Checkpoint ahead: Spark will never write that batch again, and nobody has it."""
     log = log_of(*(decided(n) for n in decided_batches))
-    found = list(sink_state.checkpoint_ahead(Checkpoint("/c", "q", committed, committed), log))
+    found = list(sink_findings.checkpoint_ahead(Checkpoint("/c", "q", committed, committed), log))
     assert [f.what.endswith(says) for f in found] == ([True] if says else [])
     if found:
         assert found[0].anomaly is Anomaly.CHECKPOINT_AHEAD and found[0].batch == f"batch {committed}"
@@ -256,11 +256,11 @@ def test_a_checkpoint_is_ahead_when_it_has_committed_what_is_not_decided(committ
 
 def test_a_checkpoint_without_a_commit_or_of_another_query_says_nothing_of_these_decisions() -> None:
     """A false alarm before the first commit; and a decision of another query that hides a lost batch."""
-    assert list(sink_state.checkpoint_ahead(Checkpoint("/c"), LogState())) == []
-    assert list(sink_state.checkpoint_ahead(Checkpoint("/c", "q", 0, None), LogState())) == []
-    assert list(sink_state.checkpoint_ahead(Checkpoint("/c", None, 0, 0), LogState())) == []
+    assert list(sink_findings.checkpoint_ahead(Checkpoint("/c"), LogState())) == []
+    assert list(sink_findings.checkpoint_ahead(Checkpoint("/c", "q", 0, None), LogState())) == []
+    assert list(sink_findings.checkpoint_ahead(Checkpoint("/c", None, 0, 0), LogState())) == []
     other = log_of(decided(5, query="other"))
-    assert len(list(sink_state.checkpoint_ahead(Checkpoint("/c", "q", 0, 0), other))) == 1
+    assert len(list(sink_findings.checkpoint_ahead(Checkpoint("/c", "q", 0, 0), other))) == 1
 
 
 # -- the report

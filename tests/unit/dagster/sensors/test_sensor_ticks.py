@@ -155,7 +155,7 @@ def test_a_stream_that_cannot_be_looked_at_does_not_hide_the_others(instance, mo
     monkeypatch.setattr(sink_state, "inspect_sink", inspect)
     monkeypatch.setattr(stale_transactions, "inspect_sink", inspect)
     first, second = said(tick(instance, name, (CLICKS, ORDERS), hanging_every_s=1e12))
-    assert first.startswith("orders: ") and "a stray record" in first and "The sensor did nothing." in first
+    assert first.startswith("orders: ") and "a stray record" in first and "This sensor did nothing." in first
     assert second.startswith("clicks: ") and "stray" not in second
 
 

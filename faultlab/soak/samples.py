@@ -1,4 +1,4 @@
-"""Looks at a soak from outside, in a thread of its own, while faults kill what it looks at."""
+"""Samples of a running soak, taken from outside in a thread of its own, while faults kill what it measures."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from exactly_once.kafka.admin import EARLIEST, LATEST, Admin
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.txn.coordinators import list_transactions
 from faultlab.lab import Lab
-from faultlab.soak.results import Look, Rest
+from faultlab.soak.results import Rest, SoakSample
 
-#: A look takes some 50 ms of a core.
+#: A sample takes some 50 ms of a core.
 EVERY_S = 5.0
 
-#: For what the broker is asked in a look: it may be away.
+#: For what the broker is asked for a sample: it may be away.
 ASK_S = 2.0
 
 _MIB = 1024 * 1024
 
 
-class Looks:
-    """Looks every :data:`EVERY_S` seconds, from entry to exit.
+class Sampler:
+    """Takes a sample every :data:`EVERY_S` seconds, from entry to exit.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ class Looks:
     """
 
     def __init__(self, lab: Lab, sink_id: str, checkpoint: Path, broker_data: Path):
-        self.found: list[Look] = []
+        self.found: list[SoakSample] = []
         self._lab, self._checkpoint = lab, checkpoint
         self._log = f"{commit_log_topic(sink_id)}-*"
         self._broker_data = broker_data
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="looks", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="samples", daemon=True)
 
-    def __enter__(self) -> Looks:
+    def __enter__(self) -> Sampler:
         self._thread.start()
         return self
 
@@ -56,13 +56,13 @@ class Looks:
 
     def _work(self) -> None:
         while not self._over.wait(EVERY_S):
-            self.found.append(self._look())
+            self.found.append(self._sample())
 
-    def _look(self) -> Look:
+    def _sample(self) -> SoakSample:
         system, broker = self._lab.system, self._lab.broker
         log = [p for folder in self._broker_data.glob(self._log) for p in folder.glob("*.log")]
         checkpoint = [p for p in self._checkpoint.rglob("*") if p.is_file()]
-        return Look(
+        return SoakSample(
             round(self._lab.history.now_s, 1),
             self._visible(),
             **_processes(system.pids("driver"), [*system.pids("python"), *system.pids("worker")]),

@@ -270,6 +270,26 @@ def test_outputs_beside_kafka_are_made_by_runs_and_recoveries_and_not_when_the_c
     assert [p.name for p in stream.others()] == ["archive"] and clean_orders.others() == ()
 
 
+def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written():
+    """Duplicate: the backfill owns all input from before the new stream's start, which is the old one's output."""
+    new = exactly_once_stream(source="orders", outputs=["o"], sink_id="orders-v2", continues="orders")(
+        clean_orders.transform
+    )
+    assert new.continues == "orders"
+    with pytest.raises(BadDeclaration, match=r"a backfill would write the input from before .* the sink orders has"):
+        exactly_once_stream(
+            source="orders",
+            outputs=["o"],
+            sink_id="orders-v2",
+            continues="orders",
+            backfill=Backfill.daily("2026-01-01"),
+        )(clean_orders.transform)
+    with pytest.raises(BadDeclaration, match="continues names the stream's own sink clean-orders"):
+        exactly_once_stream(source="orders", outputs=["o"], continues="clean-orders")(clean_orders.transform)
+    with pytest.raises(InvalidOption, match="not a valid sink id"):
+        exactly_once_stream(source="orders", outputs=["o"], continues="a:b")(clean_orders.transform)
+
+
 def test_a_backfill_of_a_stream_with_outputs_beside_kafka_is_refused():
     """It would write the days to Kafka alone, and nobody would see that the archive lacks them."""
     declare = exactly_once_stream(

@@ -72,7 +72,7 @@ def test_a_frozen_run_is_named_with_the_command_and_ended_after_the_policys_time
     found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=20.0),)), STREAM, 120.0)
     assert (found.end, found.resume, found.dead) == ((), (), ())
     assert "process 7982 on vm is stopped by a signal and process 7983 on vm is stuck in the kernel" in found.message
-    assert "This sensor kills it in 100 s. Do not press Terminate" in found.message
+    assert "This sensor kills that process in 100 s. Do not press Terminate" in found.message
     assert "kill -9 7982 7983" in found.message
     found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=120.0),)), STREAM, 120.0)
     assert (found.end, found.resume) == (its, ()) and "for 120 s" in found.message
@@ -102,7 +102,7 @@ def test_a_tick_says_what_became_of_the_process_that_it_was_to_kill(monkeypatch)
     sent = said_of(resume=(its,))
     assert sent == f"Frozen. This sensor sent SIGCONT to process {child.pid}, so that it ends as it was asked to."
     until("it runs", lambda: psutil.Process(child.pid).status() != psutil.STATUS_STOPPED, 10)
-    assert said_of(its) == f"Frozen. Process {child.pid} runs again, so this sensor left it alone."
+    assert said_of(its) == f"Frozen. Process {child.pid} runs again, so this sensor sent it no signal."
     child.send_signal(signal.SIGSTOP)
     until("it is stopped", lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED, 10)
     with monkeypatch.context() as patched:
@@ -130,7 +130,8 @@ def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
 
 def test_a_run_on_another_host_is_named():
     """Somebody who looks for a stuck run must not believe that it was looked at."""
-    assert "r1 of stream is on here and is left alone" in judged(None, working(None)).message
+    said = "this sensor cannot see the process of run r1 of stream on here, and does nothing to that run"
+    assert said in judged(None, working(None)).message
 
 
 def test_a_run_that_never_said_which_process_it_is_is_reported_after_a_while():
@@ -165,7 +166,8 @@ def test_a_start_beside_a_recovery_waits_for_its_time():
     """Else a stream that fails at once would start again and again without the strategy's pause."""
     found = history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1", not_before=NOW + 9),))
     verdict = judged(found)
-    assert verdict.start is None and "restart 1 in a row of run r1 in 9 s" in verdict.message
+    said = "this sensor starts the stream again in 9 s, after run r1 (restart attempt 1)"
+    assert verdict.start is None and said in verdict.message
 
 
 def test_a_consent_is_not_repeated_by_a_restart():
@@ -174,7 +176,10 @@ def test_a_consent_is_not_repeated_by_a_restart():
     newest = run("r1", "FAILURE", config={"ops": {"x": {"config": config}}, "execution": {"y": 1}})
     found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
     assert found.start.config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
-    assert "not repeated: accept_lost=batch 3." in found.start.tags[TAG_CAUSE]
+    assert (
+        "drops a consent that a person gave run r1 for its own start: accept_lost=batch 3."
+        in found.start.tags[TAG_CAUSE]
+    )
     assert newest.config["ops"]["x"]["config"] is config and "once" in config  # what Dagster has read stays as it is
 
 
@@ -252,7 +257,7 @@ def test_the_stream_is_not_started(found, says: str):
 
 def test_the_restart_waits_for_its_time():
     found = history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),))
-    assert "restart 1 in a row of run r1 in 9 s" in judged(found).message
+    assert "starts the stream again in 9 s, after run r1 (restart attempt 1)" in judged(found).message
 
 
 def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():

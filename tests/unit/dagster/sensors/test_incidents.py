@@ -13,7 +13,7 @@ from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller, Trouble
 from dagster_exactly_once.sensors.stale_transactions import StaleFacts
 from dagster_exactly_once.sensors.stale_transactions import trouble as trouble_of_transactions
 from testkit.sensor_facts import STREAM
-from tests.unit.dagster.test_sensor_stale_transactions import stale
+from tests.unit.dagster.sensors.test_sensor_stale_transactions import stale
 
 AFTER_S = 180.0
 BAD, SOON = Trouble("HEALTH-STALLED"), Trouble("HEALTH-SLOW-START", WARNING)

@@ -21,7 +21,7 @@ from dagster_exactly_once import (
 )
 from exactly_once.errors import InvalidOption, InvalidRecord
 
-PAGE = (Path(__file__).parents[3] / "docs" / "streams.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "streams.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

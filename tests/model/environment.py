@@ -1,4 +1,4 @@
-"""The steps around the drivers: tasks on executors, brokers, the network, an operator, other clients."""
+"""The steps of everything but the drivers: tasks on executors, brokers, the network, an operator, other clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.model.state import (
 from tests.model.steps import Actors, Step
 
 
-class Around:
+class Environment:
     """The steps of everything but the actors."""
 
     def __init__(self, scenario: Scenario, rules: Rules, actors: Actors):

@@ -17,10 +17,20 @@ from dagster_exactly_once.declare.config import (
     HangingConfig,
     RecoveryConfig,
     RepairConfig,
+    SuccessorConfig,
     sink_of,
     with_streams,
 )
-from dagster_exactly_once.names import HANGING_JOB, HANGING_OP, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB, REPAIR_OP
+from dagster_exactly_once.names import (
+    HANGING_JOB,
+    HANGING_OP,
+    RECOVERY_JOB,
+    RECOVERY_OP,
+    REPAIR_JOB,
+    REPAIR_OP,
+    SUCCESSOR_JOB,
+    SUCCESSOR_OP,
+)
 from exactly_once.errors import InvalidOption
 
 JOBS = {RECOVERY_JOB: RECOVERY_OP, REPAIR_JOB: REPAIR_OP, HANGING_JOB: HANGING_OP}
@@ -62,7 +72,7 @@ def test_a_repair_offers_the_streams_by_the_names_that_every_other_page_uses(job
     assert "stream" in refused(job, {})
 
 
-@pytest.mark.parametrize("kind", [RecoveryConfig, RepairConfig, HangingConfig])
+@pytest.mark.parametrize("kind", [RecoveryConfig, RepairConfig, HangingConfig, SuccessorConfig])
 def test_a_chosen_stream_is_its_sink_and_another_sink_is_named(kind):
     """A stream that was renamed left its transactions under an id that no name leads to."""
     config = with_streams(kind, {"clicks": "clicks.v2"})
@@ -82,7 +92,7 @@ class Own(StreamConfig):
     currency: str = "EUR"
 
 
-@exactly_once_stream(source="orders", outputs="priced_orders")
+@exactly_once_stream(source="orders", outputs="priced_orders", sink_id="priced-v2", continues="priced")
 def priced(events, config: Own):
     return events
 
@@ -110,6 +120,15 @@ def test_the_launchpads_of_repairs_show_what_a_person_decides_each_time():
     assert set(filled_in(RECOVERY_JOB, RECOVERY_OP)) == {"dry_run", "reason", "restart"}
     assert set(filled_in(REPAIR_JOB, REPAIR_OP)) == {"dry_run", "reason"}
     assert set(filled_in(HANGING_JOB, HANGING_OP)) == {"dry_run", "reason", "transaction"}
+    assert set(filled_in(SUCCESSOR_JOB, SUCCESSOR_OP)) == {"dry_run", "reason"}
+
+
+def test_a_sink_is_retired_only_for_a_stream_that_declares_to_continue_it():
+    """A job in every code location that ends a stream for good, with all streams to choose from."""
+    assert SUCCESSOR_JOB not in {job.name for job in DEFS.get_repository_def().get_all_jobs()}
+    job = exactly_once_definitions(clean_orders, priced, resources=RESOURCES).resolve_job_def(SUCCESSOR_JOB)
+    field = job.graph.node_named(SUCCESSOR_OP).definition.config_schema.as_field().config_type.fields["stream"]
+    assert "One of priced, another-sink." in field.description
 
 
 def test_a_field_that_the_launchpad_leaves_out_has_its_default_and_says_it():

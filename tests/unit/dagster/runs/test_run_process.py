@@ -154,6 +154,6 @@ def test_a_healthy_run_in_another_process_table_of_the_same_host_name_is_not_rep
             assert process.host == socket.gethostname() and process.alive is None
             w = Working(run.run_id, "orders", "STARTED", process.host, process.alive, signed(found), 900.0)
             said = verdict(LivenessFacts(StreamHistory(0.0), (w,)), STREAM)
-            assert said.dead == () and "is left alone" in said.message
+            assert said.dead == () and "does nothing to that run" in said.message
             assert worker.poll() is None
             worker.stdin.close()

@@ -17,12 +17,12 @@ from exactly_once.verify.by_log.ledger import Ledger, Span, Writer, digest_of
 #: After its completed mark, the end markers of a batch are written by then.
 _MARKERS_MS = 60_000
 
-#: Why a transaction that no decision names is not called a stray.
+#: Why a transaction that no decision names is not called an orphan.
 OLDER = "committed transactions that no decision names, which may be of batches older than the log"
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class Orphan:
     """A committed transaction that no decision names."""
 
     writer: Writer
@@ -60,7 +60,7 @@ class _Range:
 _Ranges = Mapping[Partition, Sequence[_Range]]
 
 
-def judge_strays(
+def judge_orphans(
     ledger: Ledger,
     decisions: Sequence[Decision],
     log: LogState,
@@ -68,7 +68,7 @@ def judge_strays(
     verdict: Verdict,
     also: Sequence[Decision] = (),
 ) -> None:
-    """Add a finding for each stray, and count the transactions that may be of batches before ``decisions``.
+    """Add a finding for each orphan, and count the transactions that may be of batches before ``decisions``.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def judge_strays(
         visible = tuple(s for s in spans if s.committed and s.visible)
         mine = tuple(s for s in visible if whole or s.marked_ms > first_ms + _MARKERS_MS or _in_range(s, ranges))
         if mine and not _excused(mine, log):
-            verdict.findings.append(_classify(Stray(writer, ids[writer[0]], mine), ranges, decisions, log))
+            verdict.findings.append(_classify(Orphan(writer, ids[writer[0]], mine), ranges, decisions, log))
         elif not mine and any(s.where not in ranges or s.marked_ms >= first_ms for s in visible):
             verdict.unproven[OLDER] += 1
 
@@ -107,23 +107,23 @@ def from_the_first(decisions: Sequence[Decision], log: LogState) -> bool:
     return one_query and batches[0].batch_id == 0 and (batches[0].query_id, 0) in given
 
 
-def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
-    followed = (s for s in stray.spans if any(r.first > s.first for r in ranges.get(s.where, ())))
-    span = next(followed, stray.spans[0])  # a batch behind it in one partition tells more than none in another one
+def _classify(orphan: Orphan, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
+    followed = (s for s in orphan.spans if any(r.first > s.first for r in ranges.get(s.where, ())))
+    span = next(followed, orphan.spans[0])  # a batch behind it in one partition tells more than none in another one
     first, some = span.first, ranges.get(span.where, ())
     before = next((r for r in reversed(some) if r.first < first), None)
     after = next((r for r in some if r.first > first), None)
-    part, same = stray.part, _same_rows(stray, decisions)
+    part, same = orphan.part, _same_rows(orphan, decisions)
     if part is not None and before is not None and _superseded(part, before.decision, decisions):
         newer = f"claim {before.decision.token}, which had superseded its driver, wrote records before it"
-        return stray.finding(Anomaly.ZOMBIE_VISIBLE, newer)
+        return orphan.finding(Anomaly.ZOMBIE_VISIBLE, newer)
     if same is not None:
-        return stray.finding(
+        return orphan.finding(
             Anomaly.DUPLICATE, f"they are the rows of part {same[1].part} of {_title(same[0])}", _title(same[0])
         )
     if part is not None and (given_up := _given_up(part, after, decisions[-1], log)):
         batch = f"batch {given_up.batch_id}"
-        return stray.finding(Anomaly.ABORTED_READ, f"the driver gave up this execution of {batch}", batch)
+        return orphan.finding(Anomaly.ABORTED_READ, f"the driver gave up this execution of {batch}", batch)
     if (
         part is not None
         and before is not None
@@ -131,13 +131,13 @@ def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log:
         and (other := _other_attempt(part, before.decision))
     ):
         batch = _title(before.decision)
-        return stray.finding(Anomaly.MIXED_ATTEMPT, f"the decided attempt of part {part.part} is {other}", batch)
+        return orphan.finding(Anomaly.MIXED_ATTEMPT, f"the decided attempt of part {part.part} is {other}", batch)
     if after is not None:
-        return stray.finding(Anomaly.PHANTOM, f"it comes before {_title(after.decision)}")
+        return orphan.finding(Anomaly.PHANTOM, f"it comes before {_title(after.decision)}")
     last = decisions[-1]
     if before is None and span.marked_ms < log.decided_ms.get((last.query_id, last.batch_id), last.decided_ms):
-        return stray.finding(Anomaly.PHANTOM, f"it was committed before {_title(last)} was decided")
-    return stray.finding(Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {_title(last)}")
+        return orphan.finding(Anomaly.PHANTOM, f"it was committed before {_title(last)} was decided")
+    return orphan.finding(Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {_title(last)}")
 
 
 def _title(decision: Decision) -> str:
@@ -166,13 +166,13 @@ def _in_range(span: Span, ranges: _Ranges) -> bool:
     return some is not None and span.first > some[0].first
 
 
-def _same_rows(stray: Stray, decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:
+def _same_rows(orphan: Orphan, decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:
     """Return the decided part whose number and digest it has."""
-    forms = set.intersection(*(set(s.digests) for s in stray.spans))
-    mine = {(form, digest_of(stray.spans, form)) for form in forms}
+    scopes = set.intersection(*(set(s.digests) for s in orphan.spans))
+    mine = {(scope, digest_of(orphan.spans, scope)) for scope in scopes}
     for d in decisions:
         for h in d.transactions:
-            if h.records == sum(s.records for s in stray.spans) and any(digest == h.digest for _, digest in mine):
+            if h.records == sum(s.records for s in orphan.spans) and any(digest == h.digest for _, digest in mine):
                 return d, h
     return None
 
@@ -185,7 +185,7 @@ def _superseded(part: PartId, before: Decision, decisions: Sequence[Decision]) -
 
 
 def _given_up(part: PartId, after: _Range | None, last: Decision, log: LogState) -> Aborted | None:
-    """Return the last execution that a driver gave up, if the stray is of it by its slot and its place."""
+    """Return the last execution that a driver gave up, if the orphan is of it by its slot and its place."""
     given_up = log.aborted
     if given_up is None or part.slot != slot_of(given_up.token):
         return None

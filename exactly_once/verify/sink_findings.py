@@ -12,7 +12,7 @@ from exactly_once.inspection.words import plural
 from exactly_once.kafka.groups import Published
 from exactly_once.protocol.checkpoint_text import source_lines
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS, VARIANTS, PartId, commit_log_id, namespace
+from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, PartId, commit_log_id, namespace
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import Listing
 from exactly_once.txn.leaders import Hanging
@@ -81,7 +81,7 @@ def leaked(sink_id: str, listed: Iterable[Listing]) -> Iterator[Finding]:
         yield Finding(
             Anomaly.ID_LEAK,
             f"{plural(len(strange), 'transactional id')} of {namespace(sink_id)} outside of its {SLOTS} slots and "
-            f"{VARIANTS} variants, such as {strange[0]!r}: their number is not bounded",
+            f"{VARIANTS + PROBES} variants, such as {strange[0]!r}: their number is not bounded",
             transaction=", ".join(strange[:3]),
         )
 
@@ -90,7 +90,7 @@ def _in_scheme(sink_id: str, transactional_id: str) -> bool:
     if transactional_id == commit_log_id(sink_id):
         return True
     part = PartId.parse(transactional_id)
-    return part is not None and part.slot < SLOTS and int(part.attempt.partition(".")[2]) < VARIANTS
+    return part is not None and part.slot < SLOTS and int(part.attempt.partition(".")[2]) < VARIANTS + PROBES
 
 
 def foreign_aborts(

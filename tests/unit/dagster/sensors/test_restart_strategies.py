@@ -47,7 +47,7 @@ def test_a_strategy_says_when_and_how_often(strategy, failures, expected) -> Non
         (NONE, row(9_000.0), "'none'"),
         (FIXED, row(1.0, 2.0, 3.0, 4.0), "3 restarts in a row"),
         (EXPONENTIAL, row(*range(9_000, 9_011)), "10 restarts in a row"),
-        (RATE, row(8_750.0, 8_800.0, 8_900.0, 9_000.0), "4 failures within 300 s"),
+        (RATE, row(8_750.0, 8_800.0, 8_900.0, 9_000.0), "runs failed 4 times within 300 s"),
     ],
 )
 def test_a_strategy_gives_up_with_a_reason(strategy, failures, why: str) -> None:
@@ -124,7 +124,7 @@ def test_the_circuit_opens_when_recoveries_do_not_help(recoveries, lives, opened
     """Without it a sensor that misjudges asks for a recovery at each tick, forever."""
     reason = open_circuit(WatchPolicy(), recoveries, lives, NOW)
     assert (reason is not None) == opened
-    assert reason is None or ("circuit open: 3 recoveries within 15 minutes" in reason and "by hand" in reason)
+    assert reason is None or ("requested 3 recoveries within 15 minutes" in reason and "by hand" in reason)
 
 
 def test_the_circuit_is_a_setting(monkeypatch) -> None:

@@ -252,7 +252,7 @@ def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passe
             ),
             GONE,
             False,
-            "run r1 failed (EO-TRANSFORM), and is not started again by itself: Fix the function. The next start",
+            "run r1 failed (EO-TRANSFORM), and no sensor starts the stream again: Fix the function. The next start",
         ),
         (StreamHistory(0), GONE, False, "its driver is gone; start the stream where it runs"),
     ],

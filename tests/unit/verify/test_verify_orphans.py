@@ -11,7 +11,7 @@ from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.records import Aborted, Completed, Decision
 from exactly_once.verify.anomalies import MOST_PLACES, Finding
 from exactly_once.verify.by_log.judge import Verdict
-from exactly_once.verify.by_log.strays import OLDER, judge_strays
+from exactly_once.verify.by_log.orphans import OLDER, judge_orphans
 from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, ReadBack, decided, log_of
 
 
@@ -20,14 +20,14 @@ def out() -> ReadBack:
     return ReadBack()
 
 
-def strays(out: ReadBack, *decisions: Decision, log: LogState | None = None, also=()) -> list[Finding]:
+def orphans(out: ReadBack, *decisions: Decision, log: LogState | None = None, also=()) -> list[Finding]:
     log = log if log is not None else log_of(*decisions)
     return judged(out, *decisions, log=log, also=also).findings
 
 
 def judged(out: ReadBack, *decisions: Decision, log: LogState, also=()) -> Verdict:
     verdict = Verdict()
-    judge_strays(out.ledger(*decisions), decisions, log, out.ids, verdict, also)
+    judge_orphans(out.ledger(*decisions), decisions, log, out.ids, verdict, also)
     return verdict
 
 
@@ -43,7 +43,7 @@ def test_behind_the_last_batch_it_is_ahead_and_its_finding_says_all(out: ReadBac
     """Output ahead: the next start writes that batch again. The finding must lead an operator to the transaction."""
     first = decided(0, out.part(0))
     out.part(1, records=5)
-    (found,) = strays(out, first)
+    (found,) = orphans(out, first)
     assert found.anomaly.value == "output ahead" and found.records == 5 and found.batch == ""
     assert found.transaction == f"eo:{SINK}:1:0:0.0 (producer 101, epoch 3)"
     assert found.places == ("out-0@3..5", "out-1@3..4")
@@ -55,7 +55,7 @@ def test_before_a_later_batch_it_is_a_phantom(out: ReadBack) -> None:
     decisions = [decided(0, out.part(0))]
     out.part(7, 5)
     decisions += [decided(n, out.part(n)) for n in (1, 2)]
-    (found,) = strays(out, *decisions)
+    (found,) = orphans(out, *decisions)
     assert found.anomaly.value == "phantom" and found.what.endswith("it comes before batch 1")
 
 
@@ -81,14 +81,16 @@ def test_what_stands_in_a_partition_without_a_batch_of_the_window_is_unproven(ou
     assert found.findings == [] and found.unproven == {OLDER: 1}
 
 
-def test_what_was_committed_long_after_the_first_batch_of_the_window_is_a_stray_in_any_partition(out: ReadBack) -> None:
+def test_what_was_committed_long_after_the_first_batch_of_the_window_is_a_orphan_in_any_partition(
+    out: ReadBack,
+) -> None:
     """Silence over an undecided batch that was committed where the last batches did not write."""
     later = decided(1, out.part(1, partitions=(0,)))
     out.part(2, partitions=(3,), at_ms=DECIDED_MS + 60_001)
-    assert names(strays(out, later)) == ["output ahead"]
+    assert names(orphans(out, later)) == ["output ahead"]
 
 
-def test_while_the_first_batch_is_in_the_log_a_stray_is_one_wherever_it_stands(out: ReadBack) -> None:
+def test_while_the_first_batch_is_in_the_log_a_orphan_is_one_wherever_it_stands(out: ReadBack) -> None:
     """Duplicate: an undecided execution of batch 0 was committed, and the next start wrote batch 0; or its rows stand
     again in a partition to which no decided batch wrote.
     """
@@ -96,36 +98,36 @@ def test_while_the_first_batch_is_in_the_log_a_stray_is_one_wherever_it_stands(o
     out.part(7, attempt="9.9", at_ms=DECIDED_MS - 5_000, partitions=(2,))
     first = decided(0, out.part(0))
     out.part(0, attempt="1.1", partitions=(3,))
-    assert names(strays(out, first)) == ["duplicate", "phantom", "duplicate"]
+    assert names(orphans(out, first)) == ["duplicate", "phantom", "duplicate"]
     other = decided(0, query="another")
-    assert "phantom" not in names(strays(out, first, log=log_of(other, first)))
+    assert "phantom" not in names(orphans(out, first, log=log_of(other, first)))
 
 
 @pytest.mark.parametrize("commit", [None, False])
-def test_what_no_reader_gets_is_no_stray(out: ReadBack, commit: bool | None) -> None:
+def test_what_no_reader_gets_is_no_orphan(out: ReadBack, commit: bool | None) -> None:
     """A false alarm over each aborted attempt, and over the batch that is being written."""
     first = decided(0, out.part(0))
     out.part(1, commit=commit)
-    assert strays(out, first) == []
+    assert orphans(out, first) == []
 
 
-def test_committed_records_that_readers_do_not_get_are_no_strays(out: ReadBack) -> None:
+def test_committed_records_that_readers_do_not_get_are_no_orphans(out: ReadBack) -> None:
     """A finding of records that nobody sees; of a transaction with others, only these count."""
     first = decided(0, out.part(0))
-    stray = out.part(1, hidden=True)
-    assert strays(out, first) == []
+    orphan = out.part(1, hidden=True)
+    assert orphans(out, first) == []
     out.batches[5] = replace(out.batches[5], hidden=False)
-    (found,) = strays(out, first)
+    (found,) = orphans(out, first)
     assert found.records == 2 and found.places == ("out-1@3..4",)
-    assert stray.producer_id == 101
+    assert orphan.producer_id == 101
 
 
-def test_a_transaction_that_any_decision_names_is_no_stray(out: ReadBack) -> None:
+def test_a_transaction_that_any_decision_names_is_no_orphan(out: ReadBack) -> None:
     """A false alarm over batches that were decided while the output was read, or dropped from the log meanwhile."""
     first, second, third = (decided(n, out.part(n)) for n in range(3))
-    assert names(strays(out, first)) == ["output ahead"] * 2
-    assert strays(out, first, log=log_of(first, second), also=[third]) == []
-    assert strays(out, second, third) == []
+    assert names(orphans(out, first)) == ["output ahead"] * 2
+    assert orphans(out, first, log=log_of(first, second), also=[third]) == []
+    assert orphans(out, second, third) == []
 
 
 def test_other_writers_transactions_are_not_the_sinks(out: ReadBack) -> None:
@@ -134,7 +136,7 @@ def test_other_writers_transactions_are_not_the_sinks(out: ReadBack) -> None:
     out.write((999, 0), ["theirs"])
     out.end((999, 0))
     out.write((-1, -1), ["nobody's"], transactional=False)
-    assert strays(out, first) == []
+    assert orphans(out, first) == []
 
 
 def test_an_id_that_is_no_parts_is_judged_by_its_place(out: ReadBack) -> None:
@@ -142,15 +144,15 @@ def test_an_id_that_is_no_parts_is_judged_by_its_place(out: ReadBack) -> None:
     first = decided(0, out.part(0))
     out.part(1)
     out.ids[101] = f"eo:{SINK}:somebody's"
-    assert names(strays(out, first)) == ["output ahead"]
-    assert names(strays(out, first, log=log_of(first, aborted=gave_up(1)))) == ["output ahead"]
+    assert names(orphans(out, first)) == ["output ahead"]
+    assert names(orphans(out, first, log=log_of(first, aborted=gave_up(1)))) == ["output ahead"]
     within = ReadBack()
     kept = within.part(0, commit=None)
     within.part(1)
     within.ids[101] = f"eo:{SINK}:somebody's"
     for partition in (0, 1):
         within.end((kept.producer_id, kept.epoch), partition)
-    assert names(strays(within, decided(0, kept))) == ["output ahead"]
+    assert names(orphans(within, decided(0, kept))) == ["output ahead"]
 
 
 # -- duplicates
@@ -160,7 +162,7 @@ def test_the_rows_of_a_decided_part_are_a_duplicate_wherever_they_stand(out: Rea
     """Duplicate: another attempt of a part was committed, too."""
     decisions = [decided(n, out.part(n), out.part(n, 1)) for n in range(2)]
     out.part(0, 1, attempt="1.3")
-    (found,) = strays(out, *decisions)
+    (found,) = orphans(out, *decisions)
     assert found.anomaly.value == "duplicate" and found.batch == "batch 0" and found.records == 4
     assert found.what.endswith("they are the rows of part 1 of batch 0")
 
@@ -169,10 +171,10 @@ def test_other_rows_of_the_same_number_are_no_duplicate(out: ReadBack) -> None:
     """Phantom called a duplicate: its rows are nowhere else, and whoever deletes it as a copy loses them."""
     first = decided(0, out.part(0))
     out.part(1)
-    assert names(strays(out, first)) == ["output ahead"]
+    assert names(orphans(out, first)) == ["output ahead"]
     fewer = decided(0, replace(first.transactions[0], records=3))
     out.part(0, attempt="1.1")
-    assert names(strays(out, fewer)) == ["output ahead"] * 2
+    assert names(orphans(out, fewer)) == ["output ahead"] * 2
 
 
 def test_rows_are_compared_in_each_form_that_a_decided_part_has(out: ReadBack) -> None:
@@ -181,7 +183,7 @@ def test_rows_are_compared_in_each_form_that_a_decided_part_has(out: ReadBack) -
     first = decided(0, plain, placed)
     out.part(0, 1, attempt="1.1")
     out.part(0, 0, attempt="1.1")
-    assert names(strays(out, first)) == ["duplicate"] * 2
+    assert names(orphans(out, first)) == ["duplicate"] * 2
 
 
 # -- given up
@@ -191,7 +193,7 @@ def test_an_execution_that_was_given_up_and_is_visible_is_an_aborted_read(out: R
     """Aborted read: the driver gave the execution up, and somebody committed its transaction all the same."""
     first = decided(0, out.part(0))
     out.part(1)
-    (found,) = strays(out, first, log=log_of(first, aborted=gave_up(1)))
+    (found,) = orphans(out, first, log=log_of(first, aborted=gave_up(1)))
     assert found.anomaly.value == "aborted read" and found.batch == "batch 1"
     assert found.what.endswith("the driver gave up this execution of batch 1")
 
@@ -202,16 +204,16 @@ def test_it_is_one_before_its_batch_was_written_again_too(out: ReadBack) -> None
     out.part(1, rows="given up")
     second = decided(1, out.part(1))
     log = log_of(first, second, aborted=gave_up(1))
-    assert names(strays(out, first, second, log=log)) == ["aborted read"]
+    assert names(orphans(out, first, second, log=log)) == ["aborted read"]
     third = decided(2, out.part(2))
-    assert names(strays(out, first, second, third, log=replace(log, aborted=gave_up(2)))) == ["phantom"]
+    assert names(orphans(out, first, second, third, log=replace(log, aborted=gave_up(2)))) == ["phantom"]
 
 
 def test_a_batch_that_is_decided_was_not_given_up_for_good(out: ReadBack) -> None:
     """Output ahead called an aborted read: a batch that was given up once has run again, and is the last one."""
     decisions = [decided(n, out.part(n)) for n in range(2)]
     out.part(2)
-    assert names(strays(out, *decisions, log=log_of(*decisions, aborted=gave_up(1)))) == ["output ahead"]
+    assert names(orphans(out, *decisions, log=log_of(*decisions, aborted=gave_up(1)))) == ["output ahead"]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_what_was_given_up_elsewhere_excuses_no_other_name(out: ReadBack, given_
     """Output ahead called an aborted read: nobody would expect the batch to be written again."""
     first = decided(0, out.part(0))
     out.part(1)
-    assert names(strays(out, first, log=log_of(first, aborted=given_up))) == ["output ahead"], why
+    assert names(orphans(out, first, log=log_of(first, aborted=given_up))) == ["output ahead"], why
 
 
 # -- attempts
@@ -234,7 +236,7 @@ def test_another_attempt_within_its_batch_is_a_mixed_attempt(out: ReadBack) -> N
     out.part(0, 0, attempt="1.2", rows="other")
     for partition in (0, 1):
         out.end((kept.producer_id, kept.epoch), partition)
-    (found,) = strays(out, decided(0, out.part(0, 1), kept))
+    (found,) = orphans(out, decided(0, out.part(0, 1), kept))
     assert found.anomaly.value == "mixed attempt" and found.batch == "batch 0"
     assert found.what.endswith(f"the decided attempt of part 0 is {kept.transactional_id}")
 
@@ -246,7 +248,7 @@ def test_its_batch_ends_with_the_last_marker_of_any_part(out: ReadBack) -> None:
     for partition in (0, 1):
         out.end((kept.producer_id, kept.epoch), partition)
     for parts in ((kept, over), (over, kept)):
-        assert names(strays(out, decided(0, *parts))) == ["mixed attempt"]
+        assert names(orphans(out, decided(0, *parts))) == ["mixed attempt"]
 
 
 def test_a_decided_id_that_is_no_parts_is_no_attempt(out: ReadBack) -> None:
@@ -255,14 +257,14 @@ def test_a_decided_id_that_is_no_parts_is_no_attempt(out: ReadBack) -> None:
     out.part(0, 0, attempt="1.2", rows="other")
     for partition in (0, 1):
         out.end((kept.producer_id, kept.epoch), partition)
-    assert names(strays(out, decided(0, kept))) == ["output ahead"]
+    assert names(orphans(out, decided(0, kept))) == ["output ahead"]
 
 
 def test_behind_its_batchs_markers_it_is_of_another_batch(out: ReadBack) -> None:
     """Output ahead called a mixed attempt: the ids of parts are used again by each batch."""
     first = decided(0, out.part(0, 0, attempt="0.1"))
     out.part(1, 0, attempt="0.2")
-    assert names(strays(out, first)) == ["output ahead"]
+    assert names(orphans(out, first)) == ["output ahead"]
 
 
 def test_another_part_within_a_batch_is_no_other_attempt(out: ReadBack) -> None:
@@ -271,17 +273,17 @@ def test_another_part_within_a_batch_is_no_other_attempt(out: ReadBack) -> None:
     out.part(0, 5, attempt="1.2")
     for partition in (0, 1):
         out.end((kept.producer_id, kept.epoch), partition)
-    assert names(strays(out, decided(0, kept))) == ["output ahead"]
-    assert names(strays(out, decided(0, kept), decided(1, out.part(1)))) == ["phantom"]
+    assert names(orphans(out, decided(0, kept))) == ["output ahead"]
+    assert names(orphans(out, decided(0, kept), decided(1, out.part(1)))) == ["phantom"]
 
 
 def test_the_same_id_within_its_batch_is_no_other_attempt(out: ReadBack) -> None:
-    """A finding that names the stray as the decided attempt."""
+    """A finding that names the orphan as the decided attempt."""
     kept = out.part(0, 0, commit=None)
     out.part(0, 0, rows="other")
     for partition in (0, 1):
         out.end((kept.producer_id, kept.epoch), partition)
-    assert names(strays(out, decided(0, kept))) == ["output ahead"]
+    assert names(orphans(out, decided(0, kept))) == ["output ahead"]
 
 
 # -- zombies
@@ -291,7 +293,7 @@ def test_a_superseded_drivers_rows_behind_its_successors_are_a_zombies(out: Read
     """Zombie visible: a driver that was fenced has written on."""
     decisions = [decided(0, out.part(0, token=4), token=4), decided(1, out.part(1, token=6), token=6)]
     out.part(2, token=4)
-    (found,) = strays(out, *decisions)
+    (found,) = orphans(out, *decisions)
     assert found.anomaly.value == "zombie visible"
     assert found.what.endswith("claim 6, which had superseded its driver, wrote records before it")
 
@@ -300,9 +302,9 @@ def test_the_claim_right_before_is_known_without_a_decision_of_its_own(out: Read
     """A zombie called output ahead: the superseded driver had not decided a batch."""
     first = decided(0, out.part(0, token=6), token=6)
     out.part(1, token=5)
-    assert names(strays(out, first)) == ["zombie visible"]
+    assert names(orphans(out, first)) == ["zombie visible"]
     out.part(1, token=4)
-    assert names(strays(out, first)) == ["zombie visible", "output ahead"], "of a claim that nothing tells of"
+    assert names(orphans(out, first)) == ["zombie visible", "output ahead"], "of a claim that nothing tells of"
 
 
 def test_a_driver_before_its_successor_wrote_is_no_zombie(out: ReadBack) -> None:
@@ -310,16 +312,16 @@ def test_a_driver_before_its_successor_wrote_is_no_zombie(out: ReadBack) -> None
     first = decided(0, out.part(0, token=5), token=5)
     out.part(7, 1, token=5)
     second = decided(1, out.part(1, token=6), token=6)
-    assert names(strays(out, first, second)) == ["phantom"]
+    assert names(orphans(out, first, second)) == ["phantom"]
 
 
 def test_a_slot_that_a_current_claim_uses_is_no_zombies(out: ReadBack) -> None:
     """A false zombie: sixteen claims later the ids come again."""
     decisions = [decided(n, out.part(n, token=token), token=token) for n, token in ((0, 1), (1, 1 + SLOTS))]
     out.part(2, token=1 + SLOTS)
-    assert names(strays(out, *decisions)) == ["output ahead"]
+    assert names(orphans(out, *decisions)) == ["output ahead"]
     decisions.append(decided(3, out.part(3, token=2 + SLOTS), token=2 + SLOTS))
-    assert names(strays(out, *decisions)) == ["phantom"]
+    assert names(orphans(out, *decisions)) == ["phantom"]
 
 
 # -- where batches stand
@@ -334,7 +336,7 @@ def test_its_place_is_that_of_its_first_record_among_all_parts_of_a_batch(out: R
     out.part(5, 9)
     second = decided(1, out.part(1))
     for parts in ((early, late), (late, early)):
-        (found,) = strays(out, decided(0, *parts), second)
+        (found,) = orphans(out, decided(0, *parts), second)
         assert found.anomaly.value == "phantom" and found.what.endswith("it comes before batch 1")
 
 
@@ -343,7 +345,7 @@ def test_a_batch_behind_it_in_any_partition_makes_it_a_phantom(out: ReadBack, pa
     """A phantom called output ahead: no start of the stream will write its batch again."""
     first = decided(0, out.part(0))
     out.part(7, 5)
-    (found,) = strays(out, first, decided(1, out.part(1, partitions=(partition,))))
+    (found,) = orphans(out, first, decided(1, out.part(1, partitions=(partition,))))
     assert found.anomaly.value == "phantom" and found.what.endswith("it comes before batch 1")
 
 
@@ -352,7 +354,7 @@ def test_batches_stand_in_the_order_of_the_partition_not_of_the_log(out: ReadBac
     second = out.part(1)
     out.part(9, 9)
     first, third = out.part(0), out.part(2)
-    (found,) = strays(out, decided(0, first), decided(1, second), decided(2, third))
+    (found,) = orphans(out, decided(0, first), decided(1, second), decided(2, third))
     assert found.what.endswith("it comes before batch 0")
 
 
@@ -384,27 +386,27 @@ def test_parts_of_a_batch_without_handles_are_excused_by_the_time_of_their_marke
     """
     first = decided(0, out.part(0))
     log = dropped(out, from_ms, mark_ms)
-    assert names(strays(out, first, log=replace(log, decisions=(first, *log.decisions)))) == anomalies
+    assert names(orphans(out, first, log=replace(log, decisions=(first, *log.decisions)))) == anomalies
 
 
 def test_one_marker_out_of_time_is_enough_to_accuse(out: ReadBack) -> None:
-    """A stray that hides behind a large batch because one of its markers is of that time."""
+    """An orphan that hides behind a large batch because one of its markers is of that time."""
     first, log = decided(0, out.part(0)), dropped(out)
     out.batches[-1] = replace(out.batches[-1], timestamp_ms=MARKED_MS + 90_000)
-    assert names(strays(out, first, log=log)) == ["output ahead"]
+    assert names(orphans(out, first, log=log)) == ["output ahead"]
 
 
 def test_a_batch_with_handles_excuses_nothing(out: ReadBack) -> None:
     """Silence over all that was committed within a minute of any batch."""
     first = decided(0, out.part(0))
     out.part(1)
-    assert names(strays(out, first, log=log_of(first))) == ["output ahead"]
+    assert names(orphans(out, first, log=log_of(first))) == ["output ahead"]
 
 
 def test_a_finding_names_no_more_places_than_a_person_looks_at(out: ReadBack) -> None:
-    """A report of megabytes over one stray in a topic of a thousand partitions."""
+    """A report of megabytes over one orphan in a topic of a thousand partitions."""
     many = range(MOST_PLACES + 5)
     first = decided(0, out.part(0, records=len(many), partitions=many))
     out.part(1, records=len(many), partitions=many)
-    (found,) = strays(out, first)
+    (found,) = orphans(out, first)
     assert len(found.places) == MOST_PLACES and found.records == len(many)

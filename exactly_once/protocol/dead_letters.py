@@ -1,0 +1,98 @@
+"""Dead letters: rows that cannot be written, as records of the topic that ``sink.dead.letter.topic`` names. Pure.
+
+A task of the JVM writes them (``java/exactlyonce/DeadLetters.java``), each in its part's own transaction: key, value
+and headers of the row, and behind these the sink's own headers, whose names :mod:`exactly_once.error_headers` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from exactly_once.error_headers import CODE, PREFIX
+from exactly_once.errors import InvalidOption, InvalidRecord
+from exactly_once.protocol.part import Part
+from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.topics import ANY_TOPIC
+
+#: So many rows of a batch may be dead letters. More of them are no bad records, but a mistake in the query or in the
+#: settings of a topic, for which a person is needed.
+DEFAULT_MOST = 100
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopic:
+    """The topic, and how many rows of a batch may go there."""
+
+    topic: str
+    most: int = DEFAULT_MOST
+
+    @classmethod
+    def parse(cls, name: str, most: str, output: str | None, exactly_once: bool) -> DeadLetterTopic | None:
+        """Read ``sink.dead.letter.topic`` and ``sink.dead.letter.max``; None without the first.
+
+        Parameters
+        ----------
+        output
+            The topic of all rows; None: each row names its own.
+        exactly_once
+            Whether the sink's guarantee is ``exactly_once``.
+
+        Raises
+        ------
+        InvalidOption
+        """
+        if not name:
+            if most:
+                raise InvalidOption(
+                    "sink.dead.letter.max is set, but sink.dead.letter.topic is not",
+                    "Set sink.dead.letter.topic, or remove sink.dead.letter.max",
+                )
+            return None
+        if why := ANY_TOPIC.refusal(name):
+            raise InvalidOption(f"sink.dead.letter.topic={name!r} {why}", "Name a topic of its own for dead letters")
+        if name == output:
+            raise InvalidOption(
+                f"sink.dead.letter.topic={name} is the topic of the rows too",
+                "Name a topic of its own for dead letters",
+            )
+        if not exactly_once:
+            raise InvalidOption(
+                "sink.dead.letter.topic needs sink.guarantee=exactly_once: under a weaker guarantee, a row could be in "
+                "both topics or in none",
+                "Remove sink.guarantee or sink.dead.letter.topic",
+            )
+        if most and not (most.isascii() and most.isdigit() and int(most) > 0):
+            raise InvalidOption(
+                f"sink.dead.letter.max={most} is not a whole number above 0",
+                "Set sink.dead.letter.max to the most rows of a batch that may be dead letters",
+            )
+        return cls(name, int(most) if most else DEFAULT_MOST)
+
+
+def check_number(dead: DeadLetterTopic | None, parts: Sequence[Part]) -> None:
+    """Raise InvalidRecord, with what is wrong with the first row, when more rows of a batch than ``dead`` allows cannot
+    be written. A replay has its number from the decision that it completes.
+    """
+    count = sum(p.dead_letters for p in parts)
+    if dead is None or count <= dead.most or parts[0].plan is Plan.REPLAY:
+        return
+    what, way_out = first_refusal(parts)
+    raise InvalidRecord(
+        f"{what}; and it is not the only one: {count} rows of this batch cannot be written, more than "
+        f"sink.dead.letter.max={dead.most}",
+        f"{way_out}; or raise sink.dead.letter.max, and all of them go to {dead.topic}",
+    )
+
+
+def first_refusal(parts: Iterable[Part]) -> tuple[str, str]:
+    """Return what is wrong with the first row that is a dead letter, and the way out."""
+    return next((p.refused for p in parts if p.refused), ("", ""))
+
+
+def own_headers(headers: Sequence[Header]) -> tuple[list[Header], dict[str, bytes | None]]:
+    """Part the headers of a dead letter: those of its row, and what the sink says of it, without the prefix."""
+    at = max((i for i, (name, _) in enumerate(headers) if name == CODE), default=len(headers))
+    return list(headers[:at]), {name.removeprefix(PREFIX): value for name, value in headers[at:]}

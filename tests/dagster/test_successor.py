@@ -1,0 +1,94 @@
+"""A new version of a stream takes the place of the old one under Dagster: the job, and the stream that follows."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from dagster_exactly_once import exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from dagster_exactly_once.names import SUCCESSOR_JOB, SUCCESSOR_OP
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.runs.history import classify
+from exactly_once.commitlog.commit_log import read_log
+from testkit import oracle
+from testkit.bookings import GROWING, definitions
+from tests.dagster.test_several_sources import run, send
+from tests.integration.test_successor import Old
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+def launched(defs, instance, stream, **config):
+    """Run the job; the result, and what it wrote into the audit trail, oldest first."""
+    done = defs.resolve_job_def(SUCCESSOR_JOB).execute_in_process(
+        instance=instance,
+        run_config={"ops": {SUCCESSOR_OP: {"config": {"stream": stream, **config}}}},
+        raise_on_error=False,
+    )
+    found = [e.asset_observation_data.asset_observation for e in done.all_events if e.is_asset_observation]
+    return done, found + [e.materialization for e in done.get_asset_materialization_events()]
+
+
+def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path, instance, monkeypatch):
+    """Outage: a person who asks has retired a stream. Mishap: one who did it does not see where it goes on."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)
+    old = Old(connection, topic, tmp_path / "checkpoint")
+    new = exactly_once_stream(
+        name="orders", source=old.input, outputs=[topic], sink_id=old.new_id, continues=old.sink_id, checks=None
+    )(lambda events: events)
+    resources = exactly_once_resources(work_dir=str(tmp_path), checkpoints=str(tmp_path / "new"))
+    defs = exactly_once_definitions(new, resources=resources)
+    where = {"checkpoint": str(old.checkpoint), "reason": "a test"}
+
+    dry, [examined] = launched(defs, instance, "orders", **where)
+    assert dry.success and old.read().retired is None
+    assert examined.description.startswith("This is a dry run, which changes nothing. Sink")
+    assert examined.metadata["starting_offsets"].value == old.begins()
+
+    undecided = old.open_part(0)
+    refused, _ = launched(defs, instance, "orders", dry_run=False, **where)
+    why = classify(instance, refused.run_id)
+    assert why.code == "EO-REFUSED" and undecided in why.cause and old.read().retired is None
+    for producer in old.producers:
+        producer.abort_transaction(30)
+
+    done, [began, ended] = launched(defs, instance, "orders", dry_run=False, **where)
+    assert done.success and old.read().retired is not None
+    assert began.description.startswith(f"This run retires sink {old.sink_id} for good: no stream can start")
+    assert ended.description.endswith("Launch the new stream: it begins there.")
+    assert ended.metadata["successor_reason"].value == "a test"
+    assert ended.metadata["starting_offsets"].value == old.begins()
+
+    again, said = launched(defs, instance, "orders", dry_run=False, **where)
+    assert again.success and said[-1].metadata["starting_offsets"].value == old.begins()
+
+
+@pytest.mark.long  # four starts of Spark
+def test_a_stream_that_continues_another_begins_behind_its_last_batch_and_no_sooner(site, instance, monkeypatch):
+    """Loss or duplicate: a declaration with a new sink id begins where its topic begins."""
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    kafka.create_topics({"grow.a": 2})
+    send(site, "grow.a", ["a0", "a1"])
+    succeeded, said = run(site, "young")
+    assert succeeded, said[-5000:]
+    send(site, "grow.a", ["a2"])
+    succeeded, said = run(site, "renewed")
+    assert not succeeded and "EO-REFUSED" in said and SUCCESSOR_JOB in said
+
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", site.bootstrap_servers)
+    done, _ = launched(definitions(site.folder, GROWING["renewed"]), instance, "growing", dry_run=False)
+    assert done.success and read_log(site.connection, "growing").retired is not None
+
+    succeeded, said = run(site, "renewed")
+    assert succeeded and "The stream continues sink growing, behind its last decided batch" in said, said[-5000:]
+    send(site, "grow.a", ["a3"])
+    succeeded, said = run(site, "young")
+    assert not succeeded and "EO-RETIRED" in said
+    succeeded, said = run(site, "renewed")
+    assert succeeded, said[-5000:]
+    found = sorted(m.value for m in oracle.read(site.connection, ["growing"]))
+    assert found == ["a0", "a1", "new a2", "new a3"]
