@@ -159,42 +159,6 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
     return ForeachBatch(options, *participants)
 
 
-def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str, beside: bool = False) -> str:
-    """Return Spark's ``startingOffsets`` for a new query that continues behind the last decided batch of an old sink.
-
-    Retire the old sink first: ``exactly-once successor orders orders-v2``. Then each record of the input is in the
-    output of one of the two, once.
-
-    >>> options = {"sink.id": "orders-v2", ...}                                                 # doctest: +SKIP
-    >>> begin = exactly_once.starting_offsets(options, "orders")                                # doctest: +SKIP
-    >>> df = spark.readStream.format("kafka").option("startingOffsets", begin)                  # doctest: +SKIP
-
-    You may leave the call in the program: once the query has a checkpoint, Spark does not read the option any more.
-
-    Parameters
-    ----------
-    options : mapping
-        The options of ``format("kafka_exactly_once")`` of the new query: ``sink.id``, ``checkpointLocation``,
-        ``kafka.bootstrap.servers`` and any others that the connection needs.
-    predecessor : str
-        The old sink's id.
-    topics
-        The topics that this source of the new query reads. One that the old query did not read begins at its beginning.
-        Default: those of the old query.
-    beside : bool
-        The old stream goes on, and the new query reads along from the last batch that is decided now. Write to another
-        topic then: both write the same records.
-
-    Raises
-    ------
-    ExactlyOnceError
-        EO-REFUSED when the old sink is not retired for this one; errors of the connection as in :func:`written`.
-    """
-    from exactly_once.ops.successor import starting_offsets as find
-
-    return find(options, predecessor, *topics, beside=beside)
-
-
 def attempt(
     df: DataFrame,
     how: Callable[..., str | bytes | None] | str | StructType | Column,
@@ -254,6 +218,42 @@ def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFr
     from exactly_once.spark.split import split
 
     return split(rows, topic, rejected=rejected)
+
+
+def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str, beside: bool = False) -> str:
+    """Return Spark's ``startingOffsets`` for a new query that continues behind the last decided batch of an old sink.
+
+    Retire the old sink first: ``exactly-once successor orders orders-v2``. Then each record of the input is in the
+    output of one of the two, once.
+
+    >>> options = {"sink.id": "orders-v2", ...}                                                 # doctest: +SKIP
+    >>> begin = exactly_once.starting_offsets(options, "orders")                                # doctest: +SKIP
+    >>> df = spark.readStream.format("kafka").option("startingOffsets", begin)                  # doctest: +SKIP
+
+    You may leave the call in the program: once the query has a checkpoint, Spark does not read the option any more.
+
+    Parameters
+    ----------
+    options : mapping
+        The options of ``format("kafka_exactly_once")`` of the new query: ``sink.id``, ``checkpointLocation``,
+        ``kafka.bootstrap.servers`` and any others that the connection needs.
+    predecessor : str
+        The old sink's id.
+    topics
+        The topics that this source of the new query reads. One that the old query did not read begins at its beginning.
+        Default: those of the old query.
+    beside : bool
+        The old stream goes on, and the new query reads along from the last batch that is decided now. Write to another
+        topic then: both write the same records.
+
+    Raises
+    ------
+    ExactlyOnceError
+        EO-REFUSED when the old sink is not retired for this one; errors of the connection as in :func:`written`.
+    """
+    from exactly_once.ops.successor import starting_offsets as find
+
+    return find(options, predecessor, *topics, beside=beside)
 
 
 def written(options: Mapping[str, str], write_id: str) -> bool:

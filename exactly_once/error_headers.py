@@ -1,4 +1,4 @@
-"""The headers of a rejected record: why it was rejected, and where it came from. All values are text in UTF-8.
+"""The headers of a rejected record, and of the sink's dead letters: why, and where from. All values are text in UTF-8.
 
 The names are those of the dead letters of Kafka Streams (KIP-1034, ``__streams.errors.exception``, ...) under this
 project's prefix, so that tools for the one read the other after a change of the prefix.
@@ -10,12 +10,13 @@ from collections.abc import Iterable
 
 PREFIX = "__exactly_once.errors."
 
+#: The code of the project's error that the record would have been, such as EO-TRANSFORM. The first of our headers: what
+#: stands before the last one with this name is the record's own.
+CODE = f"{PREFIX}code"
 #: The class of the exception, with its module unless Python has it built in.
 EXCEPTION = f"{PREFIX}exception"
 #: The text of the exception, or the reason.
 MESSAGE = f"{PREFIX}message"
-#: The code of the project's error that the record would have been, such as EO-TRANSFORM.
-CODE = f"{PREFIX}code"
 #: The record of the input: its topic, partition and offset.
 TOPIC = f"{PREFIX}topic"
 PARTITION = f"{PREFIX}partition"

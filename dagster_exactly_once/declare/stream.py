@@ -491,5 +491,8 @@ def _checked(stream: Stream) -> Stream:
         raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is not a cron schedule. Write it like '0 * * * *'")
     if both := sorted(set(stream.source_topics) & set(stream.topics)):
         raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
+    dead = {option.lower(): topic for option, topic in stream.options.items()}.get("sink.dead.letter.topic")
+    if dead is not None and dead == stream.rejected_topic:  # at run time, the first rejected row would stop the stream
+        raise BadDeclaration(f"{name}: rejected and sink.dead.letter.topic both name {dead}. Name two topics")
     check_keys([*stream.source_keys, *(spec.key for spec in stream.assets)], name)
     return stream

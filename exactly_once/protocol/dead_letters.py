@@ -1,8 +1,7 @@
 """Dead letters: rows that cannot be written, as records of the topic that ``sink.dead.letter.topic`` names. Pure.
 
 A task of the JVM writes them (``java/exactlyonce/DeadLetters.java``), each in its part's own transaction: key, value
-and headers of the row, and behind these the sink's own headers, which begin with :data:`PREFIX`. Where a name stands
-for what Kafka Streams has (KIP-1034), it is that of Kafka Streams behind the prefix.
+and headers of the row, and behind these the sink's own headers, whose names :mod:`exactly_once.error_headers` has.
 """
 
 from __future__ import annotations
@@ -10,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from exactly_once.error_headers import CODE, PREFIX
 from exactly_once.errors import InvalidOption, InvalidRecord
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.topics import ANY_TOPIC
-
-PREFIX = "__exactly_once.errors."
-
-#: The first of the sink's own headers. A row may have headers of these names itself (one that was a dead letter before,
-#: for example): the sink's are those from the last one with this name on.
-CODE = f"{PREFIX}code"
 
 #: So many rows of a batch may be dead letters. More of them are no bad records, but a mistake in the query or in the
 #: settings of a topic, for which a person is needed.
@@ -99,8 +93,6 @@ def first_refusal(parts: Iterable[Part]) -> tuple[str, str]:
 
 
 def own_headers(headers: Sequence[Header]) -> tuple[list[Header], dict[str, bytes | None]]:
-    """Part the headers of a dead letter: those of its row, and what the sink says of it, by names without
-    :data:`PREFIX`.
-    """
+    """Part the headers of a dead letter: those of its row, and what the sink says of it, without the prefix."""
     at = max((i for i, (name, _) in enumerate(headers) if name == CODE), default=len(headers))
     return list(headers[:at]), {name.removeprefix(PREFIX): value for name, value in headers[at:]}

@@ -191,9 +191,9 @@ def _letter_headers() -> Column:
     """Make the headers of a rejected record: its own, then ours. Where a record came from is left out if unknown."""
     tried = F.col(TRIED)
     ours = {
+        error_headers.CODE: tried["code"],  # first, as in the sink's dead letters
         error_headers.EXCEPTION: tried["exception"],
         error_headers.MESSAGE: tried["message"],
-        error_headers.CODE: tried["code"],
         error_headers.TOPIC: tried["topic"],
         error_headers.PARTITION: tried["partition"],
         error_headers.OFFSET: tried["offset"],

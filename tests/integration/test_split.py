@@ -96,7 +96,7 @@ class Bad:
             assert (letter.key, letter.value) == (was.key, was.value)
             assert letter.headers[: len(was.headers)] == was.headers
             ours = [name for name, _ in letter.headers[len(was.headers) :]]
-            assert ours == [error_headers.EXCEPTION, error_headers.MESSAGE, error_headers.CODE, *ours[3:]]
+            assert ours == [error_headers.CODE, error_headers.EXCEPTION, error_headers.MESSAGE, *ours[3:]]
             assert all(name.startswith(PREFIX) for name in ours) and len(ours) == 6
             assert dict(letter.headers)[error_headers.CODE] == b"EO-TRANSFORM"
             places.append(place)

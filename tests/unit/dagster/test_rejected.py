@@ -69,6 +69,7 @@ def test_a_stream_that_runs_elsewhere_has_the_asset_and_the_check():
     [
         ({"rejected": "priced"}, "names the topic priced twice"),
         ({"rejected": "orders"}, "the topic orders is in source and in outputs"),
+        ({"rejected": "r", "options": {"sink.dead.letter.topic": "r"}}, "both name r. Name two topics"),
         ({"rejected": "a b"}, "not a name that Kafka allows"),
         ({"rejected": "r", "outputs": ["priced", Table("t", lambda: None)]}, "the table t would get the rejected"),
     ],
