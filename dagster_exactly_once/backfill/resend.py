@@ -118,13 +118,13 @@ class _Resend:
         in_spark.send_again(
             session,  # type: ignore[arg-type]
             self.writes.connection,
-            self._topic,
-            piece,
-            marks,
-            self.config.to,
-            stream.source_topics,
-            stream.rejected.repair,
-            {**stream.options, **self.writes.options(write_id)},
+            topic=self._topic,
+            piece=piece,
+            marks=marks,
+            to=self.config.to,
+            sources=stream.source_topics,
+            repair=stream.rejected.repair,
+            options={**stream.options, **self.writes.options(write_id)},
         )
 
     def _report(self, records: int) -> None:

@@ -38,6 +38,7 @@ def test_the_public_modules_are_these_and_the_reference_lists_them() -> None:
     assert names == {
         "exactly_once",
         "exactly_once.errors",
+        "exactly_once.error_headers",
         "exactly_once.participant",
         "exactly_once.participants.files",
         "exactly_once.participants.postgres",
