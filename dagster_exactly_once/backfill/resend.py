@@ -121,10 +121,10 @@ class _Resend:
             self._topic,
             piece,
             marks,
-            self.config.to,
-            stream.source_topics,
-            stream.rejected.repair,
-            {**stream.options, **self.writes.options(write_id)},
+            to=self.config.to,
+            sources=stream.source_topics,
+            repair=stream.rejected.repair,
+            options={**stream.options, **self.writes.options(write_id)},
         )
 
     def _report(self, records: int) -> None:
