@@ -118,9 +118,9 @@ class _Resend:
         in_spark.send_again(
             session,  # type: ignore[arg-type]
             self.writes.connection,
-            topic=self._topic,
-            piece=piece,
-            marks=marks,
+            self._topic,
+            piece,
+            marks,
             to=self.config.to,
             sources=stream.source_topics,
             repair=stream.rejected.repair,

@@ -270,7 +270,7 @@ class Rejections:
     first: bool
 
 
-def rejections_verdict(found: Rejections, warn_above: int | None, error_above: int | None) -> CheckVerdict:
+def too_many_rejected(found: Rejections, warn_above: int | None, error_above: int | None) -> CheckVerdict:
     """Judge by the number of records whether a stream has rejected too many."""
     metadata: Metadata = {"rejected_records": found.count}
     since = "so far" if found.first else "since the last look"

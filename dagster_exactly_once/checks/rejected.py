@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from dagster_exactly_once.checks.evaluate import check_on, earlier_notes, result
-from dagster_exactly_once.checks.judgements import Rejections, rejections_verdict
+from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
 from dagster_exactly_once.checks.readers import READ_BUDGET_S
 from dagster_exactly_once.declare.rejected import Rejected
 from dagster_exactly_once.declare.stream import Stream
@@ -45,10 +45,10 @@ def rejected_check(stream: Stream, declared: Rejected) -> dg.AssetChecksDefiniti
     def rejected(
         context: dg.AssetCheckExecutionContext, kafka: KafkaTransactionalProducerFactory
     ) -> dg.AssetCheckResult:
-        found = newly_rejected(
+        found = count_rejected(
             kafka.connection(), stream.topics[-1], _ends_of(earlier_notes(context.instance, asset, REJECTED))
         )
-        verdict = rejections_verdict(found, declared.warn_above, declared.error_above)
+        verdict = too_many_rejected(found, declared.warn_above, declared.error_above)
         rows = [(reason, f"{count:,}") for reason, count in found.reasons.most_common(REASONS)]
         more = {"reasons": table(("reason", "records"), rows)} if rows else {}
         return result(verdict, {**more, "ends": dg.MetadataValue.json(found.ends)})
@@ -56,7 +56,7 @@ def rejected_check(stream: Stream, declared: Rejected) -> dg.AssetChecksDefiniti
     return rejected
 
 
-def newly_rejected(connection: Connection, topic: str, last: Mapping[str, int] | None) -> Rejections:
+def count_rejected(connection: Connection, topic: str, last: Mapping[str, int] | None) -> Rejections:
     """Count the records of ``topic`` behind the ends of the last look; None: all that are there."""
     with Admin(connection, READ_BUDGET_S) as admin:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import exactly_once
+from exactly_once import attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -83,7 +83,7 @@ def parse(source: DataFrame) -> DataFrame:
         *(number(name).alias(name) for name in (*_REQUIRED_NUMBERS, *_OPTIONAL_NUMBERS)),
         (hour + minute).alias("scheduled"),
     )
-    return exactly_once.attempt(typed, _reason()).drop("event")
+    return attempt(typed, _reason()).drop("event")
 
 
 def _reason() -> Column:

@@ -18,7 +18,7 @@ from dagster_exactly_once import (
     observed_stream,
 )
 from dagster_exactly_once.backfill.resent import RejectedSpan, asked, remaining, sent
-from dagster_exactly_once.checks.judgements import Rejections, rejections_verdict
+from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
 from dagster_exactly_once.checks.rejected import _start
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.streaming.spans import OffsetSpan
@@ -113,15 +113,15 @@ def found(count, exact=True, first=False):
 )
 def test_the_check_judges_by_its_limits(count, warn, error, passed, grave):
     """Guards against a limit that is one off, and against an error that passes since there is no warning."""
-    verdict = rejections_verdict(found(count), warn, error)
+    verdict = too_many_rejected(found(count), warn, error)
     assert (verdict.passed, verdict.grave) == (passed, grave)
 
 
 def test_the_check_says_how_many_and_why():
     """Guards against a warning that a person cannot act on without reading the topic."""
-    said = rejections_verdict(found(1_200), 0, None).said
+    said = too_many_rejected(found(1_200), 0, None).said
     assert said == "The stream has rejected 1,200 records since the last look; most often (1,200): KeyError: 'amount'."
-    assert "some 70,000 records so far" in rejections_verdict(found(70_000, exact=False, first=True), 0, None).said
+    assert "some 70,000 records so far" in too_many_rejected(found(70_000, exact=False, first=True), 0, None).said
 
 
 @pytest.mark.parametrize(("last", "start"), [(None, 5), (3, 5), (7, 7), (20, 20), (22, 20), (31, 5)])
