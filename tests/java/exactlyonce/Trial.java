@@ -82,7 +82,12 @@ final class Trial {
             int which = System.identityHashCode(producer);
             System.out.printf(
                     "%s %d %d %d %d %d%n",
-                    words[1], producer.producerId(), producer.epoch(), sent.get().offset(), which, asked);
+                    words[1],
+                    producer.producerId(),
+                    producer.epoch(),
+                    sent.get().offset(),
+                    which,
+                    asked);
             Producers.leave(producer);
         }
     }
@@ -92,8 +97,8 @@ final class Trial {
      * each partition, which are on their way together. Prints how many were acknowledged, and what the others failed with.
      */
     private static void fresh(String servers) throws Exception {
-        HashMap<String, String> user = new HashMap<>(Map.of(
-                "bootstrap.servers", servers, "batch.size", "" + BATCH, "delivery.timeout.ms", "60000"));
+        HashMap<String, String> user = new HashMap<>(
+                Map.of("bootstrap.servers", servers, "batch.size", "" + BATCH, "delivery.timeout.ms", "60000"));
         Ticket ticket = ticket(user, "", 0);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
@@ -187,7 +192,8 @@ final class Trial {
             for (String word : Arrays.asList(words).subList(2, words.length))
                 user.put(word.split("=")[0], word.split("=")[1]);
             Topic topic = new Topic(Uuid.randomUuid(), Integer.parseInt(words[0]), Integer.parseInt(words[1]));
-            Map<String, Object> chosen = ProducerSettings.use(ticket(user, "", 0), topic).settings();
+            Map<String, Object> chosen =
+                    ProducerSettings.use(ticket(user, "", 0), topic).settings();
             System.out.println(Stream.of("batch.size", "linger.ms", "retry.backoff.ms", "request.timeout.ms")
                     .map(name -> name + "=" + chosen.get(name))
                     .collect(Collectors.joining(" ")));
