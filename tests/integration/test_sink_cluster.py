@@ -88,7 +88,7 @@ def pythons_of(command: str, run: Path) -> list[str | None]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             told = process.environ()
-            if command in " ".join(process.cmdline()) and told.get("EXACTLY_ONCE_RUN_DIR") == str(run):
+            if command in " ".join(process.cmdline()) and told.get("EXACTLY_ONCE_RUN_DIR", "").startswith(str(run)):
                 found.append(told.get("PYSPARK_PYTHON"))
     return found
 
@@ -260,12 +260,17 @@ def test_make_cluster_runs_the_main_job_verifies_its_output_and_leaves_no_proces
     """
     env = {**os.environ, "EXACTLY_ONCE_RUN_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "platform_assets.cli", "cluster"]
-    env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
+    env = {name: value for name, value in env.items() if name not in ("KAFKA_BOOTSTRAP_SERVERS", "PYSPARK_PYTHON")}
     log = tmp_path / "said"
     with log.open("w") as out:
         running = guarded(command, out, ROOT, env)
         try:
-            until("both executors", lambda: len(pythons_of(EXECUTOR, tmp_path)) == 2 or running.poll(), MAIN_JOB_S)
+            until(
+                "both executors",
+                lambda: running.poll() is not None or len(pythons_of(EXECUTOR, tmp_path)) == 2,
+                MAIN_JOB_S,
+                every_s=0.2,
+            )
             told = pythons_of(DRIVER, tmp_path), pythons_of(EXECUTOR, tmp_path)
             code = running.wait(MAIN_JOB_S)
         finally:
