@@ -178,7 +178,7 @@ def authorizing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authorizin
 
 def look(authorizing: AuthorizingBroker, sink_id: str, topic: str, rights: list[Right]) -> list[Line]:
     authorizing.grant(rights)
-    return doctor.look(lambda: authorizing.connection, sink_id, [topic], None, 10)
+    return doctor.examine(lambda: authorizing.connection, sink_id, [topic], None, 10)
 
 
 def test_a_principal_learns_which_rights_it_lacks(authorizing: AuthorizingBroker) -> None:

@@ -217,6 +217,7 @@ final class Trial {
                 "",
                 Set.of(),
                 new Rows("orders", -1, null, null, -1, -1, -1, null),
+                null,
                 client);
     }
 
@@ -261,7 +262,7 @@ final class Trial {
             String[] words = line.split(" ");
             List<String> allowed = words[0].equals(NOTHING) ? List.of() : List.of(words[0].split(","));
             String topic = new String(bytes(words[1]), StandardCharsets.UTF_8);
-            System.out.println(new TopicRule(allowed).refusal(topic));
+            System.out.println(new TopicRule(allowed, null).refusal(topic));
         }
     }
 
