@@ -85,8 +85,7 @@ def _called(
     outcome = made.asNondeterministic()(_bad(df), *columns)
     rows = df.withColumn(_OUTCOME, outcome)
     tried = _tried(rows, F.col(f"{_OUTCOME}.exception"), F.col(f"{_OUTCOME}.message"))
-    kept = [column for name, column in zip(_kept_names(df), _kept(df), strict=True) if name != "value"]
-    return rows.select(*kept, F.col(f"{_OUTCOME}.value").alias("value"), tried)
+    return rows.select(*_kept(df, but="value"), F.col(f"{_OUTCOME}.value").alias("value"), tried)
 
 
 def _guarded(
@@ -139,8 +138,8 @@ def _parsed(df: DataFrame, schema: str | StructType) -> DataFrame:
         *((parsed[f.name].isNull(), f"{f.name} is missing") for f in schema.fields if not f.nullable),
     ]
     why = F.coalesce(*(F.when(wrong, F.lit(reason)) for wrong, reason in reasons))
-    kept = [column for name, column in zip(_kept_names(df), _kept(df), strict=True) if name != PARSED]
-    return rows.select(*kept, parsed.dropFields(_BROKEN).alias(PARSED), _tried(rows, F.lit(NOT_PARSED), why))
+    tried = _tried(rows, F.lit(NOT_PARSED), why)
+    return rows.select(*_kept(df, but=PARSED), parsed.dropFields(_BROKEN).alias(PARSED), tried)
 
 
 def _tried(df: DataFrame, exception: Column, message: Column) -> Column:
@@ -170,17 +169,11 @@ def _bad(df: DataFrame) -> Column:
     return F.col(f"{TRIED}.exception").isNotNull() if TRIED in df.columns else F.lit(False)
 
 
-def _kept_names(df: DataFrame) -> list[str]:
-    return [name for name in df.columns if name not in {*_dropped(df), TRIED, _OUTCOME}]
-
-
-def _kept(df: DataFrame) -> list[Column]:
-    return [_named(name) for name in _kept_names(df)]
-
-
-def _dropped(df: DataFrame) -> set[str]:
-    """Return the columns that go into ``tried``; behind the first attempt, they are the user's own."""
-    return set() if TRIED in df.columns else _OF_THE_INPUT
+def _kept(df: DataFrame, but: str = "") -> list[Column]:
+    """Return the columns that stay beside ``tried``, without the one that this attempt makes anew."""
+    # behind the first attempt, columns with the input's names are the user's own
+    dropped = {TRIED, _OUTCOME, but} | (set() if TRIED in df.columns else _OF_THE_INPUT)
+    return [_named(name) for name in df.columns if name not in dropped]
 
 
 def _named(name: str) -> Column:

@@ -52,6 +52,18 @@ def new_job(bench: Bench, kafka_input: KafkaInput, checkpoint: Path, beside: str
     return replace(old, source=source, options=options)
 
 
+def stop_in_second_batch(
+    running: SparkDriver, job: Job, bench: Bench, kafka_input: KafkaInput, point: str, action: str = "hang"
+) -> Run:
+    """Let ``running`` write its first input, and the next batch come to ``point``."""
+    run = running.start(job.until_stopped())
+    run.await_true("the first input", lambda: len(bench.visible()) == len(kafka_input.sent))
+    running.arm(point, action)
+    kafka_input.add_uneven(30, 10, 20, 20)
+    run.await_true(point, lambda: running.has_reached(point))
+    return run
+
+
 def retire_old(connection: Connection, bench: Bench) -> Succession:
     return retire(connection, bench.sink_id, f"{bench.sink_id}-v2")
 
@@ -102,11 +114,7 @@ def test_whatever_the_old_driver_died_of_the_output_is_complete_and_single(
     old = old_job(bench, kafka_input)
     kafka_input.fill(2, 100)
     killed = driver()
-    run: Run = killed.start(old.until_stopped())
-    run.await_true("the first input", lambda: len(bench.visible()) == len(kafka_input.sent))
-    killed.arm(point)
-    kafka_input.add_uneven(30, 10, 20, 20)
-    run.await_true(point, lambda: killed.has_reached(point))
+    stop_in_second_batch(killed, old, bench, kafka_input, point)
     killed.kill9()
     before = bench.decided_batches()[-1]
     with pytest.raises(Refused, match=r"open|not proven committed"):
@@ -134,11 +142,7 @@ def test_a_driver_that_is_frozen_while_its_sink_gets_a_successor_decides_nothing
     old = old_job(bench, kafka_input)
     frozen = driver()
     kafka_input.fill(1, 100)
-    run = frozen.start(old.until_stopped())
-    run.await_true("the first input", lambda: len(bench.visible()) == len(kafka_input.sent))
-    frozen.arm("all-prepared", "wait")
-    kafka_input.add_uneven(30, 10, 20, 20)
-    run.await_true("the second batch", lambda: frozen.has_reached("all-prepared"))
+    run = stop_in_second_batch(frozen, old, bench, kafka_input, "all-prepared", "wait")
     frozen.freeze()
     let_go(connection, bench.sink_id)
     retire_old(connection, bench)
