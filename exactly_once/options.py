@@ -234,6 +234,11 @@ class SinkOptions:
                 "Give the output a name that stays the same across restarts and that no other query uses: "
                 '.option("sink.id", "...")',
             )
+        if o.get("write.id") and o.get("checkpointlocation"):
+            raise InvalidOption(
+                "write.id cannot be combined with checkpointLocation: a batch write has the one, a stream the other",
+                "Remove the one that this query does not need",
+            )
         if batch:
             _check_write(o)
         elif not o.get("checkpointlocation"):

@@ -73,6 +73,7 @@ class CommitLog:
         self.topic = commit_log_topic(sink_id)
         self._producer: Producer | None = None
         self._state = LogState()
+        self._end = 0  # where the log ended when the writer was initialised: behind what was rolled back, too
         self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
         self._limit: log_topic.Limit | None = None
         self._dated = True
@@ -280,7 +281,7 @@ class CommitLog:
     @property
     def high_watermark(self) -> int:
         """The log's high watermark after this owner's last write and its end marker; 0 while the log is not open."""
-        return self._state.end + 1 if self._producer is not None else 0
+        return max(self._end, self._state.end + 1) if self._producer is not None else 0
 
     def close(self) -> None:
         """Drop the writer; what it wrote is committed already."""
@@ -325,7 +326,7 @@ class CommitLog:
             end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
         state, start = known if known is not None and known[1] <= end else (LogState(), None)
         found = log_reader.read(self._connection, self.sink_id, deadline, start, until=end)
-        self._producer = producer
+        self._producer, self._end = producer, end
         return fold(found.entries, state)
 
     def _write(

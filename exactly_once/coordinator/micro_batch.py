@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
 from exactly_once.coordinator.abort import abort_execution, own_scope
@@ -31,10 +31,12 @@ from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 #: The driver sweeps participants other than Kafka for parts of failed attempts at least this often.
 SWEEP_EVERY_MS = 30_000
+
+#: One thread writes the mark, and another sweeps. They live as long as the query: an interpreter starts its threads one
+#: after the other, which took half of a batch's time with 50 queries in one driver.
+THREADS = 2
 
 
 class Coordinator:
@@ -61,12 +63,14 @@ class Coordinator:
         self._session = Session.of(options, others)
         self._state: DriverState | None = None
         self._marking: Future[DriverState] | None = None
+        self._threads = ThreadPoolExecutor(THREADS, "exactly-once-mark")
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
         """Plan the batch in flight; claim the sink first, if this is the query's first batch.
 
         Runs once for each execution of a batch, before its tasks. After an execution that did not finish, it claims
-        the sink again: tasks of that one may still be alive.
+        the sink again: tasks of that one may still be alive. So it does where a write to the commit log failed after
+        the last batch.
 
         Parameters
         ----------
@@ -83,7 +87,7 @@ class Coordinator:
         if check is not None:
             check(batch)
         state = self._state
-        if state is None or not state.finished:
+        if state is None or not state.finished or not state.log_end:  # 0: to its tasks this claim would be another's
             state = claim_for_stream(self._session, self.options, batch)
         may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # where needed, the claim asked for it
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
@@ -135,7 +139,7 @@ class Coordinator:
             decision, completed = self._decide(done, state)
             self._warn_of_dead_letters(decision, done)
             self._state = state = replace(state, last=decision, replay={}, too_long=0, finished=True)
-            self._marking = beside(lambda: self._marked(done, state, decision, completed))
+            self._marking = self._threads.submit(self._marked, done, state, decision, completed)
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
@@ -182,6 +186,7 @@ class Coordinator:
                 return {}
             return abort_execution(self._session, state, state.batch.batch_id, (), reported=False)
         finally:
+            self._threads.shutdown(wait=False)
             self._session.close()
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -270,9 +275,11 @@ class Coordinator:
             raise decided_error(e, COMMITTED) from e
         progress = progress_to_tell(session, decision, state.token, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
-        with ThreadPoolExecutor(1) as beside:  # one asks the log, the other Kafka's coordinators
-            sweeping = beside.submit(session.sweep, scope, [KAFKA])
+        sweeping = self._threads.submit(session.sweep, scope, [KAFKA])  # it asks Kafka's coordinators, the mark the log
+        try:
             mark(session, decision, done, progress)
+        finally:
+            wait([sweeping])
         try:
             swept = sweeping.result()
             retried = bool(swept) or any(not p.attempt.startswith("0.") for p in parts)
@@ -291,15 +298,6 @@ class Coordinator:
         if self._state is None:
             raise ProtocolViolation("this driver has no claim on the sink", "Start the stream again")
         return self._state
-
-
-def beside(work: Callable[[], T]) -> Future[T]:
-    """Run ``work`` on a thread of its own, which ends with it; an interpreter that ends waits for it."""
-    thread = ThreadPoolExecutor(1, "exactly-once-mark")
-    try:
-        return thread.submit(work)
-    finally:
-        thread.shutdown(wait=False)
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:

@@ -244,15 +244,19 @@ final class Cluster {
                     "EO-FENCED",
                     "another driver or recovery has claimed sink '" + ticket.sink() + "' while this task of batch "
                             + ticket.batch() + " ran",
+                    SinkException.NOTHING_OF_TASK,
                     "If the newer owner is the right one, stop this driver; otherwise start the stream here again to"
                             + " take the sink back. If nobody knows that owner, run exactly-once log " + ticket.sink()
-                            + " to see who wrote the claim");
+                            + " to see who wrote the claim",
+                    null);
         throw new SinkException(
                 "EO-PREPARE",
                 "this task is too late: its execution of batch " + ticket.batch() + " of sink '" + ticket.sink()
                         + "' is over",
+                SinkException.NOTHING_OF_TASK,
                 "No action is needed: the task has ended its own transaction, and the next start writes the batch if"
-                        + " it is not decided");
+                        + " it is not decided",
+                null);
     }
 
     /** Whether a claim is among the new records of the log; false where they cannot be read in time. */

@@ -5,6 +5,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Asks for the topic of a part, and initialises its producer meanwhile, while Spark fetches the first rows: on two cores 5 to 12 ms of each
@@ -16,9 +17,13 @@ final class Opening {
     /** Parts of sinks that had rows in their last batch here. Of any other part the producer waits for a row: there may be none. */
     private static final Set<String> HAD_ROWS = ConcurrentHashMap.newKeySet();
 
+    /** A task is looked at again where its first row comes later than this behind the first look: a sort may take minutes. */
+    private static final long LOOK_IS_GOOD_NANOS = TimeUnit.SECONDS.toNanos(1);
+
     private final String part;
     private final CompletableFuture<Topic> topic;
     private final CompletableFuture<TransactionalProducer> producer;
+    private volatile long looked;
     private boolean taken;
 
     /** Begins, for part {@code number} of {@code ticket}, whose transactional id is {@code name}. */
@@ -40,27 +45,44 @@ final class Opening {
         if (producer == null) return opened(ticket, name, use);
         TransactionalProducer opened = producer.get();
         taken = true;
-        if (opened.use.equals(use)) return opened;
-        Producers.leave(opened); // it is for the topic as it was
-        return opened(ticket, name, use);
+        if (!opened.use.equals(use)) { // it is for the topic as it was
+            Producers.leave(opened);
+            return opened(ticket, name, use);
+        }
+        return System.nanoTime() - looked < LOOK_IS_GOOD_NANOS ? opened : inTime(ticket, name, opened);
     }
 
-    /** Ends with its part: a producer that nobody took goes back when it is there. */
+    /**
+     * Ends with its part. A producer that nobody took goes back when it has initialised its id, and the task waits for that: behind its end the id
+     * may be the one of a later batch, whose transaction the request would abort.
+     */
     void end(boolean empty) {
         if (empty) HAD_ROWS.remove(part);
         else HAD_ROWS.add(part);
-        if (producer != null && !taken) producer.thenAccept(Producers::leave);
+        if (producer == null || taken) return;
+        try {
+            Producers.leave(producer.join());
+        } catch (CompletionException e) {
+            // it is closed, or went back
+        }
     }
 
     /** Opens a producer for the topic as it was last seen: only the first part here waits for the answer. */
     private TransactionalProducer guessed(Ticket ticket, String name) throws Exception {
         Topic known = Cluster.of(ticket).known(ticket.rows().option());
-        return opened(ticket, name, ProducerSettings.use(ticket, known == null ? topic.get() : known));
+        Producers.Use use = ProducerSettings.use(ticket, known == null ? topic.get() : known);
+        Failpoints.reach("initialising");
+        TransactionalProducer opened = opened(ticket, name, use);
+        looked = System.nanoTime();
+        return opened;
     }
 
     /** Initialises {@code name}, and makes sure that the task is in time behind that: a late one begins nothing. */
     static TransactionalProducer opened(Ticket ticket, String name, Producers.Use use) {
-        TransactionalProducer opened = Producers.take(use, name);
+        return inTime(ticket, name, Producers.take(use, name));
+    }
+
+    private static TransactionalProducer inTime(Ticket ticket, String name, TransactionalProducer opened) {
         try {
             Cluster.of(ticket).checkInTime(ticket);
             return opened;

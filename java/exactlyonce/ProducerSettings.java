@@ -55,11 +55,23 @@ final class ProducerSettings {
         if (CHECKED.contains(settings)) return;
         try {
             new ProducerConfig(new HashMap<>(settings));
+            checkDelivery(ticket.client());
             Cluster.of(ticket); // reads keys and certificates
             CHECKED.add(settings);
         } catch (ConfigException e) {
             throw Errors.of(e, "sink '" + ticket.sink() + "'");
         }
+    }
+
+    /** The client compares these in a producer that it makes, and not among settings. */
+    private static void checkDelivery(Map<String, String> user) {
+        long delivery = number(user, "delivery.timeout.ms", Long.MAX_VALUE);
+        long linger = number(user, "linger.ms", 0), request = number(user, "request.timeout.ms", 0);
+        if (linger + request > delivery)
+            throw new ConfigException(
+                    "delivery.timeout.ms",
+                    delivery,
+                    "it must be at least linger.ms + request.timeout.ms, " + (linger + request));
     }
 
     /** Returns what a part uses a producer for that writes to {@code topic}; where rows name their topics, that is the first one. */
@@ -103,7 +115,8 @@ final class ProducerSettings {
         found.put("batch.size", String.valueOf(batchSize(user, topic)));
         if (waits) {
             long delivery = number(user, "delivery.timeout.ms", DEFAULT_DELIVERY_MS);
-            long linger = number(user, "linger.ms", Math.min(LINGER_MS, delivery / 4));
+            long asked = Math.max(0, delivery - number(user, "request.timeout.ms", 0)); // what that leaves
+            long linger = number(user, "linger.ms", Math.min(asked, Math.min(LINGER_MS, delivery / 4)));
             found.put("linger.ms", String.valueOf(linger));
             long request = Math.max(
                     1, Math.min(DEFAULT_REQUEST_MS, delivery - linger)); // the client refuses a sum above delivery

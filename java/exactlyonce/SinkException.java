@@ -10,8 +10,11 @@ public final class SinkException extends IllegalArgumentException {
 
     private static final String WAY_OUT = ". What to do: ";
 
-    /** What every failure of a task leaves true under exactly_once; {@link Ticket#told} knows of the other guarantees. */
+    /** What a failure of a task leaves true under exactly_once; {@link Ticket#told} knows the exceptions. */
     static final String NOTHING_VISIBLE = "None of this batch is visible to a read_committed reader";
+
+    /** What is true of a task whose execution is over: its batch may be decided, with the rows of another attempt. */
+    static final String NOTHING_OF_TASK = "No row of this task is visible to a read_committed reader";
 
     private final String what;
     private final String safe;
@@ -52,6 +55,11 @@ public final class SinkException extends IllegalArgumentException {
 
     boolean isOfRow() {
         return ofRow;
+    }
+
+    /** Whether it is that of a task whose execution is over. */
+    boolean isOver() {
+        return safe == NOTHING_OF_TASK;
     }
 
     /** Returns what happened; "" of a text that Python made, as for {@link #wayOut}. */

@@ -90,8 +90,10 @@ record Ticket(
         return guarantee == Guarantee.EXACTLY_ONCE;
     }
 
-    /** Returns a task's error as it is true under this guarantee. */
+    /** Returns a task's error as it is true under this guarantee, and where the batch is decided already. */
     SinkException told(SinkException e) {
+        if (isTransactional() && plan == Plan.REPLAY && !e.isOver())
+            return e.withSafe("The batch is decided, and the next start writes its missing rows again");
         if (isTransactional()) return e;
         return e.withSafe("Records of this batch that were sent before may be visible: this sink's guarantee is "
                 + guarantee.name().toLowerCase(Locale.ROOT) + ", and the next start writes the batch again");

@@ -591,6 +591,21 @@ def test_a_log_that_was_made_again_is_read_whole(connection: Connection, sink_id
     assert (seen.owner, seen.decisions) == (None, ())
 
 
+def test_the_end_of_a_log_is_behind_a_write_of_the_owner_s_that_was_rolled_back(
+    connection: Connection, sink_id: str
+) -> None:
+    """Guards against tasks that all call themselves too late: the owner's next look would end before what they see."""
+    log = owned(connection, sink_id)
+    assert log._producer is not None
+    log._producer.begin_transaction()
+    log._producer.produce(log.topic, b"{}", b"tally", partition=0)
+    log._producer.flush(30)
+    log.close()  # as after an answer that got lost
+    log.own(1, Deadline(30))
+    with Admin(connection) as admin:
+        assert log.high_watermark == admin.high_watermark(log.topic, 0)
+
+
 def test_the_offset_to_start_from_is_a_position_not_a_count(connection: Connection, sink_id: str) -> None:
     """Each write has a marker behind it, which a reader steps over."""
     log = owned(connection, sink_id)

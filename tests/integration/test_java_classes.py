@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 REUSABLE = ("3.4.1", "3.9.0", "3.9.1", "3.9.2", "4.0.2", "4.4.0")
 #: They differ from 3.9.2 in nothing that is known.
 ALIKE = ("3.9.0", "3.9.1")
+
+#: A task looks again behind this; see Opening.java.
+LOOK_IS_GOOD_S = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -181,25 +185,64 @@ def test_a_task_in_java_is_told_why_it_is_too_late(trial: Trial, connection: Con
     against a superseded driver that starts again and again.
     """
     log = brokers.create_topic(connection.bootstrap_servers)
-    producer = Producer({**connection.librdkafka(), "transactional.id": log})
-    producer.init_transactions(30)
-
-    def write(key: str) -> int:
-        """Write a record as a driver does; where the log ended before."""
-        with Admin(connection) as admin:
-            end = admin.high_watermark(log, 0)
-        producer.begin_transaction()
-        producer.produce(log, b"{}", key)
-        producer.commit_transaction(30)
-        return end
-
     with trial.talk(kafka_client("3.9.2"), "late", connection.bootstrap_servers, log) as ask:
         assert ask("0") == "in time"
-        over = write("aborted")
+        over = write_as_driver(connection, log, "aborted")
         assert ask(f"{over}").startswith("EO-PREPARE: this task is too late: its execution of batch 0 of sink 's' is ")
-        claimed = write("claim")
+        claimed = write_as_driver(connection, log, "claim")
         assert ask(f"{claimed}").startswith("EO-FENCED: another driver or recovery has claimed sink 's'")
         assert ask(f"{over}").startswith("EO-FENCED: ")
+
+
+def test_a_part_without_rows_ends_behind_the_initialisation_of_its_id(
+    trial: Trial, connection: Connection, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a request that outlives its task: the same id may be that of a part of the next batch, whose
+    transaction the late InitProducerId would abort, perhaps decided (records lost).
+    """
+    monkeypatch.setenv("EXACTLY_ONCE_FAILPOINTS", str(tmp_path))
+    log, name = brokers.create_topic(connection.bootstrap_servers), brokers.fresh_name("part")
+    (tmp_path / "initialising").write_text("sleep 2")
+    with (
+        Admin(connection, 60) as admin,
+        trial.talk(kafka_client("3.9.2"), "openings", connection.bootstrap_servers, topic, log) as ask,
+    ):
+        assert ask(f"{name} 0").startswith("begun")
+        assert ask("end") == "done"
+        assert describe(admin, [name])[name].state == "Empty"  # initialised, and nothing comes behind it
+
+
+def test_a_task_whose_first_row_comes_late_asks_again_whether_it_is_in_time(
+    trial: Trial, connection: Connection, topic: str
+) -> None:
+    """Guards against readers that wait for a transaction which a task began minutes after its batch was decided and
+    swept: a sort delivers the first row late.
+    """
+    log, name = brokers.create_topic(connection.bootstrap_servers), brokers.fresh_name("part")
+    with (
+        Admin(connection, 60) as admin,
+        trial.talk(kafka_client("3.9.2"), "openings", connection.bootstrap_servers, topic, log) as ask,
+    ):
+        assert ask(f"{name} 0").startswith("begun")
+        until("its id", lambda: describe(admin, [name])[name].state == "Empty", 20)
+        began = time.monotonic()
+        until("its first look is old", lambda: time.monotonic() - began > 2 * LOOK_IS_GOOD_S, 20)
+        write_as_driver(connection, log, "aborted")
+        said = ask("row")
+        assert said.startswith("EO-PREPARE: this task is too late"), said
+        assert "No row of this task is visible" in said  # its batch may be, with the rows of another attempt
+
+
+def write_as_driver(connection: Connection, log: str, key: str) -> int:
+    """Write a record to a commit log as a driver does; return where the log ended before."""
+    producer = Producer({**connection.librdkafka(), "transactional.id": log})
+    producer.init_transactions(30)
+    with Admin(connection) as admin:
+        end = admin.high_watermark(log, 0)
+    producer.begin_transaction()
+    producer.produce(log, b"{}", key)
+    producer.commit_transaction(30)
+    return end
 
 
 KB = 1024
@@ -254,6 +297,13 @@ def test_a_batch_of_records_fits_into_the_topics_limit_and_into_the_memory(
         pytest.param({"delivery_timeout_ms": 8_000}, 2_000, 10, 6_000, id="a delivery shorter than the linger"),
         pytest.param({"retry_backoff_ms": 200}, 10_000, 200, 30_000, id="a user's back-off"),
         pytest.param({"request_timeout_ms": 4_000}, 10_000, 10, 4_000, id="a user's time for a request"),
+        pytest.param(
+            {"request_timeout_ms": 30_000, "delivery_timeout_ms": 30_000},
+            0,
+            10,
+            30_000,
+            id="no room to wait",
+        ),
     ],
 )
 def test_records_wait_for_the_flush_and_a_look_up_costs_no_wait_unless_the_user_says_otherwise(

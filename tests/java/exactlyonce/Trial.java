@@ -56,6 +56,7 @@ final class Trial {
             case "settings" -> settings();
             case "topics" -> topics();
             case "idle" -> idle(arguments[1]);
+            case "openings" -> openings(arguments[1], arguments[2], arguments[3]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         System.exit(0); // producers that were taken back have threads
@@ -202,6 +203,10 @@ final class Trial {
 
     /** The ticket of a stream to one topic, under exactly_once. */
     private static Ticket ticket(HashMap<String, String> client, String log, long logEnd) {
+        return ticket("orders", client, log, logEnd);
+    }
+
+    private static Ticket ticket(String topic, HashMap<String, String> client, String log, long logEnd) {
         return new Ticket(
                 Ticket.Plan.WRITE,
                 Ticket.Guarantee.EXACTLY_ONCE,
@@ -216,9 +221,32 @@ final class Trial {
                 0,
                 "",
                 Set.of(),
-                new Rows("orders", -1, null, null, -1, -1, -1, null),
+                new Rows(topic, -1, null, null, -1, -1, -1, null),
                 null,
                 client);
+    }
+
+    /**
+     * Reads lines of an id, and of where the commit log {@code log} ends as the driver knows it. Begins a part that had rows before, under that id;
+     * waits for a line: "end" ends the part without rows, "row" asks for its producer. Prints what came of it.
+     */
+    private static void openings(String servers, String topic, String log) throws Exception {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String name = line.split(" ")[0];
+            HashMap<String, String> user = new HashMap<>(Map.of("bootstrap.servers", servers));
+            Ticket ticket = ticket(topic, user, log, Long.parseLong(line.split(" ")[1]));
+            new Opening(ticket, 0, name).end(false);
+            Opening opening = new Opening(ticket, 0, name);
+            System.out.println("begun " + opening.topic().partitions());
+            try {
+                if (lines.readLine().equals("row")) opening.producer(ticket, name, opening.topic());
+                else opening.end(true);
+                System.out.println("done");
+            } catch (SinkException e) {
+                System.out.println(e.getMessage());
+            }
+        }
     }
 
     /**

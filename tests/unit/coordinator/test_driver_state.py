@@ -38,7 +38,7 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def claim(*_: Any) -> DriverState:
         made.append(len(made) + 1)
-        return replace(STATE, token=made[-1])
+        return replace(STATE, token=made[-1], log_end=9)
 
     for module in (micro_batch, without_transactions):
         monkeypatch.setattr(module, "batch_in_flight", lambda *where: Batch("q", 42, "cd" * 32))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from exactly_once.coordinator import micro_batch
 from exactly_once.coordinator.driver_state import DriverState
-from exactly_once.coordinator.micro_batch import Coordinator, beside
+from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.errors import Fenced
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.planning import Batch
@@ -40,7 +41,7 @@ def committed(marking: Any) -> Coordinator:
     """A coordinator whose batch 4 is committed, and whose mark ``marking`` writes."""
     made = Coordinator(SinkOptions.parse(OPTIONS))
     made._state = STATE
-    made._marking = beside(marking)
+    made._marking = made._threads.submit(marking)
     return made
 
 
@@ -68,3 +69,22 @@ def test_behind_a_mark_that_is_written_nothing_is_rolled_back(aborted: list[int]
     coordinator = committed(lambda: STATE)
     coordinator.close()
     assert aborted == []
+
+
+def test_a_driver_that_does_not_know_where_its_log_ends_claims_again(
+    aborted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a query that ends with EO-FENCED by its own claim: a write of counts to the log fails behind a
+    batch, and the next batch's tasks would read the log from its beginning.
+    """
+    claimed: list[int] = []
+
+    def claim(session: Any, options: Any, batch: Batch) -> DriverState:
+        claimed.append(batch.batch_id)
+        return replace(STATE, token=2, batch=batch, log_end=7)
+
+    monkeypatch.setattr(micro_batch, "batch_in_flight", lambda *_: Batch("q", 5, ""))
+    monkeypatch.setattr(micro_batch, "claim_for_stream", claim)
+    coordinator = committed(lambda: replace(STATE, log_end=0))
+    assert coordinator.plan().log_end == 7
+    assert claimed == [5]

@@ -99,10 +99,14 @@ JAVA_ALONE = {
         "another driver or recovery has claimed sink",
         "while this task of batch",
         "this task is too late: its execution of batch",
+        "No row of this task is visible to a read_committed reader",
         "No action is needed: the task has ended its own transaction, and the next start writes the batch if it is not "
         "decided",
         "the commit log of the sink was deleted or never existed",
         "Start the stream again by hand: the start says how to continue without the commit log",
+    },
+    "a task of a replay fails in Java alone": {
+        "The batch is decided, and the next start writes its missing rows again"
     },
     "only Java's tasks have dead letters": {"is the dead letter topic of this sink"},
     "only Java sends under a weaker guarantee": {
@@ -124,6 +128,7 @@ JAVA_ALONE = {
         "but the driver planned batch",
         "the brokers acknowledged",
         "because it was part of a batch",
+        "it must be at least linger.ms + request.timeout.ms",
         "a class that a setting names cannot be loaded",
         "Correct the kafka.* option whose class cannot be loaded, or add the jar of that class to spark.jars",
         "kafka.batch.size={} is above the topic's max.message.bytes={}, which the sink uses. Raise max.message.bytes, "

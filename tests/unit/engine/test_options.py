@@ -521,3 +521,13 @@ def test_tokens_from_a_python_function_need_a_java_class_in_the_executors() -> N
         parse(function).java()
     java = parse({**function, "kafka.sasl.login.callback.handler.class": "x.Y"}).java()
     assert java["sasl.login.callback.handler.class"] == "x.Y" and not any("token.provider" in name for name in java)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_query_has_a_checkpoint_or_a_write_id_and_not_both(batch: bool) -> None:
+    """Guards against a stream with a stray write.id that is taken for a batch write: its own sink would be refused as
+    another query's.
+    """
+    both = {**GOOD, "write.id": "w"}
+    with pytest.raises(InvalidOption, match=r"write\.id cannot be combined with checkpointLocation"):
+        SinkOptions.parse(both, batch)
