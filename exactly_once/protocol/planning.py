@@ -130,7 +130,7 @@ def check_published(
 def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: Decision | None = None) -> None:
     """Make sure that ``proposed`` may be written to a log of this state: invariant 2, by the log itself.
 
-    Another process made the plan, perhaps minutes ago, from the log as it was then.
+    The plan was made perhaps minutes ago, from the log as it was then.
 
     Parameters
     ----------

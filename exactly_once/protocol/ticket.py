@@ -12,7 +12,7 @@ from exactly_once.protocol.replay import Replay
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The instructions for the tasks of one execution of one batch. They travel inside the pickled writer.
+    """The instructions for the tasks of one execution of one batch. Each task gets them from Spark.
 
     Attributes
     ----------

@@ -25,12 +25,12 @@ def check_session(spark: SparkSession) -> None:
 
 
 def check_task(setting: Callable[[str], str | None]) -> None:
-    """Refuse, in a task of an exactly-once batch, a session that rules out exactly-once output.
+    """Refuse, before the tasks of an exactly-once batch, a session that rules out exactly-once output.
 
     Parameters
     ----------
     setting
-        Returns the value of a setting of the session, which Spark sends with every task; None when it is not set.
+        Returns the value of a setting of the session, as Spark has it for this query; None when it is not set.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""kill -9 of a whole driver (JVM, Python daemon, workers at one moment) at every point of the protocol, then a new
+"""kill -9 of a whole driver (its JVM and its Python at one moment) at every point of the protocol, then a new
 driver.
 """
 

@@ -1,6 +1,7 @@
 """Maps each transition of the model to the function of the code that it stands for, and each rule to its keeper.
 
-The one place to touch when a function moves or is renamed; a test resolves every name, below ``exactly_once``.
+The one place to touch when a function moves or is renamed; a test resolves every name,
+below ``exactly_once``; ``java:`` names a method of a class of the sink's jar.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "abort": ("participants.kafka.transactions.sweep", "txn.coordinators.end_all"),
     "plan": ("coordinator.claim._replay", "protocol.planning.plan_batch", "coordinator.micro_batch.Coordinator.plan"),
     "rest": ("coordinator.recover.recover", "coordinator.recover.sweep_undecided"),
-    "task asks": ("participants.kafka.late.LateCheck",),
-    "init": ("participants.kafka.part_transaction.PartTransaction",),
-    "begin": ("participants.kafka.part.KafkaPart._begin",),
+    "task asks": ("participants.kafka.late.LateCheck", "java:Cluster.checkInTime"),
+    "init": ("participants.kafka.part_transaction.PartTransaction", "java:Opening.opened"),
+    "begin": ("participants.kafka.part.KafkaPart._begin", "java:PartWriter.open"),
     "prepare": (
         "participants.kafka.part_transaction.PartTransaction.prepare",
         "participants.kafka.part.KafkaPart.pre_commit",
+        "java:PartWriter.prepare",
     ),
     "task fails": ("spark.jvm.Coordinators._abort",),
     "task retried": ("protocol.names.attempt_of",),
@@ -109,7 +111,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "what was decided and lost is written again",
         ("coordinator.claim._replay", "coordinator.micro_batch.Coordinator.plan"),
     ),
-    "replays_only_lost": ("and nothing else of its batch", ("spark.tasks._writes",)),
+    "replays_only_lost": ("and nothing else of its batch", ("spark.tasks._writes", "java:Ticket.keeps")),
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
     "leader_was_asked": (
         "a leader that knows no such transaction, or another one than its task wrote, forbids the decision",
@@ -129,7 +131,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "late_task_asks": (
         "a task asks the log whether it is too late, before it begins and when it has prepared",
-        ("participants.kafka.late.LateCheck", "protocol.ticket.too_late"),
+        ("participants.kafka.late.LateCheck", "protocol.ticket.too_late", "java:Cluster.checkInTime"),
     ),
     "aborted_before_sweep": (
         "the log says that a run has ended before its transactions are swept",

@@ -475,7 +475,7 @@ class Actors:
     # -- the end of a failed batch ------------------------------------------------------------------------------------
 
     def _give_up(self, w: World, a: Actor, i: int) -> World:
-        """The batch failed: Spark calls abort() in a new process; the query's end does when only the mark was left."""
+        """The batch failed: Spark calls abort(); the query's end does when only the mark was left."""
         a = a._replace(pc="abort", noted=False, known=0, todo=(), lost=(), replay=(), amended=(), failed=False, plan="")
         return actor(w, i, a)
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from tests.model.code import RULES, TRANSITIONS
 from tests.model.state import Rules
 
+ROOT = Path(__file__).parents[2]
+
 NAMES = sorted({name for names in TRANSITIONS.values() for name in names} | {n for _, ns in RULES.values() for n in ns})
 
 
 def resolve(name: str) -> object:
-    """The function or class ``exactly_once.<name>``."""
+    """The function or class ``exactly_once.<name>``, or the method ``java:<class>.<method>``."""
+    if name.startswith("java:"):
+        owner, method = name.removeprefix("java:").split(".")
+        return method_of((ROOT / "java" / "exactlyonce" / f"{owner}.java").read_text(encoding="utf-8"), method)
     parts = name.split(".")
     for n in range(len(parts) - 1, 0, -1):
         try:
@@ -24,6 +31,12 @@ def resolve(name: str) -> object:
             found = getattr(found, part)
         return found
     raise ModuleNotFoundError(name)
+
+
+def method_of(source: str, name: str) -> object:
+    """Something callable, if a method of this name is declared in ``source``."""
+    declared = re.search(rf"^    [\w<>\[\]. ]+ {name}\(", source, re.MULTILINE)
+    return declared.group if declared else None
 
 
 @pytest.mark.parametrize("name", NAMES)
