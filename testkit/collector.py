@@ -82,6 +82,11 @@ class Collector:
         self._thread.join()
 
 
+def _value(value: Any) -> str | int:
+    found: str | int = value.int_value if value.HasField("int_value") else value.string_value
+    return found
+
+
 def _spans(request: Any) -> list[Seen]:
     return [
         Seen(
@@ -91,7 +96,7 @@ def _spans(request: Any) -> list[Seen]:
             span.name,
             span.start_time_unix_nano,
             span.end_time_unix_nano,
-            {a.key: a.value.int_value if a.value.HasField("int_value") else a.value.string_value for a in span.attributes},
+            {a.key: _value(a.value) for a in span.attributes},
             span.status.code == 2,
             next(a.value.string_value for a in resource.resource.attributes if a.key == "service.name"),
         )
