@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from exactly_once.errors import InvalidOption
 
-_PROTOCOL = ("OTEL_EXPORTER_OTLP_{}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+METRICS_PROTOCOL = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+TRACES_PROTOCOL = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
 def first(names: Iterable[str]) -> str:
@@ -16,15 +17,14 @@ def first(names: Iterable[str]) -> str:
     return next((value for name in names if (value := os.environ.get(name, "").strip())), "")
 
 
-def check_protocol(signal: str) -> None:
-    """Refuse OTLP in a form other than http/protobuf, for ``METRICS`` or ``TRACES``.
+def check_protocol(names: Sequence[str]) -> None:
+    """Refuse OTLP in a form other than http/protobuf, for which the variables ``names`` ask.
 
     Raises
     ------
     InvalidOption
-        The variables ask for another one.
+        With the first name.
     """
-    names = [name.format(signal) for name in _PROTOCOL]
     protocol = first(names)
     if protocol not in ("", "http/protobuf"):
         raise InvalidOption(f"OTLP with the protocol {protocol!r} is not supported", f"Set {names[0]}=http/protobuf")

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, Status, StatusCode
 
-from exactly_once.coordinator.tracing import Step
-from exactly_once.telemetry import check_protocol, named
+from exactly_once.coordinator.tracing import TimedStep
+from exactly_once.telemetry import TRACES_PROTOCOL, check_protocol, named
 
 
 class Spans:
@@ -33,7 +33,7 @@ class Spans:
         theirs = trace.get_tracer_provider()
         return cls(theirs if isinstance(theirs, TracerProvider) else _own_provider())
 
-    def send(self, steps: Sequence[Step], about: Mapping[str, str]) -> None:
+    def send(self, steps: Sequence[TimedStep], about: Mapping[str, str]) -> None:
         """Send the steps of one batch: the first one, which ``about`` describes, is the parent of the others."""
         spans: list[Span] = []
         for step in steps:
@@ -50,7 +50,7 @@ class Spans:
 
 def _own_provider() -> TracerProvider:
     """Make a provider that no other code of the program sees. It sends what is left when the process exits."""
-    check_protocol("TRACES")
+    check_protocol(TRACES_PROTOCOL)
     resource = Resource.create()
     provider = TracerProvider(resource=resource.merge(Resource(named(resource, "exactly-once-sink"))))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

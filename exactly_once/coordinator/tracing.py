@@ -21,7 +21,7 @@ Value = str | int | bool
 
 
 @dataclass
-class Step:
+class TimedStep:
     """A span before it is sent. The first step is the batch; every other one has a ``parent``, by its place.
 
     Attributes
@@ -48,7 +48,7 @@ class Step:
             self.what = str(error)
 
 
-Send = Callable[[Sequence[Step]], None]
+Send = Callable[[Sequence[TimedStep]], None]
 
 
 class Trace:
@@ -62,7 +62,7 @@ class Trace:
 
     def __init__(self, send: Send | None = None):
         self._send = send
-        self._steps: list[Step] = []
+        self._steps: list[TimedStep] = []
         self._open: list[int] = []
 
     @contextmanager
@@ -136,7 +136,7 @@ class Trace:
             log.warning("a trace could not be sent", exc_info=True)
 
     def _begin(self, name: str) -> None:
-        self._steps.append(Step(name, time.time_ns(), self._open[-1] if self._open else None))
+        self._steps.append(TimedStep(name, time.time_ns(), self._open[-1] if self._open else None))
         self._open.append(len(self._steps) - 1)
 
     def _finish(self, error: BaseException | None = None) -> None:
@@ -163,7 +163,7 @@ def trace_of(options: SinkOptions) -> Trace:
     return Trace(lambda steps: send(steps, about))
 
 
-def _sender() -> Callable[[Sequence[Step], dict[str, str]], None]:
+def _sender() -> Callable[[Sequence[TimedStep], dict[str, str]], None]:
     try:
         from exactly_once.coordinator.spans import Spans
     except ImportError as e:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.metrics.instruments import BUCKETS_S, INSTRUMENTS, Instrument, Kind, Point
-from exactly_once.telemetry import check_protocol, first, named
+from exactly_once.telemetry import METRICS_PROTOCOL, check_protocol, first, named
 
 _OTLP = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
@@ -85,7 +85,7 @@ class Exporter:
 
 
 def _otlp_reader(interval_s: float) -> MetricReader:
-    check_protocol("METRICS")
+    check_protocol(METRICS_PROTOCOL)
     set_by_user = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL")
     return PeriodicExportingMetricReader(OTLPMetricExporter(), None if set_by_user else interval_s * 1000)
 

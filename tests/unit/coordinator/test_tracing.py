@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from exactly_once.coordinator.tracing import Step, Trace, check_traces, trace_of
+from exactly_once.coordinator.tracing import TimedStep, Trace, check_traces, trace_of
 from exactly_once.errors import Expiring, InvalidOption
 from exactly_once.options import SinkOptions
 from testkit.collector import Collector
@@ -15,18 +15,18 @@ from testkit.processes import until
 OPTIONS = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1"}
 
 
-def shape(steps: list[Step]) -> list[tuple[str, str]]:
+def shape(steps: list[TimedStep]) -> list[tuple[str, str]]:
     """Each step with its parent."""
     return [(s.name, "" if s.parent is None else steps[s.parent].name) for s in steps]
 
 
 @pytest.fixture
-def sent() -> list[list[Step]]:
+def sent() -> list[list[TimedStep]]:
     return []
 
 
 @pytest.fixture
-def trace(sent: list[list[Step]]) -> Trace:
+def trace(sent: list[list[TimedStep]]) -> Trace:
     return Trace(lambda steps: sent.append(list(steps)))
 
 
@@ -43,7 +43,7 @@ def run(trace: Trace) -> None:
     trace.end()
 
 
-def test_a_batch_is_sent_whole_when_it_has_ended_and_once(trace: Trace, sent: list[list[Step]]) -> None:
+def test_a_batch_is_sent_whole_when_it_has_ended_and_once(trace: Trace, sent: list[list[TimedStep]]) -> None:
     """Guards against half a batch in a trace, from a driver that died."""
     with trace.planning("batch"):
         pass
@@ -60,7 +60,9 @@ def test_a_batch_is_sent_whole_when_it_has_ended_and_once(trace: Trace, sent: li
     assert all(batch.started_ns <= s.started_ns <= s.ended_ns <= batch.ended_ns for s in steps)
 
 
-def test_a_refused_batch_ends_with_its_plan_and_the_code_of_the_refusal(trace: Trace, sent: list[list[Step]]) -> None:
+def test_a_refused_batch_ends_with_its_plan_and_the_code_of_the_refusal(
+    trace: Trace, sent: list[list[TimedStep]]
+) -> None:
     with pytest.raises(Expiring), trace.planning("batch"), trace.step("claim"):
         raise Expiring("gone", "start again")
     [[batch, plan, claim]] = sent
@@ -71,7 +73,7 @@ def test_a_refused_batch_ends_with_its_plan_and_the_code_of_the_refusal(trace: T
     assert len(sent) == 1
 
 
-def test_a_batch_that_failed_stays_failed_when_its_abort_went_well(trace: Trace, sent: list[list[Step]]) -> None:
+def test_a_batch_that_failed_stays_failed_when_its_abort_went_well(trace: Trace, sent: list[list[TimedStep]]) -> None:
     with trace.planning("batch"):
         pass
     trace.written()
@@ -84,7 +86,7 @@ def test_a_batch_that_failed_stays_failed_when_its_abort_went_well(trace: Trace,
     assert batch.ended_ns >= abort.ended_ns
 
 
-def test_a_batch_that_never_ended_is_sent_before_the_next_one(trace: Trace, sent: list[list[Step]]) -> None:
+def test_a_batch_that_never_ended_is_sent_before_the_next_one(trace: Trace, sent: list[list[TimedStep]]) -> None:
     for _ in range(2):
         with trace.planning("batch"):
             pass
