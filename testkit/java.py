@@ -108,11 +108,13 @@ def kafka_client(release: str) -> Path:
     return jar
 
 
-def compiled(source: Path, classes: Path) -> Path:
-    """Compile a source into the folder ``classes`` by the compiler of the jar; return the folder."""
+def compiled(source: Path, classes: Path, *with_jars: Path) -> Path:
+    """Compile a source, which may use ``with_jars``, into the folder ``classes`` by the compiler of the jar; return the
+    folder.
+    """
     (compiler,) = resolve_configuration(ROOT / "java" / "ivy.xml", "compiler")
     command = ["-jar", str(compiler), "-proc:none", "-source", str(OLDEST_JAVA), "-target", str(OLDEST_JAVA)]
-    command += ["-cp", f"{JAR}{os.pathsep}{kafka_client('3.4.1')}", "-d", str(classes)]
+    command += ["-cp", os.pathsep.join(map(str, (JAR, kafka_client("3.4.1"), *with_jars))), "-d", str(classes)]
     _java([*command, str(source)])
     return classes
 

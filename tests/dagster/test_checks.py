@@ -158,7 +158,7 @@ def test_before_the_first_start_a_check_says_that_the_stream_never_ran(stream):
     assert {found[name].description for name in unseen} == {said}
 
 
-@pytest.mark.parametrize("servers", ["", "127.0.0.1:1"])
+@pytest.mark.parametrize("servers", ["", pytest.param("127.0.0.1:1", marks=pytest.mark.long)])
 def test_brokers_that_are_away_or_unknown_turn_nothing_red(stream, monkeypatch, servers):
     """They did on a fresh installation: "Execution failed" on every check, for as long as the next ten minutes."""
     monkeypatch.setattr(definitions, "READ_BUDGET_S", 1.0)

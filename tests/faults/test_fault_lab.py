@@ -95,6 +95,7 @@ def test_every_kind_of_fault_is_in_one_of_the_five_plans() -> None:
     assert planned == {fault.name for fault in (*PROCESSES, *BROKERS, *NETWORK)} <= set(FAULTS)
 
 
+@pytest.mark.long
 def test_faults_of_coordinator_network_broker_and_driver_leave_every_record_there_once(tmp_path: Path) -> None:
     """Thirteen faults, most of them before the stream has recovered from the one before."""
     one = run(tmp_path / "round", QUICK, plan_of(ONE_DRIVER, ON_ENDS))

@@ -86,9 +86,8 @@ def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
     assert bench.decided_batches() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    "point", ["some-sent", *(pytest.param(p, marks=pytest.mark.long) for p in ("mid-write", "after-flush"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["some-sent", "mid-write", "after-flush"])
 def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
     point: str, bench: Bench, retrying: SparkDriver
 ) -> None:

@@ -11,12 +11,12 @@ from testkit.fixtures import Bench, StartDriver
 from testkit.processes import until
 from testkit.stream import SparkDriver
 
-#: Spark kills the Python process of a cancelled task after two seconds; nothing can be opened after that.
+#: Twice the longest sleep of a failpoint here: a task that nothing has cancelled would have opened by then.
 LAST_SIGN_OF_LIFE_S = 3.0
 
 
 def assert_nothing_is_open(bench: Bench) -> None:
-    """Whatever a cancelled task could still open must be gone when its process is."""
+    """Nothing is open when also a task that was not cancelled would have opened its transaction."""
     end = time.monotonic() + LAST_SIGN_OF_LIFE_S
     until("the end of the cancelled tasks", lambda: time.monotonic() > end, LAST_SIGN_OF_LIFE_S + 5)
     assert bench.open_parts() == 0

@@ -1,17 +1,22 @@
-"""docs/from-scala.md, its examples as they stand there: by spark-shell, which compiles them, and by spark-sql."""
+"""docs/from-scala.md, its examples as they stand there: by spark-shell, which compiles them, and by spark-sql; and an
+application of Java by spark-submit.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from zipfile import ZipFile
 
+import pyspark
 import pytest
 
 from exactly_once.kafka.connection import Connection
 from testkit import oracle, processes
 from testkit.broker import create_topic, fresh_name
 from testkit.driverless import spark_program
+from testkit.java import compiled
 from testkit.processes import until
 from testkit.stream import PATIENCE_S, ROOT
 
@@ -34,12 +39,17 @@ def example(language: str, connection: Connection, topic: str, data: Path) -> st
     return str(found)
 
 
-def run(program: str, option: str, text: str, folder: Path) -> None:
-    """Have a program of Spark's run ``text`` to its end, which nothing of it outlives."""
+def run_text(program: str, option: str, text: str, folder: Path) -> None:
+    """Have a program of Spark's run ``text``."""
     folder.mkdir()
     source = folder / "example.txt"
     source.write_text(text)
-    started = spark_program(program, [option, str(source)], folder / "run")
+    run(program, [option, str(source)], folder)
+
+
+def run(program: str, arguments: list[str], folder: Path) -> None:
+    """Have a program of Spark's run to its end, which nothing of it outlives."""
+    started = spark_program(program, arguments, folder / "run")
     try:
         ended = started.wait(2 * PATIENCE_S)  # the Scala compiler, and a whole Spark
         assert ended == 0, (folder / "run" / "log").read_text(errors="replace")[-6000:]
@@ -69,6 +79,24 @@ def test_an_example_of_the_page_writes_its_rows_once_however_often_it_runs(
     topic = create_topic(connection.bootstrap_servers, fresh_name(language), partitions=4)
     text = example(language, connection, topic, data)
     for n in range(2):
-        run(program, option, text + end, tmp_path / f"run-{n}")
+        run_text(program, option, text + end, tmp_path / f"run-{n}")
+    oracle.assert_settled(connection, topic, [topic])
+    oracle.assert_exactly(oracle.read(connection, [topic]), ROWS)
+
+
+def test_a_compiled_application_of_java_writes_its_rows_once_however_often_it_is_submitted(
+    connection: Connection, data: Path, tmp_path: Path
+) -> None:
+    """Guards against an application without Python whose classes Spark loads in another way than a shell's."""
+    topic = create_topic(connection.bootstrap_servers, fresh_name("java"), partitions=4)
+    source = ROOT / "tests" / "java" / "application" / "Application.java"
+    classes = compiled(source, tmp_path / "classes", *Path(pyspark.__file__).parent.glob("jars/*.jar"))
+    jar = tmp_path / "application.jar"
+    with ZipFile(jar, "w") as archive:
+        for found in classes.rglob("*.class"):
+            archive.write(found, found.relative_to(classes))
+    arguments = ["--class", "application.Application", str(jar), str(data), connection.bootstrap_servers, topic]
+    for n in range(2):
+        run("spark-submit", arguments, tmp_path / f"run-{n}")
     oracle.assert_settled(connection, topic, [topic])
     oracle.assert_exactly(oracle.read(connection, [topic]), ROWS)

@@ -149,9 +149,8 @@ def test_a_query_that_is_stopped_between_its_batches_ends_at_once(
     bench.assert_exactly_once()
 
 
-@pytest.mark.parametrize(
-    "point", ["decided", *(pytest.param(p, marks=pytest.mark.long) for p in ("claimed", "mid-write", "all-prepared"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["decided", "claimed", "mid-write", "all-prepared"])
 def test_a_driver_whose_python_is_killed_takes_its_jvm_along_and_the_next_start_is_clean(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -223,7 +222,7 @@ def test_a_batch_write_that_kafka_s_client_refuses_before_it_begins_leaves_no_co
 
 @pytest.mark.parametrize(
     "point",
-    [None, "mid-write", *(pytest.param(p, marks=pytest.mark.long) for p in ("claimed", "all-prepared", "decided"))],
+    ["mid-write", *(pytest.param(p, marks=pytest.mark.long) for p in (None, "claimed", "all-prepared", "decided"))],
 )
 def test_a_query_whose_child_was_killed_ends_in_one_sentence_and_the_next_start_claims(
     point: str | None, bench: Bench, job: Job, without_register: SparkDriver

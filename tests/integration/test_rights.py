@@ -473,6 +473,7 @@ def test_a_role_works_with_exactly_its_rights(role: str, scene: Scene) -> None:
     work.work()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_works_without_the_rights_that_are_for_comfort(role: str, scene: Scene) -> None:
     """Wedge: a right that the documentation calls optional, and nothing works without it."""
@@ -571,10 +572,8 @@ def assert_the_roles_hold(scene: Scene) -> None:
         work.work()
 
 
-@pytest.mark.parametrize(
-    ("way", "principal"),
-    [pytest.param(SCRAM, SECURE_USER, marks=pytest.mark.long), (CERTIFICATE, "CN=client")],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("way", "principal"), [(SCRAM, SECURE_USER), (CERTIFICATE, "CN=client")])
 def test_rights_hold_through_tls(way: str, principal: str, secure: SecureAuthorizingBroker) -> None:
     """Outage: a client that logs in, and one beside it that is somebody else to the brokers."""
     assert_the_roles_hold(Scene(secure, "", "", secure.connection(way), f"User:{principal}"))
