@@ -284,6 +284,7 @@ class Coordinator:
             return self._housekeeping(parts, state, decision, done)
         except ExactlyOnceError as e:
             log.warning("sink %s: %s", self._session.sink_id, e)
+            self._session.trace.fail(e)
             raise
         finally:
             self._session.trace.end()
