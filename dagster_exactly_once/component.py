@@ -98,6 +98,10 @@ class Declared(dg.Model, dg.Resolvable):
     column_schema: str | dict[str, str] | None = Field(
         default=None, description="DDL of what value holds, like customer STRING, cents INT; or DDL by topic."
     )
+    column_lineage: dict[str, Any] | None = Field(
+        default=None,
+        description="The columns of the input that each column is made from: {cents: [price, amount]}, or by topic.",
+    )
     participants: str | None = Field(
         default=None, description="Dotted name of a function that returns the outputs other than Kafka."
     )
@@ -122,6 +126,7 @@ class Declared(dg.Model, dg.Resolvable):
             "outputs": [_spec(output) for output in outputs],
             "sink_id": self.sink_id,
             "column_schema": self.column_schema,
+            "column_lineage": self.column_lineage,
             "participants": found(self.participants) if self.participants else None,
             "rejected": self.rejected.declared() if isinstance(self.rejected, RejectedModel) else self.rejected,
             "checks": self.checks.declared() if self.checks else None,

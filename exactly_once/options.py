@@ -98,6 +98,7 @@ _SINK = frozenset(
         "sink.operator",
         "sink.progress.topic",
         "sink.topics.allowed",
+        "sink.trace",
         "sink.dead.letter.topic",
         "sink.dead.letter.max",
     }
@@ -162,6 +163,8 @@ class SinkOptions:
         Where rows go that cannot be written; None: the first one ends the execution.
     progress_topic : str
         The topic that tells readers which batches are whole; "" without one.
+    trace : bool
+        Send a trace of each batch.
     """
 
     sink_id: str
@@ -182,6 +185,7 @@ class SinkOptions:
     topics: TopicRule = ANY_TOPIC
     dead_letters: DeadLetterTopic | None = None
     progress_topic: str = ""
+    trace: bool = False
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -277,6 +281,7 @@ class SinkOptions:
                 guarantee is Guarantee.EXACTLY_ONCE,
             ),
             progress_topic=_progress_topic(o, guarantee, batch),
+            trace=_trace(o, guarantee),
         )
 
 
@@ -357,6 +362,17 @@ def _progress_topic(options: Mapping[str, str], guarantee: Guarantee, batch: boo
             "Name another topic, which the sink creates and other sinks may share",
         )
     return name
+
+
+def _trace(options: Mapping[str, str], guarantee: Guarantee) -> bool:
+    asked = _boolean("sink.trace", options.get("sink.trace", "false"))
+    if asked and guarantee is not Guarantee.EXACTLY_ONCE:
+        raise InvalidOption(
+            f"sink.trace=true cannot be combined with sink.guarantee={guarantee.value}: a trace shows the steps of a "
+            "decision",
+            "Remove sink.trace",
+        )
+    return asked
 
 
 def _adopt(value: str) -> tuple[str, ...]:

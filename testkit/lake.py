@@ -27,7 +27,14 @@ def lake() -> Any:
     return DeltaParticipant("lake", str(folder() / "lake"))
 
 
-@exactly_once_stream(source=ORDERS, outputs=[PAID, Table("lake/orders", lake)], output_partitions=2, checks=None)
+@exactly_once_stream(
+    source=ORDERS,
+    outputs=[PAID, Table("lake/orders", lake)],
+    output_partitions=2,
+    checks=None,
+    column_schema="order STRING NOT NULL",
+    column_lineage={"order": "order"},
+)
 def paid_orders(events: DataFrame) -> DataFrame:
     """Paid orders."""
     return events.select("key", "value")

@@ -86,6 +86,10 @@ with Exporter(lambda instrument: [], "127.0.0.1", 0, 15.0) as exporter:
 import exactly_once.participants.postgres, psycopg
 assert psycopg.pq.__impl__ == "binary"
 """,
+    "traces": """
+from exactly_once.coordinator.spans import Spans
+Spans.of_process().send([], {})
+""",
     "schema-registry": """
 import exactly_once.registry.schema_registry
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient

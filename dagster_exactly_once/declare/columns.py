@@ -1,9 +1,11 @@
-"""The columns of an output, as Dagster shows them: from DDL, from Spark's StructType, or as they are."""
+"""The columns of an output, as Dagster shows them: from DDL, from Spark's StructType, or as they are; and from which
+columns of the inputs each is made.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -12,6 +14,11 @@ from dagster_exactly_once.declare.errors import BadDeclaration
 
 #: What a declaration takes: DDL like ``customer STRING, cents INT``, a StructType of Spark, or Dagster's own schema.
 ColumnSchema = Any
+
+#: What a declaration takes: from which columns of the inputs each column of the output is made. With several inputs,
+#: their columns are by the name of the parameter.
+Made = str | Sequence[str]
+ColumnLineage = dg.TableColumnLineage | Mapping[str, Made | Mapping[str, Made]]
 
 #: ``name TYPE``, then NOT NULL, then COMMENT '...', as Spark reads it.
 _COLUMN = re.compile(
@@ -70,3 +77,33 @@ def _column(text: str, where: str) -> dg.TableColumn:
 
 def _made(name: str, kind: str, required: bool, comment: str | None) -> dg.TableColumn:
     return dg.TableColumn(name, kind, comment, dg.TableColumnConstraints(nullable=not required))
+
+
+def column_lineage_of(said: ColumnLineage, inputs: Mapping[str, dg.AssetKey], where: str) -> dg.TableColumnLineage:
+    """Return the lineage for ``dagster/column_lineage``; ``inputs`` are the assets of the inputs, by parameter.
+
+    Raises
+    ------
+    BadDeclaration
+        ``said`` is no lineage, or names no input where there are several; ``where`` names the argument.
+    """
+    if isinstance(said, dg.TableColumnLineage):
+        return said
+    if not isinstance(said, Mapping):
+        raise BadDeclaration(f"{where}: {said!r} is neither a mapping from column to columns nor a TableColumnLineage")
+    return dg.TableColumnLineage({column: list(_deps(made, inputs, where)) for column, made in said.items()})
+
+
+def _deps(
+    made: Made | Mapping[str, Made], inputs: Mapping[str, dg.AssetKey], where: str
+) -> Iterator[dg.TableColumnDep]:
+    if not isinstance(made, Mapping):
+        if len(inputs) > 1:
+            names = ", ".join(inputs)
+            raise BadDeclaration(f"{where}: {made!r} does not say of which input. Write {{input: column}} ({names})")
+        made = {next(iter(inputs)): made}
+    for name, columns in made.items():
+        if name not in inputs:
+            raise BadDeclaration(f"{where}: {name} is not an input of the stream. Its inputs are: {', '.join(inputs)}")
+        for column in [columns] if isinstance(columns, str) else columns:
+            yield dg.TableColumnDep(inputs[name], column)

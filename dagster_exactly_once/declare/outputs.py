@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.declare.columns import ColumnSchema, table_schema
+from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, table_schema
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import check_topic
 from dagster_exactly_once.declare.rejected import Rejected
@@ -57,6 +57,8 @@ Outputs = Output | Sequence[Output]
 
 #: Where Dagster looks for the columns of an asset.
 COLUMNS = "dagster/column_schema"
+#: And for the columns of the inputs that they are made from.
+LINEAGE = "dagster/column_lineage"
 
 
 def outputs_of(
@@ -139,6 +141,24 @@ def check_keys(keys: Iterable[dg.AssetKey], stream: str) -> None:
             raise BadDeclaration(
                 f"{stream}: Dagster does not distinguish the assets {other.to_user_string()} and {said}. {way_out}"
             )
+
+
+def lineage_of(said: Any, specs: Sequence[dg.AssetSpec], stream: str) -> dict[str, ColumnLineage]:
+    """Return what is said of the columns of each output, by topic: of the only one, or of several by topic.
+
+    Raises BadDeclaration.
+    """
+    topics = [topic_of(spec) for spec in specs]
+    if said is None:
+        return {}
+    if len(topics) == 1:
+        return {topics[0]: said}
+    if not isinstance(said, Mapping) or set(said) - set(topics):
+        raise BadDeclaration(
+            f"{stream}: column_lineage does not say which of the {len(topics)} outputs it describes. Name the topic: "
+            f"column_lineage={{'{topics[0]}': ...}}"
+        )
+    return dict(said)
 
 
 def _columns(

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dagster_exactly_once.declare.columns import ColumnSchema
+from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, column_lineage_of
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.config import StreamConfig
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.declare.function import Transform, config_of
 from dagster_exactly_once.declare.inputs import KafkaTopic, Source, check_parameters, sources_of
 from dagster_exactly_once.declare.origin import InputPlace, Origin, Record
-from dagster_exactly_once.declare.outputs import Outputs, Table, check_keys, outputs_of, topic_of
+from dagster_exactly_once.declare.outputs import LINEAGE, Outputs, Table, check_keys, lineage_of, outputs_of, topic_of
 from dagster_exactly_once.declare.rejected import Rejected, rejected_of
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
@@ -119,6 +119,7 @@ class Stream:
     bootstrap_servers: str = ""
     managed: bool = True
     continues: str = ""
+    lineage: Mapping[str, ColumnLineage] = field(default_factory=dict)
 
     def others(self) -> tuple[Participant[Any], ...]:
         """Make the participants other than Kafka: in the process of a run or a recovery, never when the code loads."""
@@ -133,9 +134,16 @@ class Stream:
                 self.translator,
                 StreamTopic(self.name, topic_of(spec), False, self.bootstrap_servers, spec),
                 self.source_keys,
-            )
+            ).merge_attributes(metadata=self._lineage(topic_of(spec)))
             for spec in self.declared
         )
+
+    def _lineage(self, topic: str) -> dict[str, dg.TableColumnLineage]:
+        """Return the metadata that says from what the columns of an output are made, by the keys of the inputs."""
+        if topic not in self.lineage:
+            return {}
+        inputs = dict(zip(self.sources, self.source_keys, strict=True))
+        return {LINEAGE: column_lineage_of(self.lineage[topic], inputs, f"{self.name}: column_lineage")}
 
     @cached_property
     def assets(self) -> tuple[dg.AssetSpec, ...]:
@@ -288,6 +296,7 @@ def exactly_once_stream(
     name: str | None = None,
     sink_id: str | None = None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
+    column_lineage: ColumnLineage | Mapping[str, ColumnLineage] | None = None,
     options: Mapping[str, str] | None = None,
     participants: Participants | None = None,
     rejected: Rejected | dg.AssetSpec | str | None = None,
@@ -328,6 +337,10 @@ def exactly_once_stream(
     column_schema : str, StructType, TableSchema, or a mapping from topic to one of them, optional
         The columns of what ``value`` holds, shown on the output's asset; nothing checks the records against it. A
         string is DDL, like ``customer STRING NOT NULL, cents INT``.
+    column_lineage : mapping or TableColumnLineage, optional
+        The columns of the input that each column of the output is made from, like ``{"cents": ["price", "amount"]}``;
+        of several inputs ``{"cents": {"orders": "price", "refunds": "price"}}``, by parameter. With several outputs, a
+        mapping from topic to this.
     options : mapping, optional
         More options of ``format("kafka_exactly_once")``, such as ``kafka.compression.type``.
     participants : callable, optional
@@ -404,6 +417,7 @@ def exactly_once_stream(
                 output_partitions=output_partitions,
                 state_partitions=state_partitions,
                 continues=continues,
+                lineage=lineage_of(column_lineage, topics[: -1 if its_rejected else None], its_name),
                 group_name=group_name,
                 description=described,
                 translator=translator or StreamTranslator(),
@@ -420,6 +434,7 @@ def observed_stream(
     outputs: Outputs,
     sink_id: str | None = None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
+    column_lineage: ColumnLineage | Mapping[str, ColumnLineage] | None = None,
     participants: Participants | None = None,
     rejected: Rejected | dg.AssetSpec | str | None = None,
     checks: Checks | None = Checks(),
@@ -464,6 +479,7 @@ def observed_stream(
             description=described,
             translator=translator or StreamTranslator(),
             managed=False,
+            lineage=lineage_of(column_lineage, topics[: -1 if its_rejected else None], name),
         )
     )
 

@@ -13,6 +13,7 @@ import exactly_once
 from dagster_exactly_once.declare.complete import closed
 from dagster_exactly_once.declare.config import Mode, StreamConfig
 from dagster_exactly_once.declare.inputs import KafkaTopic
+from dagster_exactly_once.declare.outputs import COLUMNS, LINEAGE
 from dagster_exactly_once.declare.start import EARLIEST, start_time_ms
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.recovery.work import consented
@@ -97,7 +98,7 @@ def run_stream(
     for key, metadata in {**_metadata(stream, last), **_of_tables(context, stream, last)}.items():
         if (rows := metadata.pop(ROW_COUNT, None)) is not None:
             context.log_event(dg.AssetObservation(key, metadata={ROW_COUNT: rows}))
-        yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals()})
+        yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals(), **_columns(stream, key)})
 
 
 def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
@@ -357,6 +358,12 @@ def _metadata(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadat
     late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
     found[stream.outputs[0].key] |= {**late, **window.observed}
     return found
+
+
+def _columns(stream: Stream, key: dg.AssetKey) -> Metadata:
+    """Return what is declared of an output's columns: lineage graphs are drawn from materializations."""
+    [spec] = [spec for spec in stream.assets if spec.key == key]
+    return {name: spec.metadata[name] for name in (COLUMNS, LINEAGE) if name in spec.metadata}
 
 
 def _of_tables(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:

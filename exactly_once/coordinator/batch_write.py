@@ -47,16 +47,20 @@ class WriteCoordinator(Coordinator):
         """Claim the sink for this try, unless the write is done. Raises what has to be refused; nothing is written
         then.
         """
+        with self._session.trace.planning(f"write {self.options.write_id}"):
+            self.ticket = self._plan(check)
+        return self.ticket
+
+    def _plan(self, check: Callable[[Batch], None] | None) -> Ticket:
         execution, options = uuid.uuid4().hex, self.options
         log_state = read_log(options.connection, options.sink_id, CONTACT_BUDGET_S)
         done = log_state.write(options.write_id)
         if done is not None and done not in log_state.open_decisions:
-            self.ticket = Ticket(Batch(done.query_id, 0, ""), Plan.DRAIN, done.token, execution, 0)
-            return self.ticket
+            self._session.trace.say_of_batch(outcome="drained")
+            return Ticket(Batch(done.query_id, 0, ""), Plan.DRAIN, done.token, execution, 0)
         state = claim_for_write(self._session, options)
         self._state = state = state.planned(execution, state.batch, now_ms(), {})
-        self.ticket = state.ticket(Plan.WRITE if state.last is None else Plan.REPLAY if state.replay else Plan.DRAIN)
-        return self.ticket
+        return state.ticket(Plan.WRITE if state.last is None else Plan.REPLAY if state.replay else Plan.DRAIN)
 
     def commit(self, parts: Sequence[Part | None], batch_id: int = 0) -> Decision | None:
         """Decide and complete; None when the write was decided before.

@@ -150,7 +150,7 @@ def _claim(
     consent: Consent,
 ) -> DriverState:
     deadline = Deadline(CLAIM_BUDGET_S)
-    with session.within(deadline):
+    with session.trace.step("claim"), session.within(deadline):
         version, timeout_ms, longest_ms = check_cluster(options, session.kafka.admin())
 
         def forgotten(state: LogState) -> int | None:
@@ -173,7 +173,10 @@ def _claim(
         _, claim = session.log.claim(make, deadline)
         ahead = session.log.clock_ahead_ms
         reach("claimed")
-        found = resolve(session, claim.token, consent, deadline)
+        with session.trace.step("recover"):
+            found = resolve(session, claim.token, consent, deadline)
+            aborted = sum(map(len, found.rolled_back.values()))
+            session.trace.say(completed_batches=len(found.completed), aborted_parts=aborted)
         _raise_own(options, batch, found)
         after = session.log.own(claim.token, deadline)
         state = DriverState(

@@ -44,7 +44,8 @@ def decide_and_complete(
     or ParticipantMissing.
     """
     reach("all-prepared")
-    confirmed = _confirm(session, proposed, state)
+    with session.trace.step("confirm"):
+        confirmed = _confirm(session, proposed, state)
     prepare_ms = max(0, now_ms() + state.clock_ahead_ms - confirmed.began_ms) if confirmed.began_ms else 0
     decision = replace(confirmed, decided_ms=now_ms())
     if amended is not None:
@@ -52,13 +53,16 @@ def decide_and_complete(
     decision = _with_count(session, decision, state)
     started = time.monotonic()
     try:
-        _write(session, decision, state, amended)
+        with session.trace.step("decide"):
+            _write(session, decision, state, amended)
     except AlreadyDecided:
         roll_back(session, proposed.handles, state)
         raise
     decided = time.monotonic()
     reach("decided")
-    if lost := complete(session, decision):
+    with session.trace.step("complete"):
+        lost = complete(session, decision)
+    if lost:
         raise lost_parts(session.sink_id, decision, lost)
     durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
     return decision, Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)

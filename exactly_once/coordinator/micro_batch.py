@@ -83,7 +83,13 @@ class Coordinator:
             Whatever has to be refused; nothing is written then. Also why the batch before could not be marked.
         """
         self._await_mark()
+        with self._session.trace.planning("batch"):
+            self.ticket = self._plan(check)
+        return self.ticket
+
+    def _plan(self, check: Callable[[Batch], None] | None) -> Ticket:
         batch = batch_in_flight(self.options.checkpoint, self.options.sink_id)
+        self._session.trace.name_batch(f"batch {batch.batch_id}", query=batch.query_id, batch=batch.batch_id)
         if check is not None:
             check(batch)
         state = self._state
@@ -92,8 +98,7 @@ class Coordinator:
         may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # where needed, the claim asked for it
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends)
-        self.ticket = state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
-        return self.ticket
+        return state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
 
     @property
     def longest_ms(self) -> int | None:
@@ -128,16 +133,32 @@ class Coordinator:
         Unfinished, Expired, Lost
             The batch is decided, but a commit is not proven, its outcome is unknown, or a part was rolled back.
         """
-        state = self._planned()
+        self._session.trace.written()
+        try:
+            return self._commit(parts, batch_id)
+        except BaseException as e:
+            self._session.trace.fail(e)  # it ends with the abort
+            raise
+
+    def _commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
+        state, trace = self._planned(), self._session.trace
         done = self._check(parts, batch_id, state)
         decision = None
         if done[0].plan is Plan.DRAIN:
             self._session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), drained=1)
             self._state = replace(state, finished=True, log_end=self._session.log.high_watermark)
+            trace.say_of_batch(outcome="drained")
+            trace.end()
         else:
             check_number(self.options.dead_letters, done)
             decision, completed = self._decide(done, state)
             self._warn_of_dead_letters(decision, done)
+            trace.say_of_batch(
+                outcome="committed",
+                parts=len(decision.handles),
+                records=decision.records,
+                dead_letters=decision.dead_letters,
+            )
             self._state = state = replace(state, last=decision, replay={}, too_long=0, finished=True)
             self._marking = self._threads.submit(self._marked, done, state, decision, completed)
         return decision
@@ -160,6 +181,15 @@ class Coordinator:
         """
         with suppress(ExactlyOnceError):  # of a batch that is committed, and logged
             self._await_mark()
+        trace = self._session.trace
+        trace.written()
+        try:
+            with trace.step("abort"):
+                return self._abort(batch_id, parts)
+        finally:
+            trace.end()
+
+    def _abort(self, batch_id: int, parts: Sequence[Part | None]) -> dict[str, list[str]]:
         state = self._state
         done = [p for p in parts if p is not None]
         if state is None or any(p.execution != state.execution for p in done):
@@ -186,6 +216,7 @@ class Coordinator:
                 return {}
             return abort_execution(self._session, state, state.batch.batch_id, (), reported=False)
         finally:
+            self._session.trace.end()
             self._threads.shutdown(wait=False)
             self._session.close()
 
@@ -253,7 +284,10 @@ class Coordinator:
             return self._housekeeping(parts, state, decision, done)
         except ExactlyOnceError as e:
             log.warning("sink %s: %s", self._session.sink_id, e)
+            self._session.trace.fail(e)
             raise
+        finally:
+            self._session.trace.end()
 
     def _housekeeping(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> DriverState:
         """Mark the decision as completed, and meanwhile roll back what failed attempts of this execution, and late
@@ -277,7 +311,8 @@ class Coordinator:
         others = [name for name in session.participants if name != KAFKA]
         sweeping = self._threads.submit(session.sweep, scope, [KAFKA])  # it asks Kafka's coordinators, the mark the log
         try:
-            mark(session, decision, done, progress)
+            with session.trace.step("mark"):
+                mark(session, decision, done, progress)
         finally:
             wait([sweeping])
         try:

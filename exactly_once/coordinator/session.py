@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from exactly_once.commitlog.commit_log import CommitLog
+from exactly_once.coordinator.tracing import Trace, trace_of
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
@@ -28,21 +29,29 @@ class Session:
     kafka : KafkaParticipant
     participants : dict of str to Participant
         All of them by name, Kafka first.
+    trace : Trace
+        Of the batch in flight.
     """
 
     def __init__(
-        self, log: CommitLog, kafka: KafkaParticipant, others: Iterable[Participant[Any]] = (), checkpoint: str = ""
+        self,
+        log: CommitLog,
+        kafka: KafkaParticipant,
+        others: Iterable[Participant[Any]] = (),
+        checkpoint: str = "",
+        trace: Trace | None = None,
     ):
         self.log = log
         self.kafka = kafka
         self.participants: dict[str, Participant[Any]] = {p.name: p for p in (kafka, *others)}
         self.checkpoint = checkpoint
+        self.trace = trace or Trace()
 
     @classmethod
     def of(cls, options: SinkOptions, others: Iterable[Participant[Any]] = ()) -> Self:
         """Return the session of a driver."""
-        kafka = KafkaParticipant(options.connection, options.sink_id, options)
-        return cls(CommitLog(options.connection, options.sink_id), kafka, others, options.checkpoint)
+        trace, kafka = trace_of(options), KafkaParticipant(options.connection, options.sink_id, options)
+        return cls(CommitLog(options.connection, options.sink_id), kafka, others, options.checkpoint, trace)
 
     @classmethod
     def without_driver(

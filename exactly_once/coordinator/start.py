@@ -15,6 +15,7 @@ from exactly_once.commitlog.log_search import Holder, holder_of
 from exactly_once.commitlog.progress import check as check_progress
 from exactly_once.coordinator.claim import check_stream, check_write
 from exactly_once.coordinator.consent import Consent
+from exactly_once.coordinator.tracing import check_traces
 from exactly_once.deadline import Deadline
 from exactly_once.errors import (
     CheckpointAway,
@@ -62,6 +63,7 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
         As the first batch would. A name in it helps where another sink holds the checkpoint's query.
     """
     options = SinkOptions.parse(given, batch=batch)
+    check_traces(options)
     if columns is not None:
         check_columns(columns, options.topic, options.registry is not None and options.registry.frames("key"))
     if options.checkpoint:

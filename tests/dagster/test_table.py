@@ -56,7 +56,9 @@ def newest(site, key, name):
 
 
 def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
-    """Guards against a table that nobody sees in the UI, and against rows that are those of the topic, not its own."""
+    """Guards against a table that nobody sees in the UI, against rows that are those of the topic, not its own, and
+    against columns that the topic's materialization does not show.
+    """
     lake = str(site.folder / "lake")
     DeltaTable.create(lake, Schema.from_arrow(COLUMNS))
     write_deltalake(lake, pa.table([[b"k"], [b"somebody else's"]], schema=COLUMNS), mode="append")
@@ -65,6 +67,10 @@ def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
     assert newest(site, ["lake", "orders"], "dagster/row_count") == 51
     assert newest(site, ["lake", "orders"], "records_committed") == 50
     assert newest(site, [PAID], "dagster/row_count") == 50
+    assert [column.name for column in newest(site, [PAID], "dagster/column_schema").columns] == ["order"]
+    made_from = dg.TableColumnDep(dg.AssetKey([ORDERS]), "order")
+    assert newest(site, [PAID], "dagster/column_lineage").deps_by_column == {"order": [made_from]}
+    assert newest(site, ["lake", "orders"], "dagster/column_lineage") is None
 
     send(site, [f"order{n}" for n in range(50, 70)])
     run(site)

@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.metrics.instruments import BUCKETS_S, INSTRUMENTS, Instrument, Kind, Point
+from exactly_once.telemetry import METRICS_PROTOCOL, check_protocol, first, named
 
 _OTLP = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_OTLP_PROTOCOL = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
 class Exporter:
@@ -39,7 +39,7 @@ class Exporter:
         registry = CollectorRegistry()  # not the global registry: that one also holds figures of this process
         self._points = points
         readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=registry)]
-        if _first(_OTLP):
+        if first(_OTLP):
             readers.append(_otlp_reader(interval_s))
         self._provider = MeterProvider(readers, _resource(), shutdown_on_exit=False)
         meter = self._provider.get_meter("exactly_once")
@@ -85,11 +85,7 @@ class Exporter:
 
 
 def _otlp_reader(interval_s: float) -> MetricReader:
-    protocol = _first(_OTLP_PROTOCOL)
-    if protocol not in ("", "http/protobuf"):
-        raise InvalidOption(
-            f"OTLP with the protocol {protocol!r} is not supported", f"Set {_OTLP_PROTOCOL[0]}=http/protobuf"
-        )
+    check_protocol(METRICS_PROTOCOL)
     set_by_user = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL")
     return PeriodicExportingMetricReader(OTLPMetricExporter(), None if set_by_user else interval_s * 1000)
 
@@ -97,10 +93,4 @@ def _otlp_reader(interval_s: float) -> MetricReader:
 def _resource() -> Resource:
     """Describe this process by the environment (OTEL_RESOURCE_ATTRIBUTES), with a default name."""
     found = Resource.create()
-    if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
-        found = found.merge(Resource({"service.name": "exactly-once-observer"}))
-    return found
-
-
-def _first(names: Iterable[str]) -> str:
-    return next((value for name in names if (value := os.environ.get(name, "").strip())), "")
+    return found.merge(Resource(named(found, "exactly-once-observer")))

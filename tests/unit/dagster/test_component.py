@@ -88,11 +88,14 @@ def test_several_topics_columns_and_a_translator_are_declared_in_yaml_too():
         "source": [{"topic": "shop.orders", "name": "orders"}, {"topic": "refunds", "start_from": "latest"}],
         "outputs": [{"topic": "bookings"}],
         "column_schema": "customer STRING, cents INT",
+        "column_lineage": {"cents": {"orders": "price"}},
         "translator": f"{HERE}.Prefixed",
     }
     node = loaded(streams=[stream], **FOLDERS).resolve_asset_graph().get(dg.AssetKey(["kafka", "bookings"]))
     assert {key.to_user_string() for key in node.parent_keys} == {"kafka/shop.orders", "kafka/refunds"}
     assert [c.name for c in node.metadata["dagster/column_schema"].columns] == ["customer", "cents"]
+    price = dg.TableColumnDep(dg.AssetKey(["kafka", "shop.orders"]), "price")
+    assert node.metadata["dagster/column_lineage"].deps_by_column == {"cents": [price]}
 
 
 def test_a_topic_without_more_to_say_is_a_string_in_yaml_too():

@@ -12,8 +12,8 @@ README_WORDS = 1_200
 #: About 40,000 words: at 200 a minute, some three hours of reading and a day of trying.
 USERS_WORDS = 40_000
 #: What one more feature may take, with its rows in the reference: rejected records, dead letters, a successor, whole
-#: batches, and half of that the pipelines of Spark.
-FEATURES, FEATURE_WORDS = 4.5, 1_100
+#: batches, traces and lineage, and half of that the pipelines of Spark.
+FEATURES, FEATURE_WORDS = 5.5, 1_100
 #: Pages of ``docs/`` for those who change this project; ``docs/lab/`` is their journal.
 OF_DEVELOPERS = {"benchmark.md", "dagster.md", "promises.md"}
 

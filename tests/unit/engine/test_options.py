@@ -68,6 +68,8 @@ def test_without_a_topic_the_column_says_it(topic: str | None) -> None:
         ({}, "operator", ""),
         ({"sink.progress.topic": ""}, "progress_topic", ""),
         ({"sink.progress.topic": "progress"}, "progress_topic", "progress"),
+        ({"sink.trace": "true"}, "trace", True),
+        ({"sink.trace": "false", "sink.guarantee": "none"}, "trace", False),
         ({"sink.operator": ""}, "operator", ""),
         ({"sink.operator": " dagster/prod/0a1b "}, "operator", "dagster/prod/0a1b"),
         ({"kafka.transaction.timeout.ms": "60000"}, "timeout_ms", 60_000),
@@ -299,6 +301,12 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         InvalidOption,
         "cannot be combined with sink.guarantee=at_least_once",
         "Remove sink.progress.topic",
+    ),
+    "traces without decisions": (
+        {"sink.trace": "true", "sink.guarantee": "none"},
+        InvalidOption,
+        "sink.trace=true cannot be combined with sink.guarantee=none",
+        "Remove sink.trace",
     ),
     "operator of two lines": ({"sink.operator": "a\nb"}, InvalidOption, "sink.operator contains '\\n'", "at most 200"),
     "JKS trust store": (

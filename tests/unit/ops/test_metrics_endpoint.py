@@ -117,12 +117,12 @@ def test_arguments_that_cannot_work_end_with_usage(arguments, capsys):
     assert capsys.readouterr().err.startswith("EO-OPTION")
 
 
-def test_nothing_of_opentelemetry_is_loaded_before_an_observer_starts():
+def test_nothing_of_opentelemetry_is_loaded_before_an_observer_starts_or_a_sink_asks_for_traces():
     """Mishap: the engine alone, on a cluster without the extra, would not start."""
     code = (
         "import sys, pkgutil, importlib, exactly_once\n"
         "for m in pkgutil.walk_packages(exactly_once.__path__, 'exactly_once.'):\n"
-        "    if not m.name.endswith(('.metrics.export', '__main__')): importlib.import_module(m.name)\n"
+        "    if not m.name.endswith(('.metrics.export', '.spans', '__main__')): importlib.import_module(m.name)\n"
         "print(sorted(m for m in sys.modules if m.startswith(('opentelemetry', 'prometheus_client'))))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "[]\n"

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -84,6 +85,20 @@ def test_what_the_check_of_names_would_refuse():
 def test_every_instrument_is_on_the_board():
     drawn = {SERIES[s] for panel in PANELS for t in panel["targets"] for s in names_in(t["expr"])[0]}
     assert drawn == set(INSTRUMENTS)
+
+
+def test_the_durations_lead_to_the_traces_of_their_sink():
+    """Mishap: a slow commit on the board, and nobody finds the batch."""
+    [tempo] = [v for v in BOARD["templating"]["list"] if v["query"] == "tempo"]
+    linked = [panel for panel in PANELS if panel["fieldConfig"]["defaults"].get("links")]
+    assert [panel["title"] for panel in linked] == ["Prepare", "Decide", "Complete"]
+    for panel in linked:
+        [link] = panel["fieldConfig"]["defaults"]["links"]
+        address = urlsplit(link["url"])
+        found = json.loads(parse_qs(address.query)["panes"][0])["traces"]
+        assert address.path == "/explore" and found["datasource"] == f"${{{tempo['name']}}}"
+        [query] = found["queries"]
+        assert query["query"] == ('{ name =~ "(batch|write) .*" && span.exactly_once.sink = "${__field.labels.sink}" }')
 
 
 def test_the_board_can_be_imported():

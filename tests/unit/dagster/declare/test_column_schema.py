@@ -1,9 +1,9 @@
-"""The columns of an output on its asset, read without Spark."""
+"""The columns of an output on its asset, read without Spark, and the columns of the inputs that they come from."""
 
 import dagster as dg
 import pytest
 
-from dagster_exactly_once import BadDeclaration, exactly_once_stream
+from dagster_exactly_once import BadDeclaration, StreamTranslator, exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.columns import table_schema
 
 
@@ -75,3 +75,55 @@ def test_each_output_has_its_own_columns():
 def test_columns_of_no_known_output_are_refused(said, says):
     with pytest.raises(BadDeclaration, match=says):
         declared(["one", "two"], said)
+
+
+def made(column_lineage, source="raw", outputs="out", **more):
+    """The lineage on each output of a stream."""
+    stream = observed_stream("s", source=source, outputs=outputs, column_lineage=column_lineage, **more)
+    found = [spec.metadata.get("dagster/column_lineage") for spec in stream.outputs]
+    return [
+        each
+        and {
+            column: [(dep.asset_key.to_user_string(), dep.column_name) for dep in deps]
+            for column, deps in each.deps_by_column.items()
+        }
+        for each in found
+    ]
+
+
+class Prefixed(StreamTranslator):
+    def get_asset_key(self, topic):
+        return super().get_asset_key(topic).with_prefix("kafka")
+
+
+def test_the_lineage_of_columns_names_the_assets_of_the_inputs_as_the_translator_calls_them():
+    """Guards against a lineage that leads to an asset which does not exist."""
+    assert made(None) == [None]
+    said = {"cents": ["price", "amount"], "who": "customer"}
+    wanted = {"cents": [("kafka/raw", "amount"), ("kafka/raw", "price")], "who": [("kafka/raw", "customer")]}
+    assert made(said, translator=Prefixed()) == [wanted]
+    theirs = dg.TableColumnLineage({"a": [dg.TableColumnDep(dg.AssetKey("b"), "c")]})
+    assert made(theirs) == [{"a": [("b", "c")]}]
+
+
+def test_the_lineage_of_several_inputs_and_outputs_is_by_parameter_and_by_topic():
+    two = {"bought": "shop.orders", "back": "refunds"}
+    assert made({"cents": {"bought": "price", "back": ["paid"]}}, two) == [
+        {"cents": [("refunds", "paid"), ("shop.orders", "price")]}
+    ]
+    assert made({"two": {"a": "x"}}, outputs=["one", "two"], rejected="bad") == [None, {"a": [("raw", "x")]}, None]
+    assert made({"a": "x"}, rejected="bad") == [{"a": [("raw", "x")]}, None]
+
+
+@pytest.mark.parametrize(
+    ("said", "more", "says"),
+    [
+        (7, {}, "neither a mapping"),
+        ({"a": {"other": "x"}}, {}, "other is not an input of the stream. Its inputs are: raw"),
+        ({"a": "x"}, {"source": ["raw", "more"]}, "of which input"),
+        ({"a": "x"}, {"outputs": ["one", "two"]}, "which of the 2 outputs"),
+    ],
+)
+def test_a_lineage_that_names_nothing_is_refused_when_the_code_loads(said, more, says):
+    with pytest.raises(BadDeclaration, match=says):
+        made(said, **more)

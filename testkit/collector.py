@@ -1,0 +1,106 @@
+"""A collector of OpenTelemetry: takes spans over OTLP/HTTP, and shows them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A span as it came; the times since 1970 are in nanoseconds."""
+
+    trace: bytes
+    id: bytes
+    parent: bytes
+    name: str
+    started: int
+    ended: int
+    attributes: dict[str, str | int]
+    failed: bool
+    service: str
+
+
+class Collector:
+    """Listens on a free port of this machine while it is open."""
+
+    def __init__(self) -> None:
+        self.spans: list[Seen] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.path == "/v1/traces":
+                    collector.spans += _spans(ExportTraceServiceRequest.FromString(body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What sends spans here within a tenth of a second."""
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.server_port}",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+
+    @property
+    def batches(self) -> list[Seen]:
+        """The spans without a parent, in the order of time."""
+        return sorted((s for s in self.spans if not s.parent), key=lambda s: s.started)
+
+    def steps(self, parent: Seen) -> list[str]:
+        """Return the names of the steps of a span, in the order of time."""
+        found = [s for s in self.spans if s.parent == parent.id and s.trace == parent.trace]
+        assert all(parent.started <= s.started <= s.ended <= parent.ended for s in found)
+        return [s.name for s in sorted(found, key=lambda s: s.started)]
+
+    def step(self, parent: Seen, name: str) -> Seen:
+        """Return the one step of this name."""
+        [found] = [s for s in self.spans if s.parent == parent.id and s.name == name]
+        return found
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _value(value: Any) -> str | int:
+    found: str | int = value.int_value if value.HasField("int_value") else value.string_value
+    return found
+
+
+def _spans(request: Any) -> list[Seen]:
+    return [
+        Seen(
+            span.trace_id,
+            span.span_id,
+            span.parent_span_id,
+            span.name,
+            span.start_time_unix_nano,
+            span.end_time_unix_nano,
+            {a.key: _value(a.value) for a in span.attributes},
+            span.status.code == 2,
+            next(a.value.string_value for a in resource.resource.attributes if a.key == "service.name"),
+        )
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
