@@ -15,6 +15,7 @@ import pytest
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.sparkenv.jars import session_jars
+from exactly_once_local.ports import free_port
 from testkit import oracle, processes
 from testkit.broker import create_topic, fresh_name
 from testkit.driverless import CONF, spark_home
@@ -72,7 +73,10 @@ class Pipeline:
         jars = ":".join(map(str, session_jars()))
         command = [str(spark_home() / "bin" / "spark-pipelines"), "run", "--driver-class-path", jars]
         settings = {**CONF, "spark.local.dir": str(run / "local"), "spark.sql.warehouse.dir": str(run / "warehouse")}
-        settings |= {"spark.sql.catalogImplementation": "in-memory"}
+        settings |= {
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.connect.grpc.binding.port": str(free_port()),
+        }
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"] if name != "spark.master" else []
         environment = {k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"} | {
