@@ -49,9 +49,11 @@ class RejectedModel(OutputModel):
     """The topic of a stream's rejected records."""
 
     warn_above: int | None = Field(
-        default=Rejected.warn_above, description="Records since the last look: see Rejected."
+        default=Rejected.warn_above, description="Warn above this many records since the last evaluation; see Rejected."
     )
-    error_above: int | None = Field(default=None, description="Records since the last look: see Rejected.")
+    error_above: int | None = Field(
+        default=None, description="Fail above this many records since the last evaluation; see Rejected."
+    )
     repair: str | None = Field(default=None, description="Dotted name of a function: see Rejected.")
 
     def declared(self) -> Rejected:

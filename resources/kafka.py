@@ -1,4 +1,4 @@
-"""The factory of transactional producers, field by field: the same brokers in every deployment, by variables.
+"""The factory of transactional producers, field by field; its variables name the brokers of the deployment.
 
 A field is the name of its variable, and Dagster looks the value up when a run starts. So its UI shows no secret.
 """

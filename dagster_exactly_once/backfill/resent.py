@@ -1,4 +1,4 @@
-"""Which rejected records were sent again, and which are asked for. Pure.
+"""The rejected records that were sent again, and those that are asked for. Pure.
 
 The commit log of the job's own sink keeps the id of each of its writes for good, and the id has the range of offsets.
 So a range that is asked for again, alone or as a part of another one, is left out.

@@ -1,4 +1,4 @@
-"""What is written beside a stream, in Spark: the records of a day, and rejected records again."""
+"""The writes beside a stream, in Spark: the records of a day, and rejected records again."""
 
 from __future__ import annotations
 

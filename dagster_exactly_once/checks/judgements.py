@@ -257,7 +257,7 @@ def _between(progress: StreamProgress, writer: Writer) -> str:
 
 @dataclass(frozen=True)
 class Rejections:
-    """What a stream has rejected since the last look.
+    """The records that a stream has rejected since the last evaluation.
 
     ``count`` is the number of records; where they are too many to read (``exact`` is False), of their offsets, which
     transaction markers have too. ``reasons`` counts those that were read, ``ends`` is where the next look begins.
@@ -273,11 +273,11 @@ class Rejections:
 def too_many_rejected(found: Rejections, warn_above: int | None, error_above: int | None) -> CheckVerdict:
     """Judge by the number of records whether a stream has rejected too many."""
     metadata: Metadata = {"rejected_records": found.count}
-    since = "so far" if found.first else "since the last look"
+    since = "so far" if found.first else "since the last evaluation"
     if not found.count:
         return CheckVerdict(True, f"The stream has rejected no record {since}.", False, metadata)
-    about = "" if found.exact else "some "
-    said = f"The stream has rejected {about}{plural(found.count, 'record')} {since}"
+    counted = plural(found.count, "record") if found.exact else f"about {found.count:,} offsets' worth of records"
+    said = f"The stream has rejected {counted} {since}"
     if found.reasons:
         reason, most = found.reasons.most_common(1)[0]
         said += f"; most often ({most:,}): {reason[:LONGEST_REASON]}"

@@ -233,7 +233,7 @@ class Stream:
 
     @property
     def side_specs(self) -> tuple[StreamSpec, ...]:
-        """What writes beside the stream through a sink of its own: the backfill, and the job for rejected records."""
+        """The writers beside the stream, with sinks of their own: the backfill, and the job for rejected records."""
         resend = (self.resend_spec,) if self.resends else ()
         return (self.backfill_spec, *resend) if self.backfill is not None else resend
 

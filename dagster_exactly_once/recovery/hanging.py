@@ -107,8 +107,9 @@ def hanging_job(registry: SinkRegistry) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={"dagster/max_retries": "0"},
         description=(
-            "Lists the hanging transactions on a sink's topics: open at a partition's leader, and no coordinator will "
-            "ever end them, so readers wait forever. Ends one that a person names, with its consequence typed out. A "
+            "Lists the hanging transactions on a sink's topics. A partition leader keeps each of them open and no "
+            "coordinator will ever end it, so readers wait forever. Ends the one that a person names, with its "
+            "consequence typed out. A "
             "dry run unless dry_run is switched off. No sensor launches this job. Safe to run twice."
         ),
     )
@@ -145,10 +146,12 @@ def _check_named(config: HangingConfig, sentence: str, found: Sequence[Attribute
     """Refuse a name that the search has not found: its audit record would stand with the wrong sink."""
     names = [f.hanging.name for f in found]
     if config.transaction not in names:
-        said = f"{config.transaction!r} is not among them" if config.transaction else "transaction is empty"
+        said = "the field transaction is empty"
+        if config.transaction:
+            said = f"{config.transaction!r} is not one of the hanging transactions"
         listed = ", ".join(names)
         raise Refused(
-            f"{sentence} No transaction can be ended: {said}",
+            f"{sentence} Nothing was ended: {said}",
             f"Set transaction to one of: {listed}"
             if names
             else "No action is needed: the transaction may have ended in the meantime",

@@ -152,7 +152,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     if found.blocked:
         said.append(f"readers wait on {', '.join(f'{t}-{p}' for t, p in found.blocked)}")
     if not (work.completed or work.aborted or work.awaited or work.superseded) and at_rest:
-        said = ["there was nothing to do, because nothing decided was open and nothing undecided was left", *said[2:]]
+        said = ["there was nothing to recover: no decided batch and no undecided transaction was open", *said[2:]]
     sentence = f"Sink {work.sink_id}: {'; '.join(said)}."
     metadata: dict[str, Any] = {
         "at_rest": at_rest,

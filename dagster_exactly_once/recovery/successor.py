@@ -77,8 +77,8 @@ def compare_op(registry: SinkRegistry) -> dg.OpDefinition:
         resources=("transactions",),
         description=(
             "Finds the last decided batch of the old sink, and where the new stream begins behind it. Refuses while a "
-            "batch of the old sink is open or its driver may be alive, and while state would be lost that nobody has "
-            "given up by name; a dry run ends here."
+            "batch of the old sink is open or its driver may be alive, and refuses to drop the old query's state "
+            "unless loses_state names that query; a dry run ends here."
         ),
     )
 

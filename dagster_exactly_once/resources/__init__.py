@@ -1,1 +1,1 @@
-"""Dagster's resources for ops: Spark, Kafka, transactions, checkpoints; and the embedded broker."""
+"""Dagster's resources for ops: Spark, Kafka, transactions and checkpoints."""

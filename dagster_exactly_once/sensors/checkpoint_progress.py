@@ -487,4 +487,4 @@ def _decided(numbers: tuple[int, ...], age_s: float) -> str:
     if len(numbers) == 1:
         return f"batch {numbers[0]} was decided {age_s:.0f} s ago but is not marked as completed"
     named = ", ".join(map(str, numbers))
-    return f"batches {named} were decided but are not marked as completed, the first for {age_s:.0f} s"
+    return f"batches {named} were decided but are not marked as completed; the oldest was decided {age_s:.0f} s ago"

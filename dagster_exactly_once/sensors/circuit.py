@@ -31,6 +31,6 @@ def open_circuit(
     return (
         f"the circuit breaker is open: sensors requested {len(recent)} recoveries within {policy.window_s / 60:g} "
         f"minutes, and none helped. Read the log of the newest recovery, then launch the job {RECOVERY_JOB} by hand "
-        "(recoveries that a person launches do not count). Sensors request the next recovery in "
+        "(recoveries that a person launches do not count). Sensors may request a recovery again in "
         f"{closes_s / 60:.0f} min"
     )

@@ -22,8 +22,8 @@ ENOUGH_S = 1.0
 def ask_each(
     streams: Sequence[StreamSpec], ask: Callable[[StreamSpec, float], T], deadline: Deadline
 ) -> dict[str, T | ExactlyOnceError]:
-    """Return, by sink id, what ``ask(stream, budget_s)`` returned or why it could not; without the streams that
-    the time did not suffice for: those that come first are asked first.
+    """Return, by sink id, the result of ``ask(stream, budget_s)`` or its error. Streams are asked in order; those for
+    which no time was left are missing.
     """
 
     def found(stream: StreamSpec) -> dict[str, T | ExactlyOnceError]:

@@ -257,13 +257,16 @@ def _dead(w: Working) -> bool:
 
 def _reported(dead: Sequence[Working]) -> str:
     names = ", ".join(f"{w.name} of {w.job} ({w.status})" for w in dead)
-    return f"The process is gone, so this sensor reported to Dagster the run{'s' if len(dead) > 1 else ''} {names}."
+    if len(dead) > 1:
+        return f"Runs {names}: their processes are gone. This sensor reported that to Dagster."
+    return f"Run {names}: its process is gone. This sensor reported that to Dagster."
 
 
 def _alive(working: Sequence[Working]) -> list[str]:
     alive = sum(w.alive is True for w in working)
+    of_several = f"the processes of {alive} runs are alive" if alive else "no run has a live process here"
     return [
-        "the process of 1 run is alive" if alive == 1 else f"the processes of {alive} runs are alive",
+        "the process of 1 run is alive" if alive == 1 else of_several,
         *(
             f"this sensor cannot see the process of run {w.name} of {w.job} on {w.host}, and does nothing to that run"
             for w in working

@@ -94,6 +94,10 @@ class WatchPolicy(_FromEnvironment):
             "enough before the brokers abort a decided transaction."
         ),
     )
-    max_recoveries: int = Field(default=3, ge=1, description="Circuit: recoveries without effect within the window.")
-    window_s: float = Field(default=900.0, gt=0, description="Circuit: the window.")
-    healthy_s: float = Field(default=120.0, gt=0, description="Circuit: a run that lived this long closes it.")
+    max_recoveries: int = Field(
+        default=3,
+        ge=1,
+        description="Circuit breaker: it opens after this many recoveries within the window did not help.",
+    )
+    window_s: float = Field(default=900.0, gt=0, description="Circuit breaker: the length of the window.")
+    healthy_s: float = Field(default=120.0, gt=0, description="Circuit breaker: a run that lasted this long closes it.")

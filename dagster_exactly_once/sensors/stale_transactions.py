@@ -93,7 +93,7 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
     if f.hanging_ours:
         said.append(
             f"no coordinator will end these hanging transactions of the sink: {_some(f.hanging_ours)}. To end one, "
-            f"launch the job {HANGING_JOB} with this name (a dry run first), or run "
+            f"launch the job {HANGING_JOB} with its name as transaction (first as a dry run), or run "
             "`exactly-once transactions abort --hanging NAME`"
         )
     if f.hanging_foreign:

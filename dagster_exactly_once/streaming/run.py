@@ -329,9 +329,9 @@ def _say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow
     context.log.info("; ".join([window.sentence(), *others]))
     if window.late:
         context.log.warning(
-            f"{window.late:,} rows arrived after the watermark had passed them and were dropped, so no window "
-            "contains them: input partitions are further apart than the watermark's delay. Raise the delay; only a "
-            "new sink id writes the dropped rows."
+            f"{window.late:,} rows arrived too late for their windows and were dropped, because input partitions are "
+            "further apart than the watermark's delay. Raise the delay. To write the dropped rows, start the stream "
+            "again under a new sink id."
         )
 
 

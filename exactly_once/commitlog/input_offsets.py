@@ -116,7 +116,7 @@ class InputOffsets:
         self._not_before = time.monotonic() + _AGAIN_S if again else float("inf")
         log.warning(
             "sink %s: EO-WARN-GROUP the input's offsets cannot be committed to the consumer group %s (%s), so lag "
-            "tools %s; nothing else is affected",
+            "tools %s. Records are not affected, but a start cannot notice if the commit log loses a decision",
             self._sink_id,
             offsets_group(self._sink_id),
             why.str(),

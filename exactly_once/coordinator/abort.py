@@ -83,9 +83,9 @@ def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) 
     """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now, and
     that knew no participant other than Kafka.
 
-    Exactly the parts of ``handles``, and what else is open under this claim. Only what is not decided: the log producer
-    of this driver is fenced, so no decision of its own can follow; those before are all in what is read, to the log's
-    end. The handles of one that is proven may be gone from there: then nothing of it is open.
+    Abort the parts of ``handles``, and whatever else this claim has open, unless it is decided. This driver's log
+    producer is fenced, so it can decide nothing more, and reading the log to its end shows every earlier decision. A
+    completed decision may have lost its handles, but then none of its parts is open.
     """
     log_state = session.log.read(Deadline(ABORT_BUDGET_S), whole=True)
     decided = tuple(h for d in log_state.decisions for h in d.handles)

@@ -54,7 +54,7 @@ def owner_sentence(found: Inspection) -> str:
         if alive
         else "it is gone"
         if alive is False
-        else f"cannot tell from {socket.gethostname()} whether it is alive"
+        else f"this host ({socket.gethostname()}) cannot tell whether it is alive"
     )
     return (
         f"A {claim.purpose}: {claim.process}, claim {claim.token} of "

@@ -66,7 +66,7 @@ class Logged:
 
     @property
     def dead_letters(self) -> int:
-        """Of a decision, how many of its records are dead letters."""
+        """The number of dead letters among the records of a decision."""
         return self.record.dead_letters if isinstance(self.record, Decision) else 0
 
     def is_of(self, sink_id: str) -> bool:

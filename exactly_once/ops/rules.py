@@ -291,10 +291,9 @@ def _check_given_up(found: Attributed, decided: Decided, force: str | None, comm
         _showing(h) if commit else f"lose up to {_count(h.records)} on {h.topic}-{h.partition}, unless written again",
         f"a person gave up parts of {name} (sink.accept.lost), and the hanging transaction {h.name} is of that batch: "
         "its rows may have been written again by hand since, and committing it would then show them twice",
-        "Find out whether the output holds the rows of the hanging transaction. If it does, or if the rows are to stay "
-        f"missing, run exactly-once transactions abort --hanging {h.name}. If it does not, exactly-once transactions "
-        f"commit --hanging {h.name}, or the job exactly_once_end_hanging, shows the rows with the consequence "
-        f'"{_showing(h)}"',
+        "Check whether the output already holds the rows. If it does, or if they should stay missing, run exactly-once "
+        f"transactions abort --hanging {h.name}. If it does not, run exactly-once transactions commit --hanging "
+        f"{h.name} --force '{_showing(h)}', or launch the job exactly_once_end_hanging with that phrase as consequence",
     )
     return False
 

@@ -179,7 +179,7 @@ class _Task:
     outputs: Sequence[Participant[Any]]
     topics: Sequence[str]
     alone: bool
-    """Whether the origins can prove it without a commit log."""
+    """True when the origins can prove it without a commit log."""
     hanging_age_s: float
     budget_s: float
     on_progress: OnProgress

@@ -203,7 +203,7 @@ def test_rejected_records_are_counted_from_one_look_to_the_next(stream, monkeypa
     assert new > 0 and found.asset_key.path == [FLIGHT_DELAYS_REJECTED]
     assert (found.passed, found.severity.name) == (False, "WARN")
     assert found.metadata["rejected_records"].value == new
-    assert found.description.startswith(f"The stream has rejected {new} records since the last look; most often")
+    assert found.description.startswith(f"The stream has rejected {new} records since the last evaluation; most often")
     assert stream.checks()[REJECTED].passed
 
 

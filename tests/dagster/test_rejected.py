@@ -166,7 +166,7 @@ def test_the_rejected_topic_is_an_asset_with_its_records_and_a_check_that_counts
     assert first.description.startswith("The stream has rejected 4 records so far; most often (3): KeyError: 'amount'")
     assert first.metadata["rejected_records"].value == 4
     second = shop.evaluated()
-    assert second.passed and second.description == "The stream has rejected no record since the last look."
+    assert second.passed and second.description == "The stream has rejected no record since the last evaluation."
 
 
 @pytest.mark.long

@@ -156,8 +156,8 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
         )
     if works:
         return (
-            "Its driver decides it when the batch is written, or aborts it. None of it is visible until it is "
-            "committed."
+            "The driver commits this transaction once it has decided the batch, or aborts it. Readers see none of it "
+            "before the commit."
         )
     return _sentence(
         f"{unseen}the next start or a recovery aborts it; in {left} the broker does. Nothing is lost: the next start "
@@ -177,7 +177,7 @@ def _ended(described: Description, found: Inspection) -> str:
                     f"Its {pending.name} is decided but not proven committed; this part of it is {part.state}. The "
                     "next start of the stream or a recovery continues from there."
                 )
-    return "Nothing: no transaction is open."
+    return "No transaction is open."
 
 
 def _options(found: Inspection, transaction: OpenTransaction | None, program: str) -> list[Option]:
@@ -196,7 +196,7 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
     if transaction is not None and transaction.state == "Ongoing":
         if transaction.verdict == "decided":
             count = plural(transaction.records or 0, "record")
-            effect = f"Makes its {count} visible to readers; harmless while a driver does the same."
+            effect = f"Commits the transaction, which makes its {count} visible. A driver may do the same at once."
             options.append(Option(f"{program} transactions commit {name}", effect))
         elif transaction.verdict == "undecided":
             effect = (

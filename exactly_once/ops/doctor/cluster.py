@@ -119,7 +119,9 @@ def judge_clock(clock: Clock | None, why: str = "") -> Line:
     if surely > CLOCK_WRONG_MS and clock.ahead_ms < 0:
         return wrong(name, f"{said}: the brokers refuse records with its timestamps", way_out)
     if surely > CLOCK_WARN_MS:
-        return warn(name, f"{said}: the ages of transactions are shown wrong by that much", way_out)
+        return warn(
+            name, f"{said}, so commands and sensors show ages of transactions that are wrong by that much", way_out
+        )
     return ok(name, said)
 
 
@@ -315,8 +317,8 @@ def judge_topic_size(topic: str, limit: int | None) -> list[Line]:
         return [
             warn(
                 "message size",
-                f"{said}, below a sink's max.request.size of {REQUEST_BYTES:,}: the brokers refuse records in between, "
-                "and such batches of foreach_batch (EO-RECORD)",
+                f"{said}, below the sink's max.request.size of {REQUEST_BYTES:,}, so the brokers refuse records "
+                "(with foreach_batch, whole record batches) between the two sizes (EO-RECORD)",
                 f"Set max.message.bytes={REQUEST_BYTES} on {topic}, or kafka.max.request.size={limit} in the options",
             )
         ]

@@ -244,10 +244,10 @@ class _Judge:
 
     def _known_of(self, decision: Decision) -> str:
         return (
-            f"the decision of batch {decision.batch_id} holds no copy of the file (an older version wrote the "
-            "decision, or the file is too long). Known: the SHA-256 of the file's source lines, "
-            f"{decision.offsets_digest}; where the batch's Kafka input ends, by the consumer group "
-            f"{offsets_group(self._sink_id)}. Put the file back from a backup of the checkpoint"
+            f"the decision of batch {decision.batch_id} holds no copy of the file (an older version wrote it, or the "
+            "file is too long). Put the file back from a backup of the checkpoint. To recognize the right one: the "
+            f"SHA-256 of its source lines is {decision.offsets_digest}, and the consumer group "
+            f"{offsets_group(self._sink_id)} has the offsets where the batch's Kafka input ends"
         )
 
     def _unread(self, n: int, fault: str) -> FileFinding | None:

@@ -268,7 +268,7 @@ def retire(
             session.log.append(retired, deadline, check=lambda state: _check_closed(sink_id, state))
         except Fenced as e:
             raise Refused(
-                f"sink {sink_id!r} was claimed while it was to be retired: {e.what}",
+                f"another driver claimed sink {sink_id!r} while this command was retiring it: {e.what}",
                 "Stop the driver that has claimed it, then repeat this command",
                 safe=_NOT_RETIRED,
             ) from e
@@ -283,7 +283,7 @@ def _check_closed(sink_id: str, state: LogState) -> None:
 
 def _moved(sink_id: str) -> Refused:
     return Refused(
-        f"sink {sink_id!r} has changed while it was to be retired",
+        f"sink {sink_id!r} changed while this command was retiring it",
         "Stop its driver, then repeat this command",
         safe=_NOT_RETIRED,
     )

@@ -1,4 +1,4 @@
-"""Whether a sink may be retired for a successor, and where that one begins: pure."""
+"""Verdicts on a successor: may the old sink be retired, and where does the new one begin? Pure."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def check_names(sink_id: str, successor: str, log: LogState) -> None:
     """Raise InvalidOption or Refused where ``successor`` cannot be the successor of this sink, whatever its state."""
     if successor == sink_id:
         raise InvalidOption(
-            f"{sink_id!r} is named twice: a sink is no successor of itself",
+            f"a sink cannot be its own successor: both names are {sink_id!r}",
             "Name the old sink first, then the sink.id of the new query",
         )
     if log.owner is None:
         raise never_claimed(sink_id)
     if log.owner.query_id == WRITE:
         raise Refused(
-            f"sink {sink_id!r} belongs to batch writes, which continue nothing",
+            f"sink {sink_id!r} belongs to batch writes, which have no successor",
             "Give the next write another sink.id",
         )
     if log.retired is not None and log.retired.successor != successor:
@@ -133,7 +133,7 @@ def check_state(last: Decision, checkpoint: OldCheckpoint, loses_state: str) -> 
     """Refuse a query with state, or of which nobody can tell, unless ``loses_state`` names that query."""
     if loses_state == last.query_id:
         return
-    typed = f"type whose state is lost: loses_state (--loses-state at a terminal) is {last.query_id}"
+    typed = f"set loses_state (at a terminal: --loses-state) to {last.query_id} to give up its state"
     if checkpoint.query_id != last.query_id:
         fault = checkpoint.fault or (
             f"it is of query {checkpoint.query_id}" if checkpoint.query_id else "there is none at this location"

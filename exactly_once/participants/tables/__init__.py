@@ -174,7 +174,8 @@ class TableParticipant(Participant[PreparedPart]):
                 self._settle(table.place.store, handles)
                 return lost
             raise Unfinished(
-                f"{self.name}: other writers of the table were faster for {_CONFLICTS_S} s ({conflict})",
+                f"{self.name} could not commit for {_CONFLICTS_S} s, because other writers committed first each time "
+                f"({conflict})",
                 "Start the stream again; let fewer programs write to the table at once",
             )
 

@@ -77,7 +77,7 @@ class FindingTally:
             what = f"input records of {name} that are not in the outputs: {{n:,}}"
             if anomaly is Anomaly.UNSEEN:
                 what = (
-                    f"input records of {name} that are in the outputs, where readers are held back from them: {{n:,}}"
+                    f"input records of {name} whose outputs are in the log, but which readers cannot reach yet: {{n:,}}"
                 )
             self._group(anomaly, what, batch).add(len(some), (f"{name}@{o}" for o in some[:MOST_PLACES]))
             self._lacking.add(batch)

@@ -278,7 +278,7 @@ def test_an_undecided_transaction_of_a_dead_driver_is_to_be_aborted():
     ]
 
 
-@pytest.mark.parametrize(("alive", "said"), [(True, "it is alive"), (None, "cannot tell from")])
+@pytest.mark.parametrize(("alive", "said"), [(True, "it is alive"), (None, "cannot tell whether it is alive")])
 def test_commands_that_would_fence_a_driver_say_so_and_carry_the_phrase(alive, said):
     """Mishap: a healthy stream that is stopped by a command that was copied."""
     found = explain(described(), inspection(alive))

@@ -41,7 +41,7 @@ def open_transaction(verdict: str = "undecided") -> OpenTransaction:
 
 def test_a_sink_is_no_successor_of_itself() -> None:
     """Outage: the sink is retired, and nothing may ever start in its place."""
-    with pytest.raises(InvalidOption, match="named twice"):
+    with pytest.raises(InvalidOption, match="cannot be its own successor"):
         verdicts.check_names("orders", "orders", LOG)
 
 

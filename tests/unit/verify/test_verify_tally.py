@@ -53,7 +53,7 @@ def test_what_is_held_back_is_told_from_what_is_lost(tally: FindingTally) -> Non
     """Unseen called lost: somebody would write it a second time."""
     tally.missing(Anomaly.UNSEEN, IN, of(12))
     (found,) = tally.findings()
-    assert found.anomaly is Anomaly.UNSEEN and "where readers are held back from them: 1" in found.what
+    assert found.anomaly is Anomaly.UNSEEN and "which readers cannot reach yet: 1" in found.what
 
 
 def test_only_the_first_places_are_kept_and_all_records_are_counted(tally: FindingTally) -> None:

@@ -120,8 +120,14 @@ def test_the_check_judges_by_its_limits(count, warn, error, passed, grave):
 def test_the_check_says_how_many_and_why():
     """Guards against a warning that a person cannot act on without reading the topic."""
     said = too_many_rejected(found(1_200), 0, None).said
-    assert said == "The stream has rejected 1,200 records since the last look; most often (1,200): KeyError: 'amount'."
-    assert "some 70,000 records so far" in too_many_rejected(found(70_000, exact=False, first=True), 0, None).said
+    assert (
+        said
+        == "The stream has rejected 1,200 records since the last evaluation; most often (1,200): KeyError: 'amount'."
+    )
+    assert (
+        "about 70,000 offsets' worth of records so far"
+        in too_many_rejected(found(70_000, exact=False, first=True), 0, None).said
+    )
 
 
 @pytest.mark.parametrize(("last", "start"), [(None, 5), (3, 5), (7, 7), (20, 20), (22, 20), (31, 5)])

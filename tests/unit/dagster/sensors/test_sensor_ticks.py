@@ -534,7 +534,7 @@ def test_a_materialize_run_over_more_assets_has_time_to_come_to_the_stream(insta
         create_run_for_test(instance, "__ASSET_JOB", status=S.STARTED, asset_selection=frozenset(keys)).run_id
         for keys in ([mine], [mine, more])
     )
-    assert "The process is gone" in "\n".join(said(tick(instance, "exactly_once_liveness")))
+    assert "its process is gone" in "\n".join(said(tick(instance, "exactly_once_liveness")))
     assert [instance.get_run_by_id(r).status for r in (alone, among)] == [S.FAILURE, S.STARTED]
 
 

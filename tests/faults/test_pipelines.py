@@ -1,0 +1,160 @@
+"""docs/pipelines.md, its example as it stands there: a sink of Spark Declarative Pipelines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.sparkenv.jars import session_jars
+from testkit import oracle, processes
+from testkit.broker import create_topic, fresh_name
+from testkit.driverless import CONF, spark_home
+from testkit.processes import until
+from testkit.stream import PATIENCE_S, ROOT
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(int(pyspark.__version__.split(".")[0]) < 4, reason="Spark 3.5 has no pipelines"),
+]
+
+
+class Pipeline:
+    """A pipeline in a folder of its own, with the flows of the page over the folder ``data/in``."""
+
+    def __init__(self, folder: Path, servers: str, topic: str):
+        self.folder, self.topic, self._servers, self._runs, self._files = folder, topic, servers, 0, 0
+        (folder / "transformations").mkdir()
+        (folder / "data" / "in").mkdir(parents=True)
+        storage = (folder / "storage").as_uri()
+        spec = f"name: shop\nstorage: {storage}\nlibraries:\n  - glob:\n      include: transformations/**\n"
+        (folder / "pipeline.yml").write_text(spec)
+        self.write(self.example())
+
+    def example(self) -> str:
+        """The page's code, for this broker, this topic and this folder."""
+        page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+        [code] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+        code = code.replace("/data/in", str(self.folder / "data" / "in")).replace("localhost:9092", self._servers)
+        return str(
+            code.replace('"sink.id": "orders"', f'"sink.id": "{self.topic}"').replace(
+                '"topic": "orders_out"', f'"topic": "{self.topic}"'
+            )
+        )
+
+    def write(self, code: str) -> None:
+        """Make ``code`` the pipeline's."""
+        (self.folder / "transformations" / "flows.py").write_text(code)
+
+    def add(self, count: int = 20) -> list[tuple[str, str]]:
+        """Add a file of ``count`` rows; return them."""
+        self._files += 1
+        rows = [(f"k{n % 7}", f"v{self._files}-{n}") for n in range(count)]
+        text = "".join(json.dumps({"key": k, "value": v}) + "\n" for k, v in rows)
+        (self.folder / "data" / "in" / f"{self._files}.json").write_text(text)
+        return rows
+
+    def start(self, *arguments: str, point: str = "") -> tuple[subprocess.Popen[bytes], Path]:
+        """Start a run, which hangs at ``point``; return its process and its folder."""
+        self._runs += 1
+        run = self.folder / f"run-{self._runs}"
+        (run / "failpoints").mkdir(parents=True)
+        if point:
+            (run / "failpoints" / point).write_text("hang")
+        jars = ":".join(map(str, session_jars()))
+        command = [str(spark_home() / "bin" / "spark-pipelines"), "run", "--driver-class-path", jars]
+        settings = {**CONF, "spark.local.dir": str(run / "local"), "spark.sql.warehouse.dir": str(run / "warehouse")}
+        settings |= {"spark.sql.catalogImplementation": "in-memory"}
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"] if name != "spark.master" else []
+        environment = {k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"} | {
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT),
+            "EXACTLY_ONCE_PYTHON": sys.executable,
+            "EXACTLY_ONCE_FAILPOINTS": str(run / "failpoints"),
+        }
+        command += ["--spec", str(self.folder / "pipeline.yml"), *arguments]
+        with (run / "log").open("wb") as log:
+            started = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=environment,
+                start_new_session=True,
+            )
+        return started, run
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Run to the end, which nothing of it outlives; return the exit code and the log."""
+        started, run = self.start(*arguments)
+        try:
+            code = started.wait(2 * PATIENCE_S)
+            until("the end of the child", lambda: not processes.of_session(started.pid), 10)
+        finally:
+            if processes.of_session(started.pid):
+                processes.kill_session(started.pid)
+        return code, (run / "log").read_text(errors="replace")
+
+
+@pytest.fixture
+def pipeline(connection: Connection, tmp_path: Path) -> Pipeline:
+    topic = create_topic(connection.bootstrap_servers, fresh_name("flow"), partitions=2)
+    return Pipeline(tmp_path, connection.bootstrap_servers, topic)
+
+
+def visible(pipeline: Pipeline, connection: Connection) -> list[tuple[str | None, str | None]]:
+    """The records that a read_committed reader sees, as pairs of key and value."""
+    return sorted((m.key, m.value) for m in oracle.read(connection, [pipeline.topic]))
+
+
+def test_a_run_that_is_killed_behind_its_decision_is_continued_and_a_full_refresh_is_refused(
+    pipeline: Pipeline, connection: Connection
+) -> None:
+    """Guards against duplicates of a pipeline: a run that is repeated, and a full refresh, which with other sinks
+    appends everything again.
+    """
+    rows = pipeline.add()
+    code, log = pipeline.run()
+    assert code == 0, log[-4000:]
+    rows += pipeline.add()
+    started, run = pipeline.start(point="decided")
+    try:
+        until("the decision", lambda: (run / "failpoints" / "decided.reached").exists(), 2 * PATIENCE_S)
+    finally:
+        processes.kill_session(started.pid)
+    started.wait(PATIENCE_S)
+    code, log = pipeline.run()
+    assert code == 0, log[-4000:]
+    assert visible(pipeline, connection) == sorted(rows)
+
+    code, log = pipeline.run("--full-refresh-all")
+    assert code != 0 and "EO-SINK-OWNED" in log and visible(pipeline, connection) == sorted(rows)
+
+    shutil.rmtree(pipeline.folder / "storage" / "_checkpoints" / "orders_out" / "orders" / "1")
+    rows += pipeline.add()
+    code, log = pipeline.run()
+    assert code == 0, log[-4000:]
+    assert visible(pipeline, connection) == sorted(rows)
+
+
+def test_a_second_flow_of_one_sink_is_refused_in_one_sentence(pipeline: Pipeline, connection: Connection) -> None:
+    """Guards against two queries that fence each other batch by batch, or write the same sink unseen."""
+    rows = pipeline.add()
+    second = pipeline.example().split("@dp.append_flow")[1].replace('name="orders"', 'name="again"')
+    pipeline.write(f"{pipeline.example()}\n\n@dp.append_flow{second.replace('def orders', 'def again')}")
+    code, log = pipeline.run()
+    assert code != 0
+    assert re.search(r"EO-SINK-OWNED: sink '[^']+' belongs to query .* What to do: ", log)
+    assert visible(pipeline, connection) == sorted(rows), "one of the two flows wrote its rows, once"
