@@ -15,7 +15,6 @@ import pytest
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.sparkenv.jars import session_jars
-from exactly_once_local.ports import free_port
 from testkit import oracle, processes
 from testkit.broker import create_topic, fresh_name
 from testkit.driverless import CONF, spark_home
@@ -70,18 +69,15 @@ class Pipeline:
         (run / "failpoints").mkdir(parents=True)
         if point:
             (run / "failpoints" / point).write_text("hang")
-        jars = ":".join(map(str, session_jars()))
-        command = [str(spark_home() / "bin" / "spark-pipelines"), "run", "--driver-class-path", jars]
+        command = [str(spark_home() / "bin" / "spark-pipelines"), "run"]
         settings = {**CONF, "spark.local.dir": str(run / "local"), "spark.sql.warehouse.dir": str(run / "warehouse")}
-        settings |= {
-            "spark.sql.catalogImplementation": "in-memory",
-            "spark.connect.grpc.binding.port": str(free_port()),
-        }
+        settings |= {"spark.sql.catalogImplementation": "in-memory"}
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"] if name != "spark.master" else []
         environment = {k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"} | {
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, session_jars())),  # as $SPARK_HOME/jars
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
             "EXACTLY_ONCE_PYTHON": sys.executable,
