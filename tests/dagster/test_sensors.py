@@ -318,7 +318,7 @@ def test_dead_runs_are_reported_and_others_left_alone(instance):
     ended = new_run(instance, status=S.CANCELING, tags=process(gone()))
     feed = new_run(instance, "feed", tags=process(gone()))
     foreign = new_run(instance, "not_ours")
-    assert "its process is gone" in d.said("exactly_once_liveness")
+    assert "their processes are gone" in d.said("exactly_once_liveness")
     status = {r.run_id: r.status for r in instance.get_runs()}
     assert status[dead] == status[feed] == S.FAILURE and status[ended] == S.CANCELED
     assert status[alive] == status[elsewhere] == status[foreign] == S.STARTED

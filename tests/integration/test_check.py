@@ -176,9 +176,9 @@ def test_a_sink_of_another_checkpoint_is_refused_with_the_path_of_that_checkpoin
     theirs.claim()
     found = refusal({**options, "sink.id": theirs.sink_id})
     assert found.code == "EO-SINK-OWNED" and "query q (checkpoint /c)" in found.what
-    write = {**options, "sink.id": theirs.sink_id, "write.id": "w"}
-    assert "query q (checkpoint /c)" in refusal(write, batch=True).what
-    check({**options, "write.id": "w"}, VALUE, batch=True)
+    write = {name: value for name, value in options.items() if name != "checkpointLocation"} | {"write.id": "w"}
+    assert "query q (checkpoint /c)" in refusal({**write, "sink.id": theirs.sink_id}, batch=True).what
+    check(write, VALUE, batch=True)
 
 
 def test_a_dataframe_is_checked_without_a_trace_of_the_jvm(bench: Bench, warm: SparkDriver) -> None:

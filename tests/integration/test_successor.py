@@ -192,7 +192,7 @@ def test_state_and_a_checkpoint_that_is_gone_need_the_name_of_the_query(run: Run
     """Loss: open windows that are in no output."""
     old.write("state/0/0/1.delta", "x")
     code, _, err = run(*old.arguments())
-    assert code == 1 and "keeps state" in err and "--loses-state at a terminal) is q" in err
+    assert code == 1 and "keeps state" in err and "(at a terminal: --loses-state) to q" in err
     code, _, err = run("successor", old.sink_id, old.new_id)  # the claim names /c
     assert code == 1 and "nobody can tell whether the query keeps state" in err
     assert old.read().retired is None
