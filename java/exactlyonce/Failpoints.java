@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 
 /** Named points at which a crash test stops a process; see exactly_once/failpoints.py, whose files these are. */
 final class Failpoints {
@@ -33,7 +34,7 @@ final class Failpoints {
         }
         String[] action = Files.readString(mine).strip().split(" ");
         Files.writeString(mine, String.valueOf(pid));
-        Files.move(mine, reached);
+        Files.move(mine, reached, StandardCopyOption.REPLACE_EXISTING); // as Python does it
         switch (action[0]) {
             case "raise" -> throw new IllegalStateException("failpoint " + name);
             case "exit" -> Runtime.getRuntime().halt(17);
