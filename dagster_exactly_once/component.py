@@ -10,12 +10,13 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_exactly_once.declare.complete import Complete
+from dagster_exactly_once.declare.decorator import exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.outputs import TOPIC
 from dagster_exactly_once.declare.rejected import Rejected
 from dagster_exactly_once.declare.start import EARLIEST
-from dagster_exactly_once.declare.stream import Backfill, Checks, Stream, exactly_once_stream, observed_stream
+from dagster_exactly_once.declare.stream import Backfill, Checks, Stream
 from dagster_exactly_once.declare.translator import StreamTranslator
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
 from dagster_exactly_once.notify import EmailNotifier, Notifier, WebhookNotifier

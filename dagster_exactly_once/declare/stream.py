@@ -1,16 +1,7 @@
-"""The declaration of a stream: one function from DataFrame to DataFrame, and what Dagster should know about it.
-
-@exactly_once_stream(source="orders", outputs=["orders_clean"])
-def clean_orders(events):
-    ...
-
-defs = exactly_once_definitions(clean_orders)
-"""
+"""What a declaration says of a stream, and the names, assets and specs that follow from it."""
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,32 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, column_lineage_of
+from dagster_exactly_once.declare.columns import ColumnLineage, column_lineage_of
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.config import StreamConfig
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
-from dagster_exactly_once.declare.function import Transform, config_of
-from dagster_exactly_once.declare.inputs import KafkaTopic, Source, check_parameters, sources_of
+from dagster_exactly_once.declare.function import Transform
+from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.origin import InputPlace, Origin, Record
-from dagster_exactly_once.declare.outputs import LINEAGE, Outputs, Table, check_keys, lineage_of, outputs_of, topic_of
-from dagster_exactly_once.declare.rejected import Rejected, rejected_of
+from dagster_exactly_once.declare.outputs import LINEAGE, Table, topic_of
+from dagster_exactly_once.declare.rejected import Rejected
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
-from dagster_exactly_once.private import is_valid_cron_schedule
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.error_headers import origin_in
-from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.protocol.names import check_sink_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: Returns the outputs other than Kafka.
 Participants = Callable[[], Sequence[Participant[Any]]]
-
-#: What Dagster accepts as the name of a job or an op.
-_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -287,228 +272,3 @@ class Stream:
                 "Return (source topic, partition, offset)"
             )
         return (str(topic[0]) if topic else self.source_topics[0], int(partition)), int(offset)
-
-
-def exactly_once_stream(
-    *,
-    source: Source,
-    outputs: Outputs,
-    name: str | None = None,
-    sink_id: str | None = None,
-    column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
-    column_lineage: ColumnLineage | Mapping[str, ColumnLineage] | None = None,
-    options: Mapping[str, str] | None = None,
-    participants: Participants | None = None,
-    rejected: Rejected | dg.AssetSpec | str | None = None,
-    checks: Checks | None = Checks(),
-    backfill: Backfill | None = None,
-    complete: Complete | None = None,
-    output_partitions: int | None = None,
-    state_partitions: int | None = None,
-    continues: str = "",
-    group_name: str | None = None,
-    owners: Sequence[str] | None = None,
-    tags: Mapping[str, str] | None = None,
-    translator: StreamTranslator | None = None,
-) -> Callable[[Transform], Stream]:
-    """Declare a stream over one function, ``transform(events)`` or ``transform(events, config)``.
-
-    ``events`` has the columns of Spark's Kafka source. With several sources, the function has a parameter for each of
-    them instead: ``transform(orders, refunds)`` or ``transform(orders, refunds, config)``. The result has ``value``
-    and, as needed, ``topic`` (with several outputs), ``key``, ``headers``, ``partition`` and ``timestamp``. ``config``,
-    annotated with a subclass of :class:`StreamConfig` at module level, is what a person gave in the launchpad. The
-    docstring describes the outputs.
-
-    Parameters
-    ----------
-    source : KafkaTopic, str, or a sequence or mapping of them
-        The input topic; a name alone begins at ``earliest``. Several: a sequence, and each parameter of the function is
-        called what its topic is; or a mapping from parameter to topic.
-    outputs : AssetSpec, str, Table, or a sequence of them
-        The topic to write, or several, each an asset; a string is its key, like ``orders_clean`` or
-        ``shop/orders_clean``. The topic is the last part of the key, unless the metadata ``exactly_once/topic`` names
-        another one. A ``Table("lake/orders", lambda: DeltaParticipant(...))`` is an asset too, beside the topics.
-    name : str, optional
-        Names the job ``<name>_stream``, the op ``stream_<name>`` and the asset ``<name>_transactions``; the function's
-        own name by default.
-    sink_id : str, optional
-        The identity of the sink on the Kafka cluster: it owns the commit log and the transactional ids. Never change it
-        for a stream that has run. The name with dashes by default.
-    column_schema : str, StructType, TableSchema, or a mapping from topic to one of them, optional
-        The columns of what ``value`` holds, shown on the output's asset; nothing checks the records against it. A
-        string is DDL, like ``customer STRING NOT NULL, cents INT``.
-    column_lineage : mapping or TableColumnLineage, optional
-        The columns of the input that each column of the output is made from, like ``{"cents": ["price", "amount"]}``;
-        of several inputs ``{"cents": {"orders": "price", "refunds": "price"}}``, by parameter. With several outputs, a
-        mapping from topic to this.
-    options : mapping, optional
-        More options of ``format("kafka_exactly_once")``, such as ``kafka.compression.type``.
-    participants : callable, optional
-        Returns the outputs other than Kafka, such as ``lambda: [FileParticipant("archive", "/data/orders")]``: every
-        batch is written to all of them and to Kafka under one decision, by :func:`exactly_once.foreach_batch`. Each
-        gets all rows with all columns. Runs and recoveries call it; names of participants stay the same.
-    rejected : Rejected, AssetSpec or str, optional
-        The topic of the records that the function rejects, an asset beside the outputs, with a check and the job
-        ``<name>_resend``. The function returns the rows of :func:`exactly_once.attempt`, with the column ``tried``.
-    checks : Checks, optional
-        None: no asset checks.
-    backfill : Backfill, optional
-        Adds the asset ``<name>_by_day``, the job ``<name>_backfill`` and a schedule; for a stream with one source.
-    complete : Complete, optional
-        Adds the asset ``<name>_complete``: a window of event time is materialized when the watermark of the query has
-        passed it and its last batch is committed. Build on it what needs complete data.
-    output_partitions : int, optional
-        Create output topics that do not exist, with this many partitions; None: they must exist.
-    state_partitions : int, optional
-        For a query with state: keep it in RocksDB, in this many partitions. Its first start fixes the number.
-    continues : str, optional
-        The sink id of an older version, whose place this stream takes: without a checkpoint it begins behind the last
-        decided batch of that sink. Adds the job ``exactly_once_successor``, which retires that sink first.
-    group_name, owners, tags
-        For all of the stream's assets that do not say otherwise.
-    translator : StreamTranslator, optional
-        Says which asset each topic is: key, group, owners, tags, metadata.
-
-    Returns
-    -------
-    callable
-        The decorator: it takes the function and returns the :class:`Stream`.
-
-    Raises
-    ------
-    BadDeclaration
-        When the code loads, for an argument that cannot work; the message names it and says what to write.
-    """
-
-    def declare(transform: Transform) -> Stream:
-        its_name = name or transform.__name__
-        sources = sources_of(source, its_name)
-        check_parameters(its_name, sources)
-        if backfill is not None and len(sources) > 1:
-            raise BadDeclaration(
-                f"{its_name}: a backfill fills days of one input, and source names {len(sources)}: a day of one topic "
-                "may belong to any day of another. Leave backfill out, or declare a stream for each topic"
-            )
-        described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
-        its_rejected = rejected_of(rejected)
-        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema, its_rejected)
-        if backfill is not None and (participants is not None or tables):
-            raise BadDeclaration(
-                f"{its_name}: a backfill writes to Kafka alone, and {'outputs' if tables else 'participants'} names "
-                "other outputs. Leave one of the two out"
-            )
-        config, config_parameter = config_of(transform, its_name, sources)
-        return _checked(
-            Stream(
-                transform=transform,
-                name=its_name,
-                sources=sources,
-                declared=topics,
-                tables=tables,
-                sink_id=sink_id or its_name.replace("_", "-"),
-                config=config,
-                config_parameter=config_parameter,
-                options=dict(options or {}),
-                participants=participants,
-                rejected=its_rejected,
-                checks=checks,
-                backfill=backfill,
-                complete=complete,
-                output_partitions=output_partitions,
-                state_partitions=state_partitions,
-                continues=continues,
-                lineage=lineage_of(column_lineage, topics[: -1 if its_rejected else None], its_name),
-                group_name=group_name,
-                description=described,
-                translator=translator or StreamTranslator(),
-            )
-        )
-
-    return declare
-
-
-def observed_stream(
-    name: str,
-    *,
-    source: Source,
-    outputs: Outputs,
-    sink_id: str | None = None,
-    column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
-    column_lineage: ColumnLineage | Mapping[str, ColumnLineage] | None = None,
-    participants: Participants | None = None,
-    rejected: Rejected | dg.AssetSpec | str | None = None,
-    checks: Checks | None = Checks(),
-    group_name: str | None = None,
-    owners: Sequence[str] | None = None,
-    tags: Mapping[str, str] | None = None,
-    translator: StreamTranslator | None = None,
-    description: str = "",
-) -> Stream:
-    """Declare a stream that runs elsewhere: spark-submit, a Spark operator, EMR, Databricks.
-
-    It writes through ``format("kafka_exactly_once")``. Dagster shows its assets and its health, checks it and recovers
-    its sink, and never launches it.
-
-    Its sink is known by the commit log, its checkpoint by the claim of its driver; both must be readable from here. The
-    arguments are those of :func:`exactly_once_stream`.
-
-    Raises
-    ------
-    BadDeclaration
-        As :func:`exactly_once_stream`.
-    """
-
-    def elsewhere(**inputs: DataFrame) -> DataFrame:
-        raise BadDeclaration(f"{name} runs elsewhere: this code location cannot start it")
-
-    described = description or f"Written by the stream {name}, which runs elsewhere."
-    its_rejected = rejected_of(rejected)
-    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema, its_rejected)
-    return _checked(
-        Stream(
-            transform=elsewhere,
-            name=name,
-            sources=sources_of(source, name),
-            declared=topics,
-            tables=tables,
-            sink_id=sink_id or name.replace("_", "-"),
-            participants=participants,
-            rejected=its_rejected,
-            checks=checks,
-            group_name=group_name,
-            description=described,
-            translator=translator or StreamTranslator(),
-            managed=False,
-            lineage=lineage_of(column_lineage, topics[: -1 if its_rejected else None], name),
-        )
-    )
-
-
-def _checked(stream: Stream) -> Stream:
-    """Refuse when the code location loads what could not work when the stream starts."""
-    name = stream.name
-    if not _NAME.fullmatch(name):
-        raise BadDeclaration(f"name={name!r}: Dagster takes letters, digits and underscores. Set name=")
-    check_sink_id(stream.sink_id)
-    # the sink's own options, which the resources and the run bring
-    ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": stream.sink_id, "checkpointLocation": "declared"}
-    if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
-        raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
-    SinkOptions.parse({**stream.options, **ours})
-    if stream.continues and check_sink_id(stream.continues) == stream.sink_id:
-        raise BadDeclaration(f"{name}: continues names the stream's own sink {stream.sink_id}. Give it a new sink_id")
-    if stream.continues and stream.backfill is not None:
-        raise BadDeclaration(
-            f"{name}: a backfill would write the input from before the stream's first start, which the sink "
-            f"{stream.continues} has written. Leave one of backfill and continues out"
-        )
-    cron = stream.checks.verify_cron if stream.checks else None
-    if cron is not None and not is_valid_cron_schedule(cron):
-        raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is not a cron schedule. Write it like '0 * * * *'")
-    if both := sorted(set(stream.source_topics) & set(stream.topics)):
-        raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
-    dead = {option.lower(): topic for option, topic in stream.options.items()}.get("sink.dead.letter.topic")
-    if dead is not None and dead == stream.rejected_topic:  # at run time, the first rejected row would stop the stream
-        raise BadDeclaration(f"{name}: rejected and sink.dead.letter.topic both name {dead}. Name two topics")
-    check_keys([*stream.source_keys, *(spec.key for spec in stream.assets)], name)
-    return stream
