@@ -1,4 +1,6 @@
-"""Spark's programs as a user without a Python driver starts them: Spark Connect's server, spark-shell, spark-sql."""
+"""Spark's programs as a user without a Python driver starts them: Spark Connect's server, spark-shell, spark-sql,
+spark-pipelines.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,28 @@ def spark_program(
     name: str, arguments: Sequence[str], folder: Path, conf: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a program of Spark's ``bin``, in a session of its own, with its log and its failpoints in ``folder``."""
+    return _start([name, "--master", "local[2]", "--jars", ",".join(session_jars())], arguments, folder, conf or {}, {})
+
+
+def spark_pipeline(arguments: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start a run of a pipeline likewise: it takes no master, and its flows do not see what ``--jars`` adds."""
+    jars = os.pathsep.join(map(str, session_jars()))  # as if they were in $SPARK_HOME/jars
+    of_pipelines = {"SPARK_DIST_CLASSPATH": jars, "PYSPARK_PYTHON": sys.executable}
+    return _start(["spark-pipelines", "run"], arguments, folder, {}, of_pipelines)
+
+
+def _start(
+    program: Sequence[str], arguments: Sequence[str], folder: Path, conf: dict[str, str], environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
     (folder / "failpoints").mkdir(parents=True)
     settings = {
         **CONF,
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
-        **(conf or {}),
+        **conf,
     }
-    command = [str(spark_home() / "bin" / name), "--master", "local[2]", "--jars", ",".join(session_jars())]
+    command = [str(spark_home() / "bin" / program[0]), *program[1:]]
     for setting, value in settings.items():
         command += ["--conf", f"{setting}={value}"]
     with (folder / "log").open("wb") as log:
@@ -46,6 +61,7 @@ def spark_program(
                 "PYTHONPATH": str(ROOT),
                 "EXACTLY_ONCE_PYTHON": sys.executable,
                 "EXACTLY_ONCE_FAILPOINTS": str(folder / "failpoints"),
+                **environment,
             },
             start_new_session=True,
         )

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.sparkenv.jars import session_jars
 from testkit import oracle, processes
 from testkit.broker import create_topic, fresh_name
-from testkit.driverless import CONF, spark_home
+from testkit.driverless import spark_pipeline
 from testkit.processes import until
 from testkit.stream import PATIENCE_S, ROOT
 
@@ -66,34 +63,9 @@ class Pipeline:
         """Start a run, which hangs at ``point``; return its process and its folder."""
         self._runs += 1
         run = self.folder / f"run-{self._runs}"
-        (run / "failpoints").mkdir(parents=True)
-        if point:
+        started = spark_pipeline(["--spec", str(self.folder / "pipeline.yml"), *arguments], run)
+        if point:  # a JVM begins, and comes to no point for seconds
             (run / "failpoints" / point).write_text("hang")
-        command = [str(spark_home() / "bin" / "spark-pipelines"), "run"]
-        settings = {**CONF, "spark.local.dir": str(run / "local"), "spark.sql.warehouse.dir": str(run / "warehouse")}
-        settings |= {"spark.sql.catalogImplementation": "in-memory"}
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"] if name != "spark.master" else []
-        environment = {k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"} | {
-            "SPARK_HOME": str(spark_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, session_jars())),  # as $SPARK_HOME/jars
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            "EXACTLY_ONCE_PYTHON": sys.executable,
-            "EXACTLY_ONCE_FAILPOINTS": str(run / "failpoints"),
-        }
-        command += ["--spec", str(self.folder / "pipeline.yml"), *arguments]
-        with (run / "log").open("wb") as log:
-            started = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env=environment,
-                start_new_session=True,
-            )
         return started, run
 
     def run(self, *arguments: str) -> tuple[int, str]:
