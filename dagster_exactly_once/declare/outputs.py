@@ -154,11 +154,15 @@ def lineage_of(said: Any, specs: Sequence[dg.AssetSpec], stream: str) -> dict[st
     if len(topics) == 1:
         return {topics[0]: said}
     if not isinstance(said, Mapping) or set(said) - set(topics):
-        raise BadDeclaration(
-            f"{stream}: column_lineage does not say which of the {len(topics)} outputs it describes. Name the topic: "
-            f"column_lineage={{'{topics[0]}': ...}}"
-        )
+        raise _of_which("column_lineage", topics, stream)
     return dict(said)
+
+
+def _of_which(argument: str, topics: Sequence[str], stream: str) -> BadDeclaration:
+    return BadDeclaration(
+        f"{stream}: {argument} does not say which of the {len(topics)} outputs it describes. Name the topic: "
+        f"{argument}={{'{topics[0]}': ...}}"
+    )
 
 
 def _columns(
@@ -169,10 +173,7 @@ def _columns(
         return {}
     if not isinstance(said, Mapping):
         if len(topics) > 1:
-            raise BadDeclaration(
-                f"{stream}: column_schema does not say which of the {len(topics)} outputs it describes. Name the "
-                f"topic: column_schema={{'{topics[0]}': ...}}"
-            )
+            raise _of_which("column_schema", topics, stream)
         said = {topics[0]: said}
     if unknown := sorted(set(said) - set(topics)):
         raise BadDeclaration(
