@@ -115,8 +115,8 @@ final class ProducerSettings {
         found.put("batch.size", String.valueOf(batchSize(user, topic)));
         if (waits) {
             long delivery = number(user, "delivery.timeout.ms", DEFAULT_DELIVERY_MS);
-            long asked = Math.max(0, delivery - number(user, "request.timeout.ms", 0)); // what that leaves
-            long linger = number(user, "linger.ms", Math.min(asked, Math.min(LINGER_MS, delivery / 4)));
+            long room = Math.max(0, delivery - number(user, "request.timeout.ms", 0));
+            long linger = number(user, "linger.ms", Math.min(room, Math.min(LINGER_MS, delivery / 4)));
             found.put("linger.ms", String.valueOf(linger));
             long request = Math.max(
                     1, Math.min(DEFAULT_REQUEST_MS, delivery - linger)); // the client refuses a sum above delivery
