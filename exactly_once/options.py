@@ -15,7 +15,7 @@ from exactly_once.protocol.dead_letters import DeadLetterTopic
 from exactly_once.protocol.names import check_operator, check_sink_id
 from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
-from exactly_once.registry.schema_options import Registry
+from exactly_once.registry.schema_options import REGISTRY_PREFIXES, Registry
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
 #: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
@@ -309,7 +309,7 @@ def _check_names(options: Mapping[str, str]) -> None:
 def _meant(name: str) -> str | None:
     """Return the option that was meant by ``name``; None when it is one, or looks like none."""
     kafkas = name.removeprefix("kafka.")
-    if name in _OWN or name.startswith(("schema.registry.", "value.schema", "key.schema")):
+    if name in _OWN or name.startswith(REGISTRY_PREFIXES):
         return None
     if kafkas != name and kafkas in _OWN:
         return _OWN[kafkas]

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -118,6 +119,10 @@ class RegistryProcess:
             if e.code == 404:
                 return []
             raise
+
+    def schema(self, subject: str) -> str:
+        """Return the text of the latest version of a subject."""
+        return str(self._ask("GET", f"/subjects/{quote(subject)}/versions/latest")["schema"])
 
     def _ask(self, method: str, path: str, body: dict[str, str] | None = None) -> Any:
         data = json.dumps(body).encode() if body is not None else None
@@ -303,6 +308,23 @@ def message_type(name: str) -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tests.{name}"))
+
+
+def compiled_message(text: str, name: str) -> Any:
+    """Return the Python class of a message of a ``.proto`` file, as protoc reads it."""
+    import grpc_tools
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    with tempfile.TemporaryDirectory(prefix="proto-") as folder:
+        (Path(folder) / "file.proto").write_text(text, encoding="utf-8")
+        well_known = Path(grpc_tools.__file__).parent / "_proto"
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{well_known}", "--include_imports"]
+        subprocess.run([*command, f"--descriptor_set_out={folder}/out", "file.proto"], check=True, timeout=60)
+        files = descriptor_pb2.FileDescriptorSet.FromString((Path(folder) / "out").read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
 def _mapped(batches: Iterator[pa.RecordBatch], encoders: dict[str, Callable[[str], bytes]]) -> Iterator[pa.RecordBatch]:

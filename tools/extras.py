@@ -69,6 +69,14 @@ from exactly_once.participants.files import FileParticipant
 from fsspec.core import url_to_fs
 FileParticipant("archive", "hdfs://name/archive")
 """,
+    "formats": """
+from exactly_once import formats
+for name in ("AVRO", "PROTOBUF", "JSON"):
+    row = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": False, "metadata": {}}]}
+    text = formats.derive(name, row, "shop.Order")
+    assert formats.full_name(name, text) == "shop.Order" and formats.plan(name, row, text, "value")
+from confluent_kafka.schema_registry import SchemaRegistryClient
+""",
     "hdfs": """
 from exactly_once.hdfs import hdfs
 assert hdfs("hdfs://name:8020/streams")[0].type_name == "py::fsspec+hdfs", "not through libhdfs"

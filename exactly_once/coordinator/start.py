@@ -65,7 +65,9 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
     options = SinkOptions.parse(given, batch=batch)
     check_traces(options)
     if columns is not None:
-        check_columns(columns, options.topic, options.registry is not None and options.registry.frames("key"))
+        registry = options.registry
+        keyed, encoded = (registry.frames("key"), registry.encoded) if registry is not None else (False, ())
+        check_columns(columns, options.topic, keyed, encoded)
     if options.checkpoint:
         check_whole(options.checkpoint, options.sink_id)
     deadline = Deadline(READ_BUDGET_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from exactly_once.errors import InvalidSchema
 
@@ -21,7 +21,9 @@ _NEEDS = {
 }
 
 
-def check_columns(columns: Iterable[Column], topic: str | None, frames_key: bool = False) -> frozenset[str]:
+def check_columns(
+    columns: Iterable[Column], topic: str | None, frames_key: bool = False, encoded: Collection[str] = ()
+) -> frozenset[str]:
     """Return the names of the columns that a record is made of.
 
     Parameters
@@ -30,6 +32,8 @@ def check_columns(columns: Iterable[Column], topic: str | None, frames_key: bool
         The topic of all rows; None: a column must name it.
     frames_key : bool
         Whether a schema registry describes the keys.
+    encoded : collection of str
+        Those of ``key`` and ``value`` that the sink encodes: they may have any type that fits their schema.
 
     Raises
     ------
@@ -44,8 +48,8 @@ def check_columns(columns: Iterable[Column], topic: str | None, frames_key: bool
         )
     if frames_key and "key" not in types:
         raise InvalidSchema(
-            "there is no column 'key', but the options key.schema* describe its schema",
-            "Remove the options key.schema*, or add a column named key",
+            "there is no column 'key', but the options key.schema* or key.format describe it",
+            "Remove the options key.schema* and key.format, or add a column named key",
         )
     if topic is None and "topic" not in types:
         raise InvalidSchema(
@@ -55,10 +59,11 @@ def check_columns(columns: Iterable[Column], topic: str | None, frames_key: bool
     used = types.keys() & _NEEDS.keys()
     for name in sorted(used - ({"topic"} if topic is not None else set()), key=list(_NEEDS).index):
         # a collation says how strings compare, not what they are
-        if types[name].partition(" collate ")[0] not in _NEEDS[name]:
+        if name not in encoded and types[name].partition(" collate ")[0] not in _NEEDS[name]:
             wanted = " or ".join(_NEEDS[name])
             raise InvalidSchema(
                 f"column '{name}' is of type {types[name]}, but a Kafka record needs {wanted}",
-                f"Cast the column, or build it with to_json or to_avro: {wanted}",
+                f"Cast the column, or build it with to_json or to_avro: {wanted}"
+                + (f". Or set {name}.format, and the sink encodes it" if name in ("key", "value") else ""),
             )
     return frozenset(used)

@@ -1,4 +1,4 @@
-"""Confluent Schema Registry: which schema id stands before each key and value.
+"""Confluent Schema Registry: which schema id stands before each key and value, and what encodes them.
 
 The registry is asked on the driver alone, once for each start of a query, before any task of a batch that writes
 begins, and after the claim: a registry that is down refuses new rows, and never holds up the commit of decided ones.
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
+from exactly_once.formats import SparkType
+from exactly_once.registry.encoding import Encoding, check_alone, encoding, with_schema
 from exactly_once.registry.schema_options import Registry, Side
 
 log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ _PASSING = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """The bytes before every key and value.
+    """The bytes before every key and value, and how to encode the columns that are not bytes already.
 
     Magic byte, schema id and, for Protobuf, which message; empty where nothing goes before them.
 
@@ -39,30 +42,45 @@ class Framing:
 
     key: bytes = b""
     value: bytes = b""
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)
 
 
-def resolve(registry: Registry) -> Framing:
-    """Ask the registry for the ids.
+def resolve(registry: Registry, types: Mapping[str, SparkType]) -> Framing:
+    """Ask the registry for the ids, and plan the columns that the sink encodes.
 
     Without a schema's text, the next start takes the version that is the latest by then, also for a batch that this
     one did not decide: nothing of it was visible. A lost part of a decided batch is never written under another id; its
     digest tells.
+
+    Parameters
+    ----------
+    types : mapping
+        The type of each column, in Spark's JSON.
 
     Raises
     ------
     RegistryUnreachable
         No answer within the time budget, or one that says "later".
     InvalidSchema
-        A subject or schema is unknown, or may not follow the versions that are there.
+        A subject or schema is unknown, or may not follow the versions that are there; or a column does not fit it.
     NotAuthorized, InvalidOption
     """
     if not registry.sides:
         return Framing()
+    sides = [with_schema(side, types) for side in registry.sides]
+    encodings = {s.column: encoding(s, types, s.schema) for s in sides if s.encodes and s.schema is not None}
     client = _client(registry)
+    prefixes = {}
     try:
-        return Framing(**{side.column: _prefix_of(client, registry, side) for side in registry.sides})
+        for side in sides:
+            found = _ask(client, registry, side)
+            prefixes[side.column] = _prefix_of(registry, side, found)
+            if side.encodes and side.schema is None:
+                check_alone(side, found.schema.references)
+                encodings[side.column] = encoding(side, types, str(found.schema.schema_str))
     finally:
         client.close()
+    return Framing(**prefixes, encodings=encodings)
 
 
 def prefix(schema_id: int, schema_type: str, indexes: tuple[int, ...] = (0,)) -> bytes:
@@ -109,21 +127,23 @@ def _client(registry: Registry) -> Any:
         ) from None
 
 
-def _prefix_of(client: Any, registry: Registry, side: Side) -> bytes:
+def _ask(client: Any, registry: Registry, side: Side) -> Any:
     from confluent_kafka.schema_registry import Schema
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     try:
         if side.schema is None:
-            found = client.get_latest_version(side.subject)
-        elif side.register:
-            found = client.register_schema_full_response(side.subject, Schema(side.schema, side.type))
-        else:
-            found = client.lookup_schema(side.subject, Schema(side.schema, side.type))
+            return client.get_latest_version(side.subject)
+        if side.register:
+            return client.register_schema_full_response(side.subject, Schema(side.schema, side.type))
+        return client.lookup_schema(side.subject, Schema(side.schema, side.type))
     except SchemaRegistryError as e:
         raise _refusal(registry, side, e) from None
     except Exception as e:  # the HTTP library's own errors; their text may show what was sent
         raise _unreachable(registry, e) from None
+
+
+def _prefix_of(registry: Registry, side: Side, found: Any) -> bytes:
     schema_id = found.schema_id
     if not isinstance(schema_id, int) or not 0 <= schema_id < 2**31:
         raise InvalidOption(

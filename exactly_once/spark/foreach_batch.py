@@ -80,6 +80,12 @@ class ForeachBatch:
                 "foreach_batch has no sink.dead.letter.topic: a row that Kafka refuses would be in the other outputs",
                 'Remove the option, or write to Kafka alone, with format("kafka_exactly_once")',
             )
+        if self._options.registry is not None and self._options.registry.encoded:
+            raise InvalidOption(
+                "foreach_batch has neither value.format nor key.format: its tasks are Python's, and Java's encode",
+                "Remove the option, and encode the column with to_avro, to_protobuf or to_json; or write to Kafka "
+                'alone, with format("kafka_exactly_once")',
+            )
         self._options.check_librdkafka()
         check_producer(self._options, self._options.timeout_ms or DEFAULT_TRANSACTION_TIMEOUT_MS)
         self._others = participants
@@ -144,7 +150,7 @@ class ForeachBatch:
         """Return every participant."""
         if columns is None:
             return list(self._others)
-        columns = columns.framed(run.framing(ticket.plan))
+        columns = columns.framed(run.framing(ticket.plan, {}))
         return [KafkaParticipant.of(replace(self._options, registry=None), columns, ticket), *self._others]
 
     def _abort(self, run: QueryRun, batch_id: int, parts: list[Part]) -> None:

@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,9 @@ from exactly_once.protocol.names import commit_log_topic, namespace, slot_of
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransaction
-from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
+from exactly_once.spark.columns import check_schema, types_of
 from exactly_once.spark.modes import check_planned, check_speculation, check_task
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_jar
@@ -210,10 +211,9 @@ def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = 
     """Check the columns, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
     settings, types = options.java(), StructType.fromJson(json.loads(schema))
-    keyed = options.registry is not None and options.registry.frames("key")
-    names = check_columns(((f.name, f.dataType.simpleString()) for f in types.fields), options.topic, keyed)
+    names = check_schema(types, options)
     ticket = run.coordinator.plan(check)
-    framing = run.framing(ticket.plan)
+    framing = run.framing(ticket.plan, types_of(types))
     exactly_once = options.guarantee is Guarantee.EXACTLY_ONCE
     read = names - {"topic"} if options.topic is not None else names  # the option topic goes before the column
     return {
@@ -233,6 +233,7 @@ def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = 
         "columns": {name: i for i, name in enumerate(types.fieldNames()) if name in read},
         "key_prefix": framing.key.hex(),
         "value_prefix": framing.value.hex(),
+        "encodings": {column: asdict(encoding) for column, encoding in framing.encodings.items()},
         "allowed": list(options.topics.allowed),
         "dead_letters": run.dead_letters(ticket.plan),
         "lost": list(ticket.replay.get(KAFKA, {}).values()),

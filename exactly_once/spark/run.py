@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.without_transactions import DeliveryCoordinator
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.formats import SparkType
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import lacking
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
@@ -38,14 +40,14 @@ class QueryRun:
         """True for a batch write: it is over when it is committed or aborted."""
         return isinstance(self.coordinator, WriteCoordinator)
 
-    def framing(self, plan: Plan) -> Framing:
-        """Return what stands before keys and values. Asks the registry once, behind the claim: one that is down must
-        not delay the commit of decided batches; and not if nothing will be written.
+    def framing(self, plan: Plan, types: Mapping[str, SparkType]) -> Framing:
+        """Return what stands before keys and values, and what encodes them. Asks the registry once, after the claim:
+        one that is down must not delay the commit of decided batches; and not if nothing will be written.
         """
         registry = self.coordinator.options.registry
         if registry is None or plan is Plan.DRAIN:
             return Framing()
-        self._framing = self._framing or resolve(registry)
+        self._framing = self._framing or resolve(registry, types)
         return self._framing
 
     def dead_letters(self, plan: Plan) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from exactly_once.coordinator import start
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
+from exactly_once.registry import encoding
+from exactly_once.spark.columns import types_of
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.session import check_connector, check_jar
 
@@ -26,6 +28,8 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     # as foreach_batch: without a topic the rows go to the participants alone
     to_kafka = not participants or bool(options.get("topic")) or "topic" in df.columns
     checked = start.check(options, columns if to_kafka else None, batch=not df.isStreaming)
+    if to_kafka:
+        encoding.check(checked.registry, types_of(df.schema))
     check_participants(df, checked, participants)
 
 

@@ -164,7 +164,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         Topic to = dead.topic();
         begin(destination.described() == null ? to : destination.described());
         Rows.Chosen chosen = rows.chosen(row);
-        byte[] key = rows.key().of(row), value = rows.value().of(row);
+        byte[] key = rows.key().ofAny(row), value = rows.value().ofAny(row);
         if (rows.isPlain()) digest.add(key, value);
         else digest.add(chosen.topic(), key, value, chosen.partition(), chosen.timestampMs(), chosen.headers());
         put(dead.letter(chosen, key, value, refused), ProducerSettings.limit(ticket.client(), to));

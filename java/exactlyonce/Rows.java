@@ -27,18 +27,46 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         implements Serializable {
     private static final long serialVersionUID = 1;
 
-    /** A column of strings or bytes. */
-    record Bytes(int column, boolean text, byte[] prefix) implements Serializable {
+    /**
+     * The column of the keys, or of the values.
+     *
+     * @param text whether it holds strings
+     * @param encoding null: it is text or bytes already
+     * @param spare JSON, for a row that does not fit the schema and that goes to the dead letter topic; null: JSON has nothing for its type
+     */
+    record Bytes(int column, boolean text, byte[] prefix, Encoding encoding, Encoding spare) implements Serializable {
         private static final long serialVersionUID = 1;
 
+        private static final byte[] NO_PREFIX = {};
+
+        /** Returns what the record gets; null of a null. */
         byte[] of(InternalRow row) {
             if (column < 0 || row.isNullAt(column)) return null;
+            if (encoding != null) return encoded(row, encoding, prefix);
             byte[] found = text ? row.getUTF8String(column).getBytes() : row.getBinary(column);
             if (prefix.length == 0) return found;
             byte[] framed = new byte[prefix.length + found.length];
             System.arraycopy(prefix, 0, framed, 0, prefix.length);
             System.arraycopy(found, 0, framed, prefix.length, found.length);
             return framed;
+        }
+
+        /** Returns what the record gets, or JSON where that does not fit the schema. */
+        byte[] ofAny(InternalRow row) {
+            if (encoding == null) return of(row);
+            try {
+                return of(row);
+            } catch (SinkException doesNotFit) {
+                if (spare == null) throw doesNotFit;
+                return encoded(row, spare, NO_PREFIX);
+            }
+        }
+
+        private byte[] encoded(InternalRow row, Encoding by, byte[] before) {
+            ByteSink to = ByteSink.empty();
+            to.bytes(before);
+            by.write(row, column, to);
+            return to.toByteArray();
         }
     }
 
@@ -47,17 +75,26 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         return new Rows(
                 ticket.get("topic").isNull() ? null : ticket.get("topic").asText(),
                 columns.path("topic").asInt(-1),
-                bytes(columns.path("key").asInt(-1), schema, ticket.get("key_prefix")),
-                bytes(columns.path("value").asInt(-1), schema, ticket.get("value_prefix")),
+                bytes("key", ticket, schema),
+                bytes("value", ticket, schema),
                 columns.path("partition").asInt(-1),
                 columns.path("headers").asInt(-1),
                 columns.path("timestamp").asInt(-1),
                 rule);
     }
 
-    private static Bytes bytes(int column, StructType schema, JsonNode prefix) {
+    private static Bytes bytes(String name, JsonNode ticket, StructType schema) {
+        int column = ticket.get("columns").path(name).asInt(-1);
         boolean text = column >= 0 && schema.fields()[column].dataType() instanceof StringType;
-        return new Bytes(column, text, HexFormat.of().parseHex(prefix.asText()));
+        byte[] prefix = HexFormat.of().parseHex(ticket.get(name + "_prefix").asText());
+        JsonNode encoding = ticket.get("encodings").get(name);
+        if (encoding == null) return new Bytes(column, text, prefix, null, null);
+        return new Bytes(
+                column,
+                text,
+                prefix,
+                Encoding.of(encoding.get("format").asText(), encoding.get("plan"), name),
+                encoding.get("spare").isNull() ? null : Encoding.of("JSON", encoding.get("spare"), name));
     }
 
     /** Whether rows have keys and values alone, so that a digest covers no more. */
@@ -70,7 +107,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         if (!row.isNullAt(topic)) return row.getUTF8String(topic).getBytes();
         throw Errors.ofRow(
                 new InvalidTopicException(),
-                "a row (key " + Errors.shown(key.of(row)) + ") has no topic (its column 'topic' is null)",
+                "a row (key " + Errors.shown(key.ofAny(row)) + ") has no topic (its column 'topic' is null)",
                 "Fill the column 'topic', or set the option topic");
     }
 
@@ -81,7 +118,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         if (chosen >= 0) return chosen;
         throw Errors.ofRow(
                 new UnknownTopicOrPartitionException(),
-                "a row (key " + Errors.shown(key.of(row)) + ") has a negative partition (" + chosen + ")",
+                "a row (key " + Errors.shown(key.ofAny(row)) + ") has a negative partition (" + chosen + ")",
                 "Leave partition null where Kafka should choose it");
     }
 
@@ -92,7 +129,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         if (ms > 0) return ms;
         throw Errors.ofRow(
                 new InvalidTimestampException("before 1970"),
-                "a row (key " + Errors.shown(key.of(row)) + ") has a timestamp before 1970, which Kafka cannot hold",
+                "a row (key " + Errors.shown(key.ofAny(row)) + ") has a timestamp before 1970, which Kafka cannot hold",
                 "Correct the timestamp, or leave it null");
     }
 
@@ -106,7 +143,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
             if (one == null || one.isNullAt(0))
                 throw Errors.ofRow(
                         new InvalidRecordException("a header without a key"),
-                        "a row (key " + Errors.shown(key.of(row)) + ") has a header without a key",
+                        "a row (key " + Errors.shown(key.ofAny(row)) + ") has a header without a key",
                         "Give every header a key; its value may be null");
             UTF8String name = one.getUTF8String(0);
             found[i] = new RecordHeader(name.toString(), one.isNullAt(1) ? null : one.getBinary(1));
@@ -150,7 +187,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         if (why == null) return name;
         throw Errors.ofRow(
                 new InvalidTopicException(),
-                "a row (key " + Errors.shown(key.of(row)) + ") names the topic " + Errors.shown(raw) + ", which " + why,
+                "a row (key " + Errors.shown(key.ofAny(row)) + ") names the topic " + Errors.shown(raw) + ", which " + why,
                 "Correct the expression that fills the column 'topic'");
     }
 }

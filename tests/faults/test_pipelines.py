@@ -7,14 +7,19 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pyspark
 import pytest
+from dagster.components.core.component_tree import ComponentTree
+from dagster_spark import SparkDeclarativePipelineComponent
+from dagster_spark.components.spark_declarative_pipeline import SparkPipelinesResource
 
 from exactly_once.kafka.connection import Connection
 from testkit import oracle, processes
 from testkit.broker import create_topic, fresh_name
-from testkit.driverless import spark_pipeline
+from testkit.driverless import pipelines_program, spark_pipeline
 from testkit.processes import until
 from testkit.stream import PATIENCE_S, ROOT
 
@@ -39,7 +44,7 @@ class Pipeline:
     def example(self) -> str:
         """The page's code, for this broker, this topic and this folder."""
         page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
-        [code] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+        code = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)[0]
         code = code.replace("/data/in", str(self.folder / "data" / "in")).replace("localhost:9092", self._servers)
         return str(
             code.replace('"sink.id": "orders"', f'"sink.id": "{self.topic}"').replace(
@@ -130,3 +135,44 @@ def test_a_second_flow_of_one_sink_is_refused_in_one_sentence(pipeline: Pipeline
     assert code != 0
     assert re.search(r"EO-SINK-OWNED: sink '[^']+' belongs to query .* What to do: ", log)
     assert visible(pipeline, connection) == sorted(rows), "one of the two flows wrote its rows, once"
+
+
+def test_dagsters_resource_runs_a_pipeline_and_its_component_runs_one_that_has_a_dataset_too(
+    pipeline: Pipeline, connection: Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards against a page that promises what Dagster's preview does not do, and against a run that is green although
+    the sink refused it.
+    """
+    program, conf, environment = pipelines_program(tmp_path / "run")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python file=dagster_pipeline.py\n(.*?)^```$", page, re.M | re.S)
+    names: dict[str, Any] = {"__name__": "dagster_pipeline"}
+    exec(code.replace('"pipeline.yml"', repr(str(pipeline.folder / "pipeline.yml"))), names)
+    resource = SparkPipelinesResource(
+        spark_pipelines_cmd=program, dry_run_extra_args=conf, run_extra_args=conf
+    )
+
+    rows = pipeline.add()
+    done = dg.materialize([names["orders_out"]], resources={"spark_pipelines": resource})
+    assert done.success and visible(pipeline, connection) == sorted(rows)
+
+    dataset = "\n\n@dp.materialized_view\ndef numbers():\n    return spark.range(3)\n"
+    pipeline.write(pipeline.example() + dataset)
+    component = SparkDeclarativePipelineComponent(
+        pipeline_spec_path=str(pipeline.folder / "pipeline.yml"), spark_pipelines=resource
+    )
+    component.write_state_to_path(tmp_path / "state" / "state.json")
+    context = ComponentTree.for_test().load_context
+    defs = component.build_defs_from_state(context, tmp_path / "state" / "state.json")
+    rows += pipeline.add()
+    [asset] = [a for a in defs.assets or [] if isinstance(a, dg.AssetsDefinition)]
+    assert [key.to_user_string() for key in asset.keys] == ["numbers"]
+    done = dg.materialize([asset], resources={"spark_pipelines": resource})
+    assert done.success and visible(pipeline, connection) == sorted(rows)
+
+    pipeline.write(pipeline.example().replace('"topic": ', '"topicc": '))
+    refused = dg.materialize([names["orders_out"]], resources={"spark_pipelines": resource}, raise_on_error=False)
+    assert not refused.success and visible(pipeline, connection) == sorted(rows)

@@ -1,0 +1,203 @@
+"""Avro: the plan to write a column by a schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from exactly_once.errors import InvalidSchema
+from exactly_once.formats import spark_type as spark
+from exactly_once.formats.avro_default import encoded
+from exactly_once.formats.avro_derive import derive
+from exactly_once.formats.spark_type import Node, SparkType
+
+__all__ = ["derive", "plan", "full_name"]
+
+#: The Spark types that each Avro type takes, whatever its logical type: numbers and bytes pass as they are.
+_TAKES = {
+    "boolean": ("boolean",),
+    "int": ("byte", "short", "integer"),
+    "long": spark.WHOLE,
+    "float": ("byte", "short", "float"),
+    "double": ("byte", "short", "integer", "float", "double"),
+    "string": ("string",),
+    "bytes": ("binary",),
+    "fixed": ("binary",),
+    "enum": ("string",),
+    "array": ("array",),
+    "map": ("map",),
+    "record": ("struct",),
+    "error": ("struct",),
+}
+
+#: Spark's microseconds in one unit of the logical type.
+_PER = {
+    ("timestamp", "timestamp-millis"): 1000,
+    ("timestamp", "timestamp-micros"): 1,
+    ("timestamp_ntz", "local-timestamp-millis"): 1000,
+    ("timestamp_ntz", "local-timestamp-micros"): 1,
+}
+
+
+def full_name(text: str) -> str:
+    """Return the full name of a record, enum or fixed.
+
+    Raises
+    ------
+    InvalidSchema
+        The schema is of another kind, or the text is no Avro schema.
+    """
+    schema, _ = _parsed(text)
+    if isinstance(schema, dict) and "name" in schema:
+        return str(schema["name"])
+    raise InvalidSchema(
+        f"the Avro schema is {_said(schema)}, which has no name", "Use a schema that is a record, and so has a name"
+    )
+
+
+def _parsed(text: str) -> tuple[Any, dict[str, Any]]:
+    """Return a schema in which every name is a full name, and what the names stand for."""
+    try:
+        from fastavro.schema import parse_schema
+    except ImportError as e:
+        raise spark.package_missing("AVRO", e) from e
+    named: dict[str, Any] = {}
+    try:
+        return parse_schema(json.loads(text), named), named
+    except Exception as e:  # fastavro raises whatever a text without sense leads to, such as KeyError
+        said = f"{type(e).__name__}: {e}"[:400]
+        raise InvalidSchema(f"the text is no Avro schema ({said})", "Correct the Avro schema") from None
+
+
+# -- plan -------------------------------------------------------------------------------------------------------------
+
+
+def plan(type: SparkType, text: str, column: str) -> Node:
+    """Return how to write a column of this type by the schema in ``text``.
+
+    Raises
+    ------
+    InvalidSchema
+        The text is no Avro schema, or the type does not fit it.
+    """
+    schema, named = _parsed(text)
+    return _node(type, schema, named, column)
+
+
+def _node(type: SparkType, schema: Any, named: dict[str, Any], path: str) -> Node:
+    kind = spark.kind(type, path)
+    if isinstance(schema, list):
+        return _union(type, schema, named, path)
+    if isinstance(schema, str):
+        schema = named.get(schema, {"type": schema})
+    if kind not in _TAKES.get(schema["type"], ()):
+        return _logical(type, kind, schema, path)
+    if kind == "array":
+        assert isinstance(type, dict)
+        return {"write": "array", "items": _node(type["elementType"], schema["items"], named, f"{path}.element")}
+    if kind == "map":
+        assert isinstance(type, dict)
+        spark.string_keys(type, path)
+        return {"write": "map", "values": _node(type["valueType"], schema["values"], named, f"{path}.value")}
+    if kind == "struct":
+        return _record(type, schema, named, path)
+    return _scalar(kind, schema)
+
+
+def _scalar(kind: str, schema: dict[str, Any]) -> Node:
+    write = schema["type"]
+    if write == "boolean":
+        return {"write": "boolean"}
+    if write == "enum":
+        return {"write": "enum", "symbols": list(schema["symbols"])}
+    if write == "fixed":
+        return {"write": "fixed", "size": schema["size"], "read": kind}
+    if write == "long":
+        return {"write": "long", "read": kind, "per": 1}
+    return {"write": "bytes" if write == "string" else write, "read": kind}
+
+
+def _logical(type: SparkType, kind: str, schema: dict[str, Any], path: str) -> Node:
+    """Return the node of a type that only a logical type gives a meaning."""
+    write, logical = schema["type"], schema.get("logicalType")
+    if kind == "date" and write == "int" and logical == "date":
+        return {"write": "int", "read": "date"}
+    if write == "long" and (per := _PER.get((kind, str(logical)))):
+        return {"write": "long", "read": kind, "per": per}
+    if write == "long" and kind.startswith("timestamp") and logical is None:
+        prefix = "local-" if kind == "timestamp_ntz" else ""
+        raise InvalidSchema(
+            f"{path} is of type {kind}, but the schema has a plain long there, which does not say in which unit",
+            f"Give {path} the logicalType {prefix}timestamp-micros in the schema, or turn it into a number with "
+            "unix_micros or unix_millis",
+        )
+    if kind == "decimal" and write in ("bytes", "fixed") and logical == "decimal" and schema.get("precision"):
+        return _decimal(type, schema, path)
+    takes = list(_TAKES.get(write, ()))
+    takes += [t for (t, name) in _PER if name == logical] + (["date"] if logical == "date" else [])
+    raise spark.misfit(path, type, _said(schema), takes)
+
+
+def _decimal(type: SparkType, schema: dict[str, Any], path: str) -> Node:
+    given, scale_given = spark.decimal(type)
+    precision, scale = int(schema["precision"]), int(schema.get("scale") or 0)
+    if scale_given > scale or given - scale_given > precision - scale:
+        fits = f"decimal({precision},{scale})"
+        raise spark.misfit(path, type, fits, [fits])
+    return {
+        "write": "decimal",
+        "read": "decimal",
+        "precision": precision,
+        "scale": scale,
+        "from": [given, scale_given],
+        "size": schema.get("size") if schema["type"] == "fixed" else None,
+    }
+
+
+def _record(type: SparkType, schema: dict[str, Any], named: dict[str, Any], path: str) -> Node:
+    columns = {f.name: f for f in spark.fields(type, path)}
+    names, of = [f["name"] for f in schema["fields"]], f"the Avro record {schema['name']}"
+    if more := [n for n in columns if n not in names]:
+        raise spark.unknown(path, more[0], names, of)
+    made: list[Node] = []
+    for field in schema["fields"]:
+        name = field["name"]
+        if name in columns:
+            column = columns[name]
+            node = _node(column.type, field["type"], named, f"{path}.{name}")
+            made.append({"name": name, "at": column.at, "node": node})
+        elif "default" in field:
+            default = encoded(field["default"], field["type"], named, f"{path}.{name}")
+            made.append({"name": name, "default": default.hex()})
+        else:
+            raise spark.missing(path, name, of)
+    return {"write": "record", "width": len(columns), "fields": made}
+
+
+def _union(type: SparkType, branches: list[Any], named: dict[str, Any], path: str) -> Node:
+    """Return the node of the first branch that fits; which branch a null takes is beside it."""
+    nulls = [i for i, b in enumerate(branches) if b == "null" or (isinstance(b, dict) and b["type"] == "null")]
+    refused: list[InvalidSchema] = []
+    for i, branch in enumerate(branches):
+        if i in nulls:
+            continue
+        try:
+            node = _node(type, branch, named, path)
+        except InvalidSchema as e:
+            refused.append(e)
+        else:
+            return {"write": "union", "branch": i, "null": nulls[0] if nulls else None, "node": node}
+    if len(refused) == 1:  # the usual optional field: its own refusal names the field inside
+        raise refused[0]
+    raise spark.misfit(path, type, _said(branches))
+
+
+def _said(schema: Any) -> str:
+    """Return a schema in a few words, for an error."""
+    if isinstance(schema, list):
+        return f"a union of {', '.join(map(_said, schema)) or 'nothing'}"
+    if isinstance(schema, str):
+        return schema
+    name = f" {schema['name']}" if "name" in schema else ""
+    logical = f" with logicalType {schema['logicalType']}" if "logicalType" in schema else ""
+    return f"{schema['type']}{name}{logical}"

@@ -1,0 +1,132 @@
+"""A proto3 schema from a Spark type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from exactly_once.errors import InvalidSchema
+from exactly_once.formats import spark_type as spark
+from exactly_once.formats.spark_type import SparkType
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+
+_TYPES = {
+    "boolean": "bool",
+    "byte": "int32",
+    "short": "int32",
+    "integer": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+    "timestamp": _TIMESTAMP,
+}
+_KEYS = ("boolean", *spark.WHOLE, "string")
+_INSTEAD = {"decimal": "string or double", "date": "string or timestamp", "timestamp_ntz": "string or timestamp"}
+
+
+@dataclass
+class _Message:
+    """A message while it is written: its lines, and the names that a message inside it may not have.
+
+    These are its own, those of the messages around it, which protoc's Java refuses, and those of its fields.
+    """
+
+    around: frozenset[str]
+    taken: set[str]
+    lines: list[str] = field(default_factory=list)
+
+
+def derive(type: SparkType, name: str) -> str:
+    """Return the text of a file with one message; ``name`` is that of its package and the message.
+
+    Numbers follow the positions of the fields, from 1. A null in an array or a map has no place in Protobuf: it is
+    refused when the row comes.
+
+    Raises
+    ------
+    InvalidSchema
+        Protobuf has nothing for a type, or does not allow a name.
+    """
+    for part in name.split("."):
+        spark.check_name(part, f"the schema {name}", "Protobuf")
+    package, _, last = name.rpartition(".")
+    if spark.kind(type, last) != "struct":
+        raise InvalidSchema(
+            f"{last} is of type {spark.named(type)}, but a Protobuf message is made from a struct",
+            "Wrap the column in a struct: struct(value AS value)",
+        )
+    lines = _message(type, last, frozenset((last,)), last)
+    head = ['syntax = "proto3";', *([f"package {package};"] if package else []), ""]
+    if any(_TIMESTAMP in line for line in lines):
+        head += ['import "google/protobuf/timestamp.proto";', ""]
+    return "\n".join([*head, *lines, ""])
+
+
+def _message(type: SparkType, name: str, around: frozenset[str], path: str) -> list[str]:
+    """Return the lines of a message; ``around`` are its name and those of the messages that it is in."""
+    fields = spark.fields(type, path)
+    made = _Message(around, {*around, *(n for f in fields for n in (f.name, f"{camel(f.name)}Entry"))})
+    written: dict[str, str] = {}
+    for f in fields:
+        inner = f"{path}.{f.name}"
+        spark.check_name(f.name, inner, "Protobuf")
+        if (other := written.setdefault(_json_name(f.name), f.name)) != f.name:
+            raise InvalidSchema(
+                f"{path} has the fields {other} and {f.name}, which Protobuf does not tell apart",
+                f"Rename {inner}: its name must differ from {other} in more than underscores",
+            )
+        declared = _declared(f.type, f.name, made, inner)
+        optional = "optional " if f.nullable and spark.kind(f.type, inner) not in ("struct", "array", "map") else ""
+        made.lines.append(f"  {optional}{declared} {f.name} = {f.at + 1};")
+    return [f"message {name} {{", *made.lines, "}"]
+
+
+def _declared(type: SparkType, name: str, message: _Message, path: str) -> str:
+    """Return the type of a field as it stands before its name."""
+    kind = spark.kind(type, path)
+    if kind not in ("array", "map") or isinstance(type, str):
+        return _single(type, name, message, path)
+    if kind == "array":
+        return f"repeated {_single(type['elementType'], name, message, f'{path}.element')}"
+    if spark.kind(type["keyType"], f"{path}.key") not in _KEYS:
+        raise InvalidSchema(
+            f"the keys of {path} are of type {spark.named(type['keyType'])}, but a Protobuf map has strings, whole "
+            "numbers or booleans there",
+            f"Cast the keys of {path} to string, or make it an array of structs",
+        )
+    key = _single(type["keyType"], name, message, f"{path}.key")
+    return f"map<{key}, {_single(type['valueType'], name, message, f'{path}.value')}>"
+
+
+def _single(type: SparkType, name: str, message: _Message, path: str) -> str:
+    """Return the name of a single value's type; that of a struct is a new message inside ``message``."""
+    kind = spark.kind(type, path)
+    if kind == "struct":
+        own = camel(name)
+        own = spark.unique(f"{own}Value" if own in message.taken else own, message.taken)
+        message.lines += [f"  {line}" for line in _message(type, own, message.around | {own}, path)]
+        return own
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if kind in _INSTEAD:
+        raise InvalidSchema(
+            f"{path} is of type {spark.named(type)}, for which Protobuf has no type", f"Cast {path} to {_INSTEAD[kind]}"
+        )
+    raise InvalidSchema(
+        f"{path} is of type {kind}, but Protobuf has no arrays or maps directly inside others",
+        f"Put {path} into a struct with one field",
+    )
+
+
+def camel(name: str) -> str:
+    """Return the name of a message for a field: ``ship_to`` gives ``ShipTo``."""
+    found = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    return found if found[:1].isalpha() else f"Value{found}"
+
+
+def _json_name(name: str) -> str:
+    """Return the name that protoc gives a field in JSON, which must be unique: ``ship_to`` and ``shipTo`` are one."""
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)

@@ -1,0 +1,79 @@
+"""How the sink encodes keys and values: the schema of each, and the plan by which Java's tasks write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from exactly_once import formats
+from exactly_once.errors import InvalidSchema
+from exactly_once.formats import Node, SparkType
+from exactly_once.registry.schema_options import Registry, Side
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What a task needs to encode a column; java/exactlyonce/Encoding.java reads it.
+
+    Attributes
+    ----------
+    format : str
+        AVRO, PROTOBUF or JSON.
+    plan : dict
+        See :func:`exactly_once.formats.plan`.
+    spare : dict or None
+        The plan of JSON text for a row that the schema refuses, on its way to the dead letter topic; None where JSON
+        has nothing for the type, and such a row ends the batch.
+    """
+
+    format: str
+    plan: Node
+    spare: Node | None
+
+
+def with_schema(side: Side, types: Mapping[str, SparkType]) -> Side:
+    """Return ``side`` with the text of its schema and with its subject, as far as no registry is needed for them.
+
+    Parameters
+    ----------
+    types : mapping
+        The type of each column; of those that the sink encodes alone it is read.
+
+    Raises
+    ------
+    InvalidSchema
+        The column's type has no schema of this format, or the schema has no name for its subject.
+    """
+    if side.name:
+        side = replace(side, schema=formats.derive(str(side.type), types[side.column], side.name))
+    if not side.by_record:
+        return side
+    full_name = formats.full_name(side.type or "AVRO", str(side.schema), side.indexes)
+    return replace(side, subject=side.subject + full_name, by_record=False)
+
+
+def encoding(side: Side, types: Mapping[str, SparkType], text: str) -> Encoding:
+    """Return how to encode the column of ``side`` by the schema ``text``; raise InvalidSchema where it does not fit."""
+    column, found = side.column, types[side.column]
+    plan = formats.plan(str(side.type), found, text, column, side.indexes)
+    try:
+        spare = formats.plan("JSON", found, formats.derive("JSON", found, column), column)
+    except InvalidSchema:
+        spare = None
+    return Encoding(str(side.type), plan, spare)
+
+
+def check(registry: Registry | None, types: Mapping[str, SparkType]) -> None:
+    """Refuse columns that do not fit a schema which is known without the registry. Raise InvalidSchema."""
+    for side in registry.sides if registry is not None else ():
+        if side.encodes and side.column in types and (known := with_schema(side, types)).schema is not None:
+            encoding(known, types, known.schema)
+
+
+def check_alone(side: Side, references: object) -> None:
+    """Refuse a latest version that refers to other subjects: the sink encodes by one text."""
+    if references:
+        raise InvalidSchema(
+            f"the latest version of subject {side.subject!r} refers to schemas of other subjects",
+            f"Set {side.column}.schema to the text with all types in it, or remove {side.column}.format and encode the "
+            "column yourself",
+        )
