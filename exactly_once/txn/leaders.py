@@ -2,7 +2,7 @@
 
 A hanging transaction is open at a partition's leader, and no coordinator will ever end it. A time-out cannot help,
 since it is the coordinator that times out. They come from brokers before 3.6 (or with
-``transaction.partition.verification.enable=false``), where a late Produce request could open a transaction behind its
+``transaction.partition.verification.enable=false``), where a late Produce request could open a transaction after its
 own end marker (KIP-664, KIP-890); and from brokers whose coordinator ended a transaction while a partition had no
 leader (4.3.1). The steps are those of Kafka's own tool: leaders first, coordinators second.
 
