@@ -324,7 +324,7 @@ def _wanted(history: StreamHistory, stream: StreamSpec) -> Start | str:
     if recovery is None or not (beside or (recovery.status == "SUCCESS" and recovery.restart_of == newest.run_id)):
         return f"no restart is requested (the newest run {newest.name} is {newest.status})"
     if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
-        return f"a person cancelled run {newest.name}, so no sensor starts the stream again"
+        return f"a person canceled run {newest.name}, so no sensor starts the stream again"
     attempt = 1 if recovery.by_person else attempt_of(recovery)
     wait_s = recovery.not_before - history.now
     if wait_s > 0 and not recovery.by_person:  # a person who asks for a restart gets it at once

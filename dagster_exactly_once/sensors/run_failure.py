@@ -231,7 +231,7 @@ def _settled(failed: str, recovery: Run) -> FailureVerdict | None:
         return FailureVerdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
     if recovery.status == "CANCELED":
         return FailureVerdict(
-            f"{failed}; a person cancelled its recovery {recovery.name}, so no sensor starts the stream again."
+            f"{failed}; a person canceled its recovery {recovery.name}, so no sensor starts the stream again."
         )
     if recovery.by_person and recovery.restart_of is None:
         theirs = f"a person launched recovery {recovery.name} without a restart"

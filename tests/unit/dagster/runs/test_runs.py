@@ -188,7 +188,7 @@ def test_sixty_recoveries_of_other_streams_do_not_push_out_the_stream_s_own(inst
 
 @pytest.mark.parametrize("status", [S.NOT_STARTED, S.CANCELED])
 def test_a_recovery_that_a_person_launched_is_known_before_its_first_step(instance, status):
-    """It has no tag yet: a sensor's recovery would run beside it, or undo that the person cancelled it."""
+    """It has no tag yet: a sensor's recovery would run beside it, or undo that the person canceled it."""
     own = recover(instance, status, {"stream": STREAM.name})
     assert ids(read_history(instance, STREAM).recoveries) == [own]
     assert read_history(instance, OTHER).recoveries == ()

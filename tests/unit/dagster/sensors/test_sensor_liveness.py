@@ -245,7 +245,7 @@ def test_a_restart_has_the_number_that_the_recovery_was_requested_with():
         (history(failed(), recoveries=(recovery("d", person=True), recovery("c", restart_of="r1"))), "no restart"),
         (
             history(run("r1", "CANCELED", at=NOW - 55, lived=50), recoveries=(recovery("c", restart_of="r1"),)),
-            "a person cancelled run",
+            "a person canceled run",
         ),
     ],
 )

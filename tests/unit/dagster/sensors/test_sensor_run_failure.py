@@ -92,7 +92,7 @@ def test_a_failure_from_long_before_the_first_tick_is_seen():
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "STARTED", restart_of="r1"),)}, "is STARTED"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "QUEUED"),)}, "is QUEUED"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", restart_of="r1"),)}, "liveness starts"),
-        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "CANCELED", restart_of="r1"),)}, "cancelled its"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "CANCELED", restart_of="r1"),)}, "canceled its"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", person=True),)}, "without a restart"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "FAILURE", person=True),)}, "without a restart"),
     ],
@@ -208,7 +208,7 @@ WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
         (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
         (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write is working"),
         (history(run("r1", "CANCELED")), True, "the sink's owner is alive"),
-        (history(run("r1", "CANCELED"), recoveries=(recovery("c", "CANCELED"),)), False, "cancelled recovery c"),
+        (history(run("r1", "CANCELED"), recoveries=(recovery("c", "CANCELED"),)), False, "canceled recovery c"),
         (
             history(run("r1", "FAILURE", at=NOW - 70, lived=50)),
             False,
