@@ -288,7 +288,16 @@ def _working(histories: Histories, streams: Sequence[StreamSpec]) -> dict[str, t
         process = process_of(run)
         age_s = histories.now - (record.start_time or histories.now)
         host, status = process.host or "?", run.status.value
-        w = Working(run.run_id, run.job_name, status, host, process.alive, signed(run), age_s, process.frozen)
+        w = Working(
+            run.run_id,
+            run.job_name,
+            status=status,
+            host=host,
+            alive=process.alive,
+            signed=signed(run),
+            age_s=age_s,
+            frozen=process.frozen,
+        )
         stream = streams[0] if len(streams) == 1 else its
         found[stream.sink_id if stream is not None else NO_STREAM].append(w)
     return {sink_id: tuple(some) for sink_id, some in found.items()}

@@ -383,11 +383,11 @@ def _answers(answer: Any) -> list[_Answer]:
                 Hanging(
                     topic.name,
                     p.partition_index,
-                    x.producer_id,
-                    x.producer_epoch,
-                    x.coordinator_epoch,
-                    x.current_txn_start_offset,
-                    x.last_timestamp,
+                    producer_id=x.producer_id,
+                    producer_epoch=x.producer_epoch,
+                    coordinator_epoch=x.coordinator_epoch,
+                    start_offset=x.current_txn_start_offset,
+                    last_timestamp_ms=x.last_timestamp,
                     records=x.last_sequence + 1,  # sequences begin at 0 with each epoch
                 )
                 for x in p.active_producers
