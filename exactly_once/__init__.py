@@ -221,7 +221,7 @@ def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFr
 
 
 def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str, beside: bool = False) -> str:
-    """Return Spark's ``startingOffsets`` for a new query that continues behind the last decided batch of an old sink.
+    """Return Spark's ``startingOffsets`` for a new query that continues after the last decided batch of an old sink.
 
     Retire the old sink first: ``exactly-once successor orders orders-v2``. Then each record of the input is in the
     output of one of the two, once.

@@ -123,7 +123,7 @@ class SinkOwned(ExactlyOnceError):
 
 
 class SinkRetired(ExactlyOnceError):
-    """The sink has a successor, which continues behind its last decided batch: no stream may use it any more."""
+    """The sink has a successor, which continues after its last decided batch: no stream may use it any more."""
 
     code = "EO-RETIRED"
 

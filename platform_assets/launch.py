@@ -48,7 +48,7 @@ def _interrupt_when_orphaned() -> None:
 
 
 def main() -> int:
-    """Return 0 when the run succeeded, 1 when it failed or was cancelled."""
+    """Return 0 when the run succeeded, 1 when it failed or was canceled."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("job", choices=sorted(JOBS))
     parser.add_argument("--config", type=json.loads, default={}, help="run configuration, JSON")

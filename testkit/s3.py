@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from dagster_exactly_once.resources.spark import FILE_MANAGER
 from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER
+from exactly_once_local.ports import free_port
 from testkit import processes
 from testkit.processes import until
 from testkit.stream import ROOT
@@ -48,9 +48,7 @@ class S3:
 
     def __init__(self, folder: Path):
         check()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.endpoint = f"http://127.0.0.1:{port}"
         self._log = folder / "log"
         self._command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]

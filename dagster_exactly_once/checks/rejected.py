@@ -57,7 +57,7 @@ def rejected_check(stream: Stream, declared: Rejected) -> dg.AssetChecksDefiniti
 
 
 def count_rejected(connection: Connection, topic: str, last: Mapping[str, int] | None) -> Rejections:
-    """Count the records of ``topic`` behind the ends of the last look; None: all that are there."""
+    """Count the records of ``topic`` after the ends of the last look; None: all that are there."""
     with Admin(connection, READ_BUDGET_S) as admin:
         try:
             marks = admin.watermarks(topic)

@@ -302,7 +302,7 @@ class RepairConfig(dg.Config):
 class SuccessorConfig(dg.Config):
     """The configuration of ``exactly_once_successor``: which stream takes the place of which sink."""
 
-    stream: Enum = Field(description="The new stream, which begins behind the last decided batch of an old sink.")
+    stream: Enum = Field(description="The new stream, which begins after the last decided batch of an old sink.")
     dry_run: bool = Field(
         default=True,
         description="Only show whether the old sink can be retired, and where the new stream would begin.",

@@ -109,7 +109,7 @@ def exactly_once_stream(
     state_partitions : int, optional
         For a query with state: keep it in RocksDB, in this many partitions. Its first start fixes the number.
     continues : str, optional
-        The sink id of an older version, whose place this stream takes: without a checkpoint it begins behind the last
+        The sink id of an older version, whose place this stream takes: without a checkpoint it begins after the last
         decided batch of that sink. Adds the job ``exactly_once_successor``, which retires that sink first.
     group_name, owners, tags
         For all of the stream's assets that do not say otherwise.

@@ -76,7 +76,7 @@ def compare_op(registry: SinkRegistry) -> dg.OpDefinition:
         task=("successor", passed_on(Successor, "The sink to retire; no output on a dry run.", required=False)),
         resources=("transactions",),
         description=(
-            "Finds the last decided batch of the old sink, and where the new stream begins behind it. Refuses while a "
+            "Finds the last decided batch of the old sink, and where the new stream begins after it. Refuses while a "
             "batch of the old sink is open or its driver may be alive, and refuses to drop the old query's state "
             "unless loses_state names that query; a dry run ends here."
         ),
@@ -118,7 +118,7 @@ def successor_job(registry: SinkRegistry) -> dg.JobDefinition:
         tags={"dagster/max_retries": "0"},
         description=(
             "Retires the sink of an older version for good, so that a new stream (new sink_id, new checkpoint, changed "
-            "query) continues behind its last decided batch: each record is in the output of one of the two. Stop the "
+            "query) continues after its last decided batch: each record is in the output of one of the two. Stop the "
             "old stream first. A dry run unless dry_run is switched off. No sensor launches this job. Safe to run "
             "twice."
         ),

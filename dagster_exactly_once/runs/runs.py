@@ -165,7 +165,7 @@ class Runs:
 
     @cached_property
     def _newest_recoveries(self) -> list[dg.RunRecord]:
-        """The newest recoveries of any sink. One that a person cancelled before it began is tagged with no sink, and
+        """The newest recoveries of any sink. One that a person canceled before it began is tagged with no sink, and
         only found here.
         """
         return self._read(dg.RunsFilter(job_name=RECOVERY_JOB), MOST_RUNS)

@@ -19,7 +19,7 @@ from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.health import evaluation, trouble
 from dagster_exactly_once.sensors.incidents import Teller
 from dagster_exactly_once.sensors.observation import StreamRow, all_streams, input_lags, transactions
-from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, ask
+from dagster_exactly_once.sensors.recovery_requests import RecoveryNeed, ask
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.sink_state import SinkState, sink_states, works_for
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval

@@ -288,7 +288,16 @@ def _working(histories: Histories, streams: Sequence[StreamSpec]) -> dict[str, t
         process = process_of(run)
         age_s = histories.now - (record.start_time or histories.now)
         host, status = process.host or "?", run.status.value
-        w = Working(run.run_id, run.job_name, status, host, process.alive, signed(run), age_s, process.frozen)
+        w = Working(
+            run.run_id,
+            run.job_name,
+            status=status,
+            host=host,
+            alive=process.alive,
+            signed=signed(run),
+            age_s=age_s,
+            frozen=process.frozen,
+        )
         stream = streams[0] if len(streams) == 1 else its
         found[stream.sink_id if stream is not None else NO_STREAM].append(w)
     return {sink_id: tuple(some) for sink_id, some in found.items()}
@@ -324,7 +333,7 @@ def _wanted(history: StreamHistory, stream: StreamSpec) -> Start | str:
     if recovery is None or not (beside or (recovery.status == "SUCCESS" and recovery.restart_of == newest.run_id)):
         return f"no restart is requested (the newest run {newest.name} is {newest.status})"
     if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
-        return f"a person cancelled run {newest.name}, so no sensor starts the stream again"
+        return f"a person canceled run {newest.name}, so no sensor starts the stream again"
     attempt = 1 if recovery.by_person else attempt_of(recovery)
     wait_s = recovery.not_before - history.now
     if wait_s > 0 and not recovery.by_person:  # a person who asks for a restart gets it at once

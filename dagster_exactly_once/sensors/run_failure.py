@@ -15,7 +15,7 @@ from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
-from dagster_exactly_once.sensors.recovery_gate import REQUESTED, RecoveryNeed, recovery_request, refusal, withheld
+from dagster_exactly_once.sensors.recovery_requests import REQUESTED, RecoveryNeed, recovery_request, refusal, withheld
 from dagster_exactly_once.sensors.restart import GiveUp, next_restart
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
@@ -231,7 +231,7 @@ def _settled(failed: str, recovery: Run) -> FailureVerdict | None:
         return FailureVerdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
     if recovery.status == "CANCELED":
         return FailureVerdict(
-            f"{failed}; a person cancelled its recovery {recovery.name}, so no sensor starts the stream again."
+            f"{failed}; a person canceled its recovery {recovery.name}, so no sensor starts the stream again."
         )
     if recovery.by_person and recovery.restart_of is None:
         theirs = f"a person launched recovery {recovery.name} without a restart"

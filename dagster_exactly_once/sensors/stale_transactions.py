@@ -14,7 +14,7 @@ from dagster_exactly_once.runs.operator import alive_of
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import Teller, Trouble
-from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, ask
+from dagster_exactly_once.sensors.recovery_requests import RecoveryNeed, ask
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.deadline import Deadline

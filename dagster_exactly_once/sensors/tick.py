@@ -27,7 +27,7 @@ Memory = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Judged:
-    """The sentence and the wishes of a tick about one stream.
+    """The sentence and the requests of a tick about one stream.
 
     Attributes
     ----------

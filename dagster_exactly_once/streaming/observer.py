@@ -85,7 +85,15 @@ class StreamObserver:
         newest = max(marked, default=self._reported)
         counted = _counted(log, query_id, newest)
         self._newest = (newest, now, counted)
-        return ReportWindow(batches, sum(lags), len(under_way), now - self._window_began, self._before, counted, lags)
+        return ReportWindow(
+            batches,
+            lag=sum(lags),
+            open_transactions=len(under_way),
+            seconds=now - self._window_began,
+            before=self._before,
+            counted=counted,
+            lags=lags,
+        )
 
     def told(self) -> None:
         """Note that the last window has reached Dagster; the next one begins where it ended."""

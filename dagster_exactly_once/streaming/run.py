@@ -157,8 +157,8 @@ def _prepared(
     _check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
     plan = replace(plan, sources=_from(plan.sources, config.start_from, begun))
     if stream.continues and not begun:
-        plan = replace(plan, sources=_behind(plan.sources, sink_options(connection, plan), stream.continues))
-        context.log.info(f"The stream continues sink {stream.continues}, behind its last decided batch.")
+        plan = replace(plan, sources=_sources_after(plan.sources, sink_options(connection, plan), stream.continues))
+        context.log.info(f"The stream continues sink {stream.continues}, after its last decided batch.")
     _announce(context, config, plan, begun)
 
     def begin(session: SparkSession) -> StreamingQuery:
@@ -204,7 +204,7 @@ def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) ->
     }
 
 
-def _behind(sources: Mapping[str, KafkaTopic], options: Mapping[str, str], old: str) -> dict[str, KafkaTopic]:
+def _sources_after(sources: Mapping[str, KafkaTopic], options: Mapping[str, str], old: str) -> dict[str, KafkaTopic]:
     """Return the sources of a stream that takes the place of the sink ``old``: each begins where that one's last
     decided batch ended. Raises Refused while that sink is not retired for this one.
     """

@@ -2,7 +2,7 @@
 
 It has one partition and one writer, the transactional producer ``eo:<sink>:log``. Kafka itself fences a second driver:
 each InitProducerId aborts what the previous producer had under way and refuses it from then on. Because the *last* init
-wins, not the last claim, a producer is only used after the log was read to its end behind its own init and the latest
+wins, not the last claim, a producer is only used after the log was read to its end after its own init and the latest
 claim there is the caller's. So between the look and the write nobody else can have claimed.
 """
 
@@ -73,7 +73,7 @@ class CommitLog:
         self.topic = commit_log_topic(sink_id)
         self._producer: Producer | None = None
         self._state = LogState()
-        self._end = 0  # where the log ended when the writer was initialised: behind what was rolled back, too
+        self._end = 0  # where the log ended when the writer was initialised: after what was rolled back, too
         self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
         self._limit: log_topic.Limit | None = None
         self._dated = True
@@ -138,7 +138,7 @@ class CommitLog:
     def claim(self, make: Callable[[LogState], Claim], deadline: Deadline) -> tuple[LogState, Claim]:
         """Become the owner: fence every other writer, read to the end, write ``make(state)``.
 
-        ``make`` may raise to refuse; then nothing is written. After a :meth:`read` only what came behind it is read.
+        ``make`` may raise to refuse; then nothing is written. After a :meth:`read` only what came after it is read.
 
         Returns
         -------
@@ -175,7 +175,7 @@ class CommitLog:
         With the mark of a completed batch its decision is written again in the form in which it is to be kept, in the
         same transaction. ``offsets``, by topic and partition, are committed with the record to the consumer group
         :func:`~exactly_once.protocol.names.offsets_group`, for lag tools; when that fails, the record is written alone.
-        ``check`` may raise to refuse: it gets the very state behind which the record is written. ``progress`` is
+        ``check`` may raise to refuse: it gets the very state after which the record is written. ``progress`` is
         written in the same transaction.
 
         Raises

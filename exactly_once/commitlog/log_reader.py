@@ -1,7 +1,7 @@
 """Reading a commit log: all of its partition, up to where a reader may, or up to its very end.
 
 A read_committed reader stops at the last stable offset, so another application's open transaction hides every claim and
-decision behind it. Behind an init of the log's own producer nothing of ours is open: whoever goes on to write reads up
+decision after it. After an init of the log's own producer nothing of ours is open: whoever goes on to write reads up
 to the high watermark, or not at all.
 """
 

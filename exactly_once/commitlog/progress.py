@@ -1,7 +1,7 @@
 """The topic that tells readers which batches of a sink are whole: one compacted record for each sink, under its id.
 
 The record goes into the transaction of the completed mark. So whoever completes a batch writes it, it is there as soon
-as the mark is, and a driver that was replaced cannot put an older one behind a newer one.
+as the mark is, and a driver that was replaced cannot put an older one after a newer one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def progress_of(admin: Admin, topic: str, decision: Decision) -> ProgressRecord:
     """Return the record that ``decision`` is whole, when all its parts are committed and no later batch has begun: for
     each partition of the sink's topics, the high watermark.
 
-    All that the sink has written there before it is of whole batches, and all that it writes later comes behind it,
+    All that the sink has written there before it is of whole batches, and all that it writes later comes after it,
     since the next batch begins only when the completed mark is written. Topics that are gone, or that this principal
     may no longer describe, are left out.
 

@@ -27,7 +27,7 @@ def written(connection: Connection, sink_id: str, write_id: str, timeout_s: floa
     """Return the decision of a batch write; None while no decision is visible: then write the rows.
 
     None proves nothing: the decision may be in flight, or another writer's transaction on the log may hide it from
-    observers. The write itself reads the log again, behind every other writer. A completed decision has totals in
+    observers. The write itself reads the log again, after every other writer. A completed decision has totals in
     place of handles.
 
     A decided write may still have to be completed (see ``open_decisions`` of the log): the next write of the sink, or

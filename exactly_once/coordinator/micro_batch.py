@@ -300,7 +300,7 @@ class Coordinator:
         Returns
         -------
         DriverState
-            Behind the mark, and with the time of the last sweep of the other participants.
+            After the mark, and with the time of the last sweep of the other participants.
         """
         session, swept_ms = self._session, state.swept_ms
         try:

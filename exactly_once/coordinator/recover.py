@@ -235,12 +235,12 @@ def recover(
     found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
     return RecoveryReport(
         sink_id,
-        mine,
-        did.completed,
-        did.rolled_back,
-        found.left_open,
-        found.blocked,
-        [x.decision for x in did.losses],
+        claim=mine,
+        completed=did.completed,
+        rolled_back=did.rolled_back,
+        left_open=found.left_open,
+        blocked=found.blocked,
+        to_rewrite=[x.decision for x in did.losses],
     )
 
 

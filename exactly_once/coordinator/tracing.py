@@ -67,7 +67,7 @@ class Trace:
 
     @contextmanager
     def planning(self, name: str) -> Iterator[None]:
-        """Begin a batch with the step ``plan``, behind which its tasks write. An error is the end of the batch."""
+        """Begin a batch with the step ``plan``, after which its tasks write. An error is the end of the batch."""
         if self._send is None:
             yield
             return

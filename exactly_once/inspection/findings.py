@@ -324,6 +324,7 @@ def _is(handle: PreparedTransaction, decision: Decision, described: Description)
 
 
 def pending(decision: Decision, log: LogState, known: dict[str, Description]) -> PendingDecision:
+    """Return the decision with the state of each of its parts, by what coordinators say of their transactions."""
     parts = tuple(
         PendingPart(h.name, h.part, h.records, state_of(h, decision, known.get(h.name)), h.participant)
         if isinstance(h, PreparedTransaction)

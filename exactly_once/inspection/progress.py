@@ -67,12 +67,12 @@ def compare(checkpoint: Checkpoint, log: LogState) -> StreamProgress:
     return StreamProgress(
         state,
         checkpoint.query_id,
-        checkpoint.last_offsets,
-        checkpoint.last_commit,
-        decided,
-        tuple(d.batch_id for d in log.open_decisions),
-        checkpoint.batch_started_ms,
-        tuple(checkpoint.torn),
+        last_planned=checkpoint.last_offsets,
+        last_committed=checkpoint.last_commit,
+        last_decided=decided,
+        open_decisions=tuple(d.batch_id for d in log.open_decisions),
+        batch_started_ms=checkpoint.batch_started_ms,
+        torn=tuple(checkpoint.torn),
     )
 
 

@@ -129,7 +129,16 @@ def _logged(batch: LogBatch, raw: Any, writers: dict[int, str]) -> Logged:
         except CommitLogDamaged:
             record = None
     writer = writers.get(batch.producer_id)
-    return Logged(raw.offset, raw.timestamp, raw.key or b"", record, batch.producer_id, writer, raw.value, headers)
+    return Logged(
+        offset=raw.offset,
+        timestamp_ms=raw.timestamp,
+        key=raw.key or b"",
+        record=record,
+        producer_id=batch.producer_id,
+        writer=writer,
+        value=raw.value,
+        headers=headers,
+    )
 
 
 def in_force(records: list[Logged]) -> list[Logged]:

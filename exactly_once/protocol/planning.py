@@ -114,7 +114,7 @@ def check_published(
         When the batch was decided: writing it could duplicate.
     """
     if published is None or batch.batch_id > published or not forgotten_by(published, last) or adopts():
-        return  # a batch behind the published one is undecided, whatever the log has lost
+        return  # a batch after the published one is undecided, whatever the log has lost
     group = offsets_group(sink_id)
     newest = "has no decision of this query" if last is None else f"ends with the decision of batch {last.batch_id}"
     raise CheckpointRewound(

@@ -382,7 +382,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """The sink is retired for good: ``successor`` continues behind its last decided batch.
+    """The sink is retired for good: ``successor`` continues after its last decided batch.
 
     It follows the claim ``token``, under which nothing was left open. ``query_id`` and ``batch_id`` name that batch,
     and ``offsets`` say where its input ended: topic -> partition -> the next offset to read.
@@ -398,7 +398,7 @@ class Retired:
     @property
     def title(self) -> str:
         """Name it for people."""
-        return f"retirement: {self.successor} continues behind batch {self.batch_id} of {self.query_id}"
+        return f"retirement: {self.successor} continues after batch {self.batch_id} of {self.query_id}"
 
 
 Record = Claim | Decision | Completed | Aborted | Tally | Retired

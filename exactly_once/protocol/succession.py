@@ -20,7 +20,7 @@ def check_not_retired(sink_id: str, state: LogState) -> None:
     """Raise SinkRetired, which names the successor, for a sink that has one."""
     if (retired := state.retired) is not None:
         raise SinkRetired(
-            f"sink {sink_id!r} is retired: sink {retired.successor!r} continues behind its batch {retired.batch_id}",
+            f"sink {sink_id!r} is retired: sink {retired.successor!r} continues after its batch {retired.batch_id}",
             f"Start the stream with sink.id={retired.successor} in place of this one. If the retirement was a mistake, "
             f"and {retired.successor} has written nothing, exactly-once log {sink_id} shows its record and how to undo "
             "it",
@@ -35,7 +35,7 @@ def ends_of(retired: Retired) -> dict[str, dict[int, int]]:
 def option(ends: Ends, sizes: Mapping[str, int], topics: Iterable[str] = ()) -> str:
     """Return Spark's ``startingOffsets`` for a query that continues at ``ends``.
 
-    Spark wants every partition of every topic there, and no other one. A partition that was added behind the last one
+    Spark wants every partition of every topic there, and no other one. A partition that was added after the last one
     of ``ends`` begins at its beginning, as in a query that goes on.
 
     Parameters

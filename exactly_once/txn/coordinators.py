@@ -185,19 +185,28 @@ def describe_beside(admin: Admin, transactional_id: str, topic: str) -> tuple[De
 
 def _description(admin: Admin, node: int, t: Any) -> Description:
     if name_of(t.error_code) == "TRANSACTIONAL_ID_NOT_FOUND":
-        return Description(t.transactional_id, "", -1, -1, 0, -1, (), node)
+        return Description(
+            t.transactional_id,
+            state="",
+            producer_id=-1,
+            producer_epoch=-1,
+            timeout_ms=0,
+            started_ms=-1,
+            partitions=(),
+            coordinator=node,
+        )
     if t.error_code:
         admin.forget_coordinator(t.transactional_id)
         refuse(t.error_code, f"DescribeTransactions of {t.transactional_id}")
     return Description(
         t.transactional_id,
         t.transaction_state,
-        t.producer_id,
-        t.producer_epoch,
-        t.transaction_timeout_ms,
-        t.transaction_start_time_ms,
-        tuple(sorted((topic.topic, p) for topic in t.topics for p in topic.partitions)),
-        node,
+        producer_id=t.producer_id,
+        producer_epoch=t.producer_epoch,
+        timeout_ms=t.transaction_timeout_ms,
+        started_ms=t.transaction_start_time_ms,
+        partitions=tuple(sorted((topic.topic, p) for topic in t.topics for p in topic.partitions)),
+        coordinator=node,
     )
 
 

@@ -123,8 +123,8 @@ def read_fate(fetched: Any, handle: PreparedTransaction) -> Fate:
 def read_marker(batches: Iterable[Any], handle: PreparedTransaction) -> Fate:
     """Return the fate that the end marker of ``handle`` among ``batches`` proves; they begin at its first record.
 
-    It is the first marker of the producer behind that record: a transaction has an initialisation of its own, and the
-    next one of the same producer begins behind the end of this one.
+    It is the first marker of the producer after that record: a transaction has an initialisation of its own, and the
+    next one of the same producer begins after the end of this one.
     """
     found = iter(batches)
     first = next(found, None)

@@ -2,7 +2,7 @@
 
 A hanging transaction is open at a partition's leader, and no coordinator will ever end it. A time-out cannot help,
 since it is the coordinator that times out. They come from brokers before 3.6 (or with
-``transaction.partition.verification.enable=false``), where a late Produce request could open a transaction behind its
+``transaction.partition.verification.enable=false``), where a late Produce request could open a transaction after its
 own end marker (KIP-664, KIP-890); and from brokers whose coordinator ended a transaction while a partition had no
 leader (4.3.1). The steps are those of Kafka's own tool: leaders first, coordinators second.
 
@@ -383,11 +383,11 @@ def _answers(answer: Any) -> list[_Answer]:
                 Hanging(
                     topic.name,
                     p.partition_index,
-                    x.producer_id,
-                    x.producer_epoch,
-                    x.coordinator_epoch,
-                    x.current_txn_start_offset,
-                    x.last_timestamp,
+                    producer_id=x.producer_id,
+                    producer_epoch=x.producer_epoch,
+                    coordinator_epoch=x.coordinator_epoch,
+                    start_offset=x.current_txn_start_offset,
+                    last_timestamp_ms=x.last_timestamp,
                     records=x.last_sequence + 1,  # sequences begin at 0 with each epoch
                 )
                 for x in p.active_producers

@@ -101,7 +101,7 @@ def batches(
     Parameters
     ----------
     stable, end : int
-        The last stable offset and the high watermark that the caller knows; nothing at or behind ``end`` is yielded.
+        The last stable offset and the high watermark that the caller knows; nothing at or after ``end`` is yielded.
     at_once : int
         Bytes in memory: for a caller that reads many partitions at the same time.
 

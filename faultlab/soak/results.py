@@ -191,7 +191,7 @@ def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def begins_at(pieces: Sequence[Piece]) -> tuple[Offsets, Offsets]:
-    """Return where input and output of the next piece begin: behind what was judged."""
+    """Return where input and output of the next piece begin: after what was judged."""
     judged = next((p for p in reversed(pieces) if not p.failed), None)
     return (judged.input_end, judged.output_end) if judged else ({}, {})
 

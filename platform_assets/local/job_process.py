@@ -1,4 +1,4 @@
-"""A job as a child process of a command: started, watched, cancelled, never left behind."""
+"""A job as a child process of a command: started, watched, canceled, never left behind."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def running(
     try:
         yield process
     except BaseException:
-        say(f"cancelling {job} ...")
+        say(f"canceling {job} ...")
         process.cancel(instance)
         raise
     finally:

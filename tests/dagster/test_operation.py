@@ -94,7 +94,7 @@ def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
 
 
 def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site, story, dagster, restarted):
-    """CANCELED is a person's wish: a sensor that restarted it would be fought by hand, at night."""
+    """CANCELED is a person's decision: a sensor that restarted it would be fought by hand, at night."""
     *_, run = restarted
     second = dagster.launch(STREAM_JOB, story.config)
     until("the second run to wait", lambda: dagster.status(second) == "QUEUED", 15, every_s=0.2)

@@ -23,7 +23,7 @@ from dagster_exactly_once.runs.history import StreamHistory, classify
 from dagster_exactly_once.runs.operator import operator_of
 from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.runs.tags import TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
-from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, recovery_request
+from dagster_exactly_once.sensors.recovery_requests import RecoveryNeed, recovery_request
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
@@ -294,7 +294,7 @@ def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dea
 
 
 @pytest.mark.long
-def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, dead):
+def test_a_request_for_a_restart_is_left_for_the_sensor(instance, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
     spec = replace(flight_delays.spec, sink_id=dead.sink_id)
     resources = {"transactions": TransactionAdmin.from_environment(), MEMORY: dg.mem_io_manager}

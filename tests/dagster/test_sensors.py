@@ -288,7 +288,7 @@ def test_a_run_whose_process_died_heals(instance):
 
 
 def test_a_run_that_was_being_terminated_is_not_started_again(instance):
-    """When its process dies over it, Dagster calls it FAILURE; the wish was to end it."""
+    """When its process dies over it, Dagster calls it FAILURE; a person asked for the end."""
     d = daemon(instance)
     run = new_run(instance, status=S.CANCELING)
     instance.report_run_failed(instance.get_run_by_id(run))

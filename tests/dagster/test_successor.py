@@ -68,7 +68,7 @@ def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path,
 
 
 @pytest.mark.long  # four starts of Spark
-def test_a_stream_that_continues_another_begins_behind_its_last_batch_and_no_sooner(site, instance, monkeypatch):
+def test_a_stream_that_continues_another_begins_after_its_last_batch_and_no_sooner(site, instance, monkeypatch):
     """Loss or duplicate: a declaration with a new sink id begins where its topic begins."""
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
     kafka.create_topics({"grow.a": 2})
@@ -84,7 +84,7 @@ def test_a_stream_that_continues_another_begins_behind_its_last_batch_and_no_soo
     assert done.success and read_log(site.connection, "growing").retired is not None
 
     succeeded, said = run(site, "renewed")
-    assert succeeded and "The stream continues sink growing, behind its last decided batch" in said, said[-5000:]
+    assert succeeded and "The stream continues sink growing, after its last decided batch" in said, said[-5000:]
     send(site, "grow.a", ["a3"])
     succeeded, said = run(site, "young")
     assert not succeeded and "EO-RETIRED" in said

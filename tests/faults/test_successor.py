@@ -1,4 +1,4 @@
-"""A new version of a stream continues behind the last decided batch of the old one: with Spark, under kill -9.
+"""A new version of a stream continues after the last decided batch of the old one: with Spark, under kill -9.
 
 The output is read by the oracle's client, which the sink does not use: whatever dies, each row is there once.
 """
@@ -75,7 +75,7 @@ def let_go(connection: Connection, sink_id: str) -> None:
     assert recover_sink(connection, sink_id, force=alive.value.phrase).clean
 
 
-def test_a_new_version_continues_behind_the_last_decided_batch(
+def test_a_new_version_continues_after_the_last_decided_batch(
     connection: Connection, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver, tmp_path: Path
 ) -> None:
     """Loss or duplicate: each row of the input is in the output of one of the two, and the old one starts no more."""
@@ -110,7 +110,7 @@ def test_whatever_the_old_driver_died_of_the_output_is_complete_and_single(
     warm: SparkDriver,
     tmp_path: Path,
 ) -> None:
-    """Before the decision the new query writes the batch, behind it the old sink does; never both, never neither."""
+    """Before the decision the new query writes the batch, after it the old sink does; never both, never neither."""
     old = old_job(bench, kafka_input)
     kafka_input.fill(2, 100)
     killed = driver()
@@ -160,7 +160,7 @@ def test_a_driver_that_is_frozen_while_its_sink_gets_a_successor_decides_nothing
 def test_a_new_version_reads_along_into_a_shadow_topic_and_takes_over_with_its_own_checkpoint(
     connection: Connection, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver, tmp_path: Path
 ) -> None:
-    """Blue/green. Loss or duplicate: the green query takes over behind, or before, what the blue one has written."""
+    """Blue/green. Loss or duplicate: the green query takes over after, or before, what the blue one has written."""
     shadow = create_topic(connection.bootstrap_servers, f"{bench.topic}-shadow", partitions=4)
     blue = old_job(bench, kafka_input)
     kafka_input.fill(1, 100)

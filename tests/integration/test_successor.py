@@ -63,7 +63,7 @@ class Old(DeadSink):
         (self.checkpoint / name).write_text(text)
 
     def begins(self, batch: int = 0) -> dict[str, dict[str, int]]:
-        """Where a successor behind this batch begins."""
+        """Where a successor after this batch begins."""
         return {self.input: {"0": 10 * batch + 7, "1": 10 * batch + 5}}
 
     def arguments(self, *more: str) -> list[str]:
@@ -122,16 +122,16 @@ def test_the_command_retires_once_and_says_the_same_a_second_time(run: Run, old:
     code, out, err = run("successor", old.sink_id, f"{old.new_id}-other")
     assert code == 1 and err.startswith("EO-REFUSED: ") and old.new_id in err
     code, out, _ = run("transactions", "list", "--sink", old.sink_id)
-    assert code == 0 and f"retired, {old.new_id} continues behind batch 0" in out
+    assert code == 0 and f"retired, {old.new_id} continues after batch 0" in out
     code, out, _ = run("log", old.sink_id)
-    assert code == 0 and f"retirement: {old.new_id} continues behind batch 0 of q" in out
+    assert code == 0 and f"retirement: {old.new_id} continues after batch 0 of q" in out
 
 
 def test_every_start_of_a_retired_sink_is_refused_by_the_name_of_its_successor(old: Old, tmp_path: Path) -> None:
     """Duplicate: the old job is started again by its scheduler, on its checkpoint or on another one."""
     old.retire()
     for checkpoint in (old.checkpoint, tmp_path / "another", tmp_path):
-        with pytest.raises(SinkRetired, match=f"sink '{old.new_id}' continues behind its batch 0"):
+        with pytest.raises(SinkRetired, match=f"sink '{old.new_id}' continues after its batch 0"):
             check(old.options(checkpoint))
     options = SinkOptions.parse(old.options(old.checkpoint))
     with Session.of(options) as session, pytest.raises(SinkRetired):
@@ -168,7 +168,7 @@ def test_a_driver_that_was_paused_before_the_retirement_cannot_decide_after_it(o
 
 
 def test_an_open_batch_and_a_living_driver_are_refused_with_the_way_out(run: Run, old: Old) -> None:
-    """Loss and duplicate: an undecided batch, or one whose commits are not proven, is not behind anybody."""
+    """Loss and duplicate: a successor of an undecided batch, or of one whose commits are not proven."""
     undecided = old.open_part(0)
     code, _, err = run(*old.arguments())
     assert code == 1 and undecided in err and f"exactly-once recover {old.sink_id}" in err
@@ -180,7 +180,7 @@ def test_an_open_batch_and_a_living_driver_are_refused_with_the_way_out(run: Run
 
 
 def test_a_decided_batch_is_completed_before_its_sink_is_retired(old: Old) -> None:
-    """Loss: the rows of a decided batch are in no output, and the successor begins behind them."""
+    """Loss: the rows of a decided batch are in no output, and the successor begins after them."""
     old.decide_batch(1)
     with pytest.raises(Refused, match=r"batch 1 of sink .* is decided and not proven committed"):
         old.retire()

@@ -129,7 +129,7 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         _FORCE,
     ),
     "successor": (
-        "retire a sink for good, and print where its successor begins: behind its last decided batch",
+        "retire a sink for good, and print where its successor begins: after its last decided batch",
         _SINK,
         _argument("successor", metavar="NEW", help="the sink.id of the new query"),
         _argument(

@@ -104,7 +104,7 @@ def show_list(
 
 def _headline(found: Inspection) -> str:
     if (retired := found.log.retired) is not None and found.quiet:
-        return f"retired, {retired.successor} continues behind batch {retired.batch_id}."
+        return f"retired, {retired.successor} continues after batch {retired.batch_id}."
     under_way = "nothing under way" if found.quiet else "none open"
     if found.open:
         under_way = f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}"

@@ -1,4 +1,4 @@
-"""A new version of a stream continues behind the last decided batch of the old one, exactly once.
+"""A new version of a stream continues after the last decided batch of the old one, exactly once.
 
 ``verdicts`` says whether it may (pure); ``retiring`` retires the old sink, and says where the new query begins.
 """

@@ -46,7 +46,7 @@ INSPECTION_BUDGET_S = 10.0
 #: For claiming and retiring the sink: as long as a claim may take.
 RETIRE_BUDGET_S = 60.0
 
-#: Of a refusal behind the claim, which a driver that is alive has noticed.
+#: Of a refusal after the claim, which a driver that is alive has noticed.
 _NOT_RETIRED = "The sink is not retired, and nothing is lost or doubled"
 
 
@@ -98,12 +98,12 @@ class Succession:
     @property
     def sentence(self) -> str:
         """One sentence for people."""
-        behind = f"{self.successor} continues behind batch {self.batch_id}"
+        after = f"{self.successor} continues after batch {self.batch_id}"
         if self.retired is not None:
-            return f"Sink {self.sink_id} is retired for good: {behind}."
+            return f"Sink {self.sink_id} is retired for good: {after}."
         if self.refusal is not None:
             return f"Sink {self.sink_id} cannot be retired now: {self.refusal.what}."
-        return f"Sink {self.sink_id} can be retired for good; then {behind}."
+        return f"Sink {self.sink_id} can be retired for good; then {after}."
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def examine(
     Raises
     ------
     Refused
-        When there is nothing to continue behind, or the sink has another successor.
+        When there is nothing to continue after, or the sink has another successor.
     InvalidOption, BrokerUnreachable, CommitLogDamaged, NotAuthorized
     """
     old = _Old(connection, check_sink_id(sink_id), check_sink_id(successor), location, loses_state)
@@ -223,8 +223,8 @@ def retire(
     1. Examine, and refuse (:func:`examine`). A sink that is retired for this successor is left as it is.
     2. Claim the sink: a driver that starts at this moment is fenced. Complete what it has decided, and abort the rest.
        Claim a successor that has run as well: it must not read on meanwhile.
-    3. Judge again, by the log behind the claim: that driver may have decided one more batch.
-    4. Write the retirement, as the owner, behind a state of the log in which no decision is open. From here on every
+    3. Judge again, by the log after the claim: that driver may have decided one more batch.
+    4. Write the retirement, as the owner, after a state of the log in which no decision is open. From here on every
        start of the old sink is refused.
 
     Parameters are those of :func:`examine`; ``operator`` goes into the claim, and ``others`` are the outputs beside

@@ -63,7 +63,7 @@ def check_names(sink_id: str, successor: str, log: LogState) -> None:
         )
     if log.retired is not None and log.retired.successor != successor:
         raise Refused(
-            f"sink {sink_id!r} is retired already: sink {log.retired.successor!r} continues behind its batch "
+            f"sink {sink_id!r} is retired already: sink {log.retired.successor!r} continues after its batch "
             f"{log.retired.batch_id}",
             f"Name {log.retired.successor} as the successor, or retire {log.retired.successor} for {successor}",
         )
@@ -76,7 +76,7 @@ def last_decided(sink_id: str, log: LogState) -> Decision:
     if last is None:
         raise Refused(
             f"sink {sink_id!r} has decided no batch of its query {query_id or '(none)'}, so there is nothing to "
-            "continue behind",
+            "continue after",
             "Start the new query where the old one was to begin",
         )
     return last
@@ -173,7 +173,7 @@ def ends_of(sink_id: str, last: Decision, checkpoint: OldCheckpoint) -> dict[str
             raise Refused(
                 f"source {name} of query {last.query_id} is not Kafka, or has no input yet: nothing tells a new query "
                 f"where to begin ({line[:80]})",
-                "Start the new query by hand, behind what the old one has read",
+                "Start the new query by hand, after what the old one has read",
             )
         for topic, partitions in ends.items():
             if any(found.get(topic, {}).get(p, offset) != offset for p, offset in partitions.items()):

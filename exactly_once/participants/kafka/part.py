@@ -85,10 +85,10 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             self._options.checkpoint,
             ticket.batch,
             f"its part {self._part.part} has been writing for {took_ms / 1000:.1f} s",
-            took_ms,
-            ticket.timeout_ms,
-            ticket.too_long,
-            transaction.longest_timeout_ms(),
+            took_ms=took_ms,
+            timeout_ms=ticket.timeout_ms,
+            before=ticket.too_long,
+            longest_ms=transaction.longest_timeout_ms(),
         )
 
 

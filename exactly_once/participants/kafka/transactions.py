@@ -147,10 +147,10 @@ def _expiring(
         proposal.checkpoint,
         proposal.batch,
         why,
-        took_ms,
-        proposal.timeout_ms,
-        proposal.too_long,
-        int(longest) if longest else None,
+        took_ms=took_ms,
+        timeout_ms=proposal.timeout_ms,
+        before=proposal.too_long,
+        longest_ms=int(longest) if longest else None,
     )
 
 

@@ -301,7 +301,7 @@ def _number(part: PartName) -> int:
 
 
 def _is_late(part: PartName, handles: Sequence[PreparedPart]) -> bool:
-    """Return whether a decision of this part would stand behind the first of these, in the same commit log."""
+    """Return whether a decision of this part would stand after the first of these, in the same commit log."""
     known = [part_of_handle(h) for h in handles]
     return any(k.incarnation == part.incarnation for k in known) and _number(part) >= min(map(_number, known))
 

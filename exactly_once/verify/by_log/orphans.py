@@ -109,7 +109,7 @@ def from_the_first(decisions: Sequence[Decision], log: LogState) -> bool:
 
 def _classify(orphan: Orphan, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
     followed = (s for s in orphan.spans if any(r.first > s.first for r in ranges.get(s.where, ())))
-    span = next(followed, orphan.spans[0])  # a batch behind it in one partition tells more than none in another one
+    span = next(followed, orphan.spans[0])  # a batch after it in one partition tells more than none in another one
     first, some = span.first, ranges.get(span.where, ())
     before = next((r for r in reversed(some) if r.first < first), None)
     after = next((r for r in some if r.first > first), None)
@@ -161,7 +161,7 @@ def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, li
 
 
 def _in_range(span: Span, ranges: _Ranges) -> bool:
-    """Return whether it lies behind the first record of the first decided batch in its partition."""
+    """Return whether it lies after the first record of the first decided batch in its partition."""
     some = ranges.get(span.where)
     return some is not None and span.first > some[0].first
 

@@ -22,7 +22,7 @@ _PROBES = 16
 
 
 class Descent(NamedTuple):
-    """The number of a record that stands behind one of later input, and the offset of that input."""
+    """The number of a record that stands after one of later input, and the offset of that input."""
 
     record: int
     after: int

@@ -131,7 +131,7 @@ class Outputs:
                 heapq.heappush(behind, (sum(reader.reached.values()), n))
 
     def held_back(self) -> Iterator[Arrivals]:
-        """Yield what is in the log behind the last stable offset, and was not aborted."""
+        """Yield what is in the log after the last stable offset, and was not aborted."""
         for where, w in self._marks.items():
             if w.last_stable >= w.high:
                 continue

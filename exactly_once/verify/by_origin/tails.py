@@ -2,7 +2,7 @@
 
 Output offsets say nothing about input offsets, so this uses the order in which a stream writes: all of batch N is
 committed before anything of batch N+1 is written. A record of a batch before the window's oldest one therefore shows
-that everything of the window lies behind it in that output partition.
+that everything of the window lies after it in that output partition.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def tails(
     places: Places,
     budget_s: float,
 ) -> Tails:
-    """Find where to begin reading each output partition, so that everything of the window lies behind that.
+    """Find where to begin reading each output partition, so that everything of the window lies after that.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class FindingTally:
         self._group(Anomaly.PHANTOM, f"{FOREIGN}: {{n:,}}", "").add(count, places)
 
     def out_of_order(self, some: Arrivals, index: int, after: int) -> None:
-        """Count the output record at ``index``, which is behind one that came from the input offset ``after``."""
+        """Count the output record at ``index``, which is after one that came from the input offset ``after``."""
         source, where = _name(some.source), _name(some.where)
         what = f"records of {where} that come after records of later input of {source}: {{n:,}}"
         places = (f"{where}@{some.at[index]}..{some.at[index]}", f"{source}@{some.offsets[index]}", f"{source}@{after}")

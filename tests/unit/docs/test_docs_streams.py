@@ -78,14 +78,17 @@ def test_the_names_that_follow_from_a_stream_are_those_that_dagster_gets() -> No
     )
     stream = declare(lambda events: events)
     defs = exactly_once_definitions(stream, resources=RESOURCES)
+    newer = exactly_once_stream(name="paid_orders", source="orders", outputs=["orders_paid"], continues="older")
+    successor = exactly_once_definitions(newer(lambda events: events), resources=RESOURCES)
     made = {
+        *(job.name for job in successor.jobs or ()),
         *(key.to_user_string() for key in defs.resolve_all_asset_keys()),
         *(x.name for kind in (defs.jobs, defs.schedules, defs.sensors) for x in kind or ()),
         *(spec.op for spec in (stream.spec, *stream.side_specs)),
         *(spec.sink_id for spec in (stream.spec, *stream.side_specs)),
     } - {"orders_rejected"}
     tables = section("A stream").partition("| for each stream |")[2]
-    assert set(re.findall(r"`([a-z_-]+)`", tables)) - {"complete", "backfill", "rejected"} == made
+    assert set(re.findall(r"`([a-z_-]+)`", tables)) - {"complete", "backfill", "rejected", "continues"} == made
 
 
 @pytest.mark.parametrize("made", [exactly_once_stream, exactly_once_resources, exactly_once_sensors])

@@ -58,14 +58,14 @@ def test_batch_writes_have_no_successor() -> None:
 
 
 def test_a_sink_has_one_successor() -> None:
-    """Duplicate: two new queries continue behind the same batch."""
+    """Duplicate: two new queries continue after the same batch."""
     log = replace(LOG, retired=RETIRED)
     verdicts.check_names("orders", "orders-v2", log)
     with pytest.raises(Refused, match="retired already: sink 'orders-v2' continues"):
         verdicts.check_names("orders", "orders-v3", log)
 
 
-def test_without_a_decided_batch_there_is_nothing_to_continue_behind() -> None:
+def test_without_a_decided_batch_there_is_nothing_to_continue_after() -> None:
     """Loss: a new query that begins at an offset nobody has decided."""
     assert verdicts.last_decided("orders", LOG) == LAST
     with pytest.raises(Refused, match="has decided no batch of its query other"):
@@ -90,7 +90,7 @@ def test_a_sink_whose_driver_is_gone_is_at_rest(found: Inspection) -> None:
 
 
 def test_an_open_batch_is_ended_first() -> None:
-    """Loss and duplicate: an old batch becomes visible behind the new one's first."""
+    """Loss and duplicate: an old batch becomes visible after the new one's first."""
     pending = PendingDecision(QUERY, 41, 7, 0, ("out",), ())
     for found in (
         replace(owned(False), decided=(pending,)),

@@ -116,7 +116,7 @@ def test_a_refused_sink_says_who_operated_it_last(bound: str) -> None:
         pytest.param(7, 6, None, id="a group that says nothing"),
         pytest.param(7, 6, 6, id="a log with all its decisions"),
         pytest.param(8, 7, 6, id="a group that was not told of the last decision"),
-        pytest.param(8, 5, 7, id="decisions are lost, and the batch behind them is undecided"),
+        pytest.param(8, 5, 7, id="decisions are lost, and the batch after them is undecided"),
         pytest.param(0, None, None, id="a new sink"),
     ],
 )

@@ -18,7 +18,7 @@ def test_a_start_of_a_retired_sink_names_its_successor_in_one_sentence() -> None
     """Duplicate: the old job is started again by habit, and writes what the new one has written."""
     with pytest.raises(SinkRetired) as refused:
         check_not_retired("orders", LogState(retired=RETIRED))
-    assert refused.value.what == "sink 'orders' is retired: sink 'orders-v2' continues behind its batch 41"
+    assert refused.value.what == "sink 'orders' is retired: sink 'orders-v2' continues after its batch 41"
     assert "sink.id=orders-v2" in refused.value.way_out and not refused.value.restart_heals
     check_not_retired("orders", LogState())
 

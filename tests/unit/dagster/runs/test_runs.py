@@ -109,7 +109,7 @@ def test_the_runs_of_a_busy_stream_do_not_push_out_the_failure_of_another(instan
     assert len(summary(instance, OTHER).streams) >= 1
 
 
-def test_a_glance_sees_a_wish_for_a_restart_behind_sixty_recoveries(instance):
+def test_a_glance_sees_a_request_for_a_restart_before_sixty_recoveries(instance):
     """The sensor exactly_once_liveness looks no further when a summary shows none: the stream would stay down."""
     failed = new(instance, status=S.FAILURE)
     own = recover(instance, **{TAG_RECOVERS: "s", TAG_RESTART_OF: failed})
@@ -188,7 +188,7 @@ def test_sixty_recoveries_of_other_streams_do_not_push_out_the_stream_s_own(inst
 
 @pytest.mark.parametrize("status", [S.NOT_STARTED, S.CANCELED])
 def test_a_recovery_that_a_person_launched_is_known_before_its_first_step(instance, status):
-    """It has no tag yet: a sensor's recovery would run beside it, or undo that the person cancelled it."""
+    """It has no tag yet: a sensor's recovery would run beside it, or undo that the person canceled it."""
     own = recover(instance, status, {"stream": STREAM.name})
     assert ids(read_history(instance, STREAM).recoveries) == [own]
     assert read_history(instance, OTHER).recoveries == ()

@@ -245,12 +245,12 @@ def test_a_restart_has_the_number_that_the_recovery_was_requested_with():
         (history(failed(), recoveries=(recovery("d", person=True), recovery("c", restart_of="r1"))), "no restart"),
         (
             history(run("r1", "CANCELED", at=NOW - 55, lived=50), recoveries=(recovery("c", restart_of="r1"),)),
-            "a person cancelled run",
+            "a person canceled run",
         ),
     ],
 )
 def test_the_stream_is_not_started(found, says: str):
-    """A person's wish counts more than a recovery's, and a start that somebody else made is enough."""
+    """A person's decision counts more than a recovery's, and a start that somebody else made is enough."""
     verdict = judged(found)
     assert verdict.start is None and says in verdict.message
 
@@ -292,7 +292,7 @@ def test_a_second_attempt_to_rotate_starts_a_second_run():
     assert judged(history(failed, rotating(attempt=2))).start.key == "rotated/r1/2"
 
 
-def test_a_run_that_carries_the_wish_of_another_is_not_continued():
+def test_a_run_that_carries_the_request_of_another_is_not_continued():
     """A re-execution of a long run has its tags."""
     again = run("r9", tags={TAG_ROTATES: "r1/1"})
     assert judged(history(again)).start is None

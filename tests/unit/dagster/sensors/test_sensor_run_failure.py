@@ -15,7 +15,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART_OF,
 )
 from dagster_exactly_once.sensors.incidents import Teller
-from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, ask, recovery_request, refusal
+from dagster_exactly_once.sensors.recovery_requests import HANDOVER_S, RecoveryNeed, ask, recovery_request, refusal
 from dagster_exactly_once.sensors.restart import Restart
 from dagster_exactly_once.sensors.run_failure import _reaction, verdict
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
@@ -92,13 +92,13 @@ def test_a_failure_from_long_before_the_first_tick_is_seen():
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "STARTED", restart_of="r1"),)}, "is STARTED"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "QUEUED"),)}, "is QUEUED"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", restart_of="r1"),)}, "liveness starts"),
-        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "CANCELED", restart_of="r1"),)}, "cancelled its"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "CANCELED", restart_of="r1"),)}, "canceled its"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", person=True),)}, "without a restart"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "FAILURE", person=True),)}, "without a restart"),
     ],
 )
 def test_nothing_is_asked_for(streams, facts, says: str):
-    """CANCELED is a person's wish; what is under way is not to be disturbed."""
+    """CANCELED is a person's decision; what is under way is not to be disturbed."""
     found = judged(*streams, **facts)
     assert found.need is None and found.raised is None and says in found.message
 
@@ -190,7 +190,7 @@ def test_a_failure_while_another_run_lives_restarts_nothing():
 
 # -- the gate --------------------------------------------------------------------------------------------------------
 
-WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
+NEED = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
         (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
         (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write is working"),
         (history(run("r1", "CANCELED")), True, "the sink's owner is alive"),
-        (history(run("r1", "CANCELED"), recoveries=(recovery("c", "CANCELED"),)), False, "cancelled recovery c"),
+        (history(run("r1", "CANCELED"), recoveries=(recovery("c", "CANCELED"),)), False, "canceled recovery c"),
         (
             history(run("r1", "FAILURE", at=NOW - 70, lived=50)),
             False,
@@ -218,8 +218,8 @@ WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
     ],
 )
 def test_the_gate_refuses(found, owner_works, says: str):
-    """One recovery at a time, none beside a living owner, none against a person's wish, no storm."""
-    assert says in (refusal(found, WISH, WATCH, owner_works) or "")
+    """One recovery at a time, none beside a living owner, none against a person's decision, no storm."""
+    assert says in (refusal(found, NEED, WATCH, owner_works) or "")
 
 
 def test_the_gate_refuses_what_doing_it_again_does_not_heal():
@@ -227,14 +227,14 @@ def test_the_gate_refuses_what_doing_it_again_does_not_heal():
         recoveries=(recovery("c", "FAILURE"),),
         recovery_failure=Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
     )
-    assert "EO-EXPIRED" in (refusal(found, WISH, WATCH, False) or "")
+    assert "EO-EXPIRED" in (refusal(found, NEED, WATCH, False) or "")
 
 
 @pytest.mark.parametrize("way_out", ["", "Say sink.accept.lost", "Restore it. Then start it."])
 def test_a_refusal_is_a_sentence_with_one_full_stop(way_out):
     """Mishap: "a retry will not fix. .", of an error without a way out."""
     lost = Classified("EO-EXPIRED", "lost", way_out, heals=False)
-    _, said = ask(STREAM, history(recoveries=(recovery("c", "FAILURE"),), recovery_failure=lost), WISH, WATCH, None)
+    _, said = ask(STREAM, history(recoveries=(recovery("c", "FAILURE"),), recovery_failure=lost), NEED, WATCH, None)
     assert said.endswith(f"{way_out.rstrip('.') or 'fix'}.") and ". ." not in said and ".." not in said
 
 
@@ -252,14 +252,14 @@ def test_a_refusal_is_a_sentence_with_one_full_stop(way_out):
     ],
 )
 def test_the_gate_lets_through(found):
-    assert refusal(found, WISH, WATCH, None) is None
+    assert refusal(found, NEED, WATCH, None) is None
 
 
 def test_the_key_of_a_request_is_the_same_until_a_recovery_was_launched():
     """Dagster drops a key that it has seen, forever: a second incident must have another one."""
-    first = recovery_request(STREAM, history(), WISH).run_key
-    assert first == recovery_request(STREAM, history(), WISH).run_key
-    assert first != recovery_request(STREAM, history(recoveries=(recovery("c"),)), WISH).run_key
+    first = recovery_request(STREAM, history(), NEED).run_key
+    assert first == recovery_request(STREAM, history(), NEED).run_key
+    assert first != recovery_request(STREAM, history(recoveries=(recovery("c"),)), NEED).run_key
 
 
 def test_a_request_carries_its_cause():

@@ -149,7 +149,7 @@ def test_a_session_that_cannot_be_opened_is_a_failure_too():
         supervisor.raise_failure()
 
 
-def test_a_wish_to_stop_before_the_query_started_starts_none():
+def test_a_request_to_stop_before_the_query_started_starts_none():
     query, opened = FakeQuery(), threading.Event()
 
     @contextmanager

@@ -81,7 +81,7 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
     last, stream = history.recovery, history.stream
     since = last is not None and (stream is None or last.created > stream.created)
     if last is not None and since and last.status == "CANCELED":
-        return f"a person cancelled recovery {last.name}; to recover the sink, launch the job {RECOVERY_JOB}"
+        return f"a person canceled recovery {last.name}; to recover the sink, launch the job {RECOVERY_JOB}"
     why = history.recovery_failure
     if last is not None and since and why is not None and not why.heals:
         way_out = f". {why.way_out.rstrip('. ')}" if why.way_out else ""
