@@ -10,6 +10,7 @@ from exactly_once.errors import InvalidSchema
 from exactly_once.formats import Node, SparkType
 from exactly_once.registry.schema_options import Registry, Side
 
+
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """What a task needs to encode a column; java/exactlyonce/Encoding.java reads it.

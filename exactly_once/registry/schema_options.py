@@ -31,7 +31,7 @@ SIDE_OPTIONS = (
 #: Of the options that this module reads.
 REGISTRY_PREFIXES = ("schema.registry.", "value.schema", "key.schema", "value.format", "key.format")
 
-#: What subjects are named by: Confluent's TopicNameStrategy (<topic>-value), RecordNameStrategy (the schema's full name)
+#: What names subjects: Confluent's TopicNameStrategy (<topic>-value), RecordNameStrategy (the schema's full name)
 #: and TopicRecordNameStrategy (<topic>-<full name>).
 STRATEGIES = (BY_TOPIC, BY_RECORD, BY_TOPIC_AND_RECORD) = ("topic", "record", "topic-record")
 

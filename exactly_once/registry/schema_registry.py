@@ -45,7 +45,7 @@ class Framing:
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
 
 
-def resolve(registry: Registry, types: Mapping[str, SparkType]) -> Framing:
+def resolve(registry: Registry, types: Mapping[str, SparkType] | None = None) -> Framing:
     """Ask the registry for the ids, and plan the columns that the sink encodes.
 
     Without a schema's text, the next start takes the version that is the latest by then, also for a batch that this
@@ -54,8 +54,8 @@ def resolve(registry: Registry, types: Mapping[str, SparkType]) -> Framing:
 
     Parameters
     ----------
-    types : mapping
-        The type of each column, in Spark's JSON.
+    types : mapping, optional
+        The type of each column, in Spark's JSON; None when the sink encodes none.
 
     Raises
     ------
@@ -67,6 +67,7 @@ def resolve(registry: Registry, types: Mapping[str, SparkType]) -> Framing:
     """
     if not registry.sides:
         return Framing()
+    types = types or {}
     sides = [with_schema(side, types) for side in registry.sides]
     encodings = {s.column: encoding(s, types, s.schema) for s in sides if s.encodes and s.schema is not None}
     client = _client(registry)

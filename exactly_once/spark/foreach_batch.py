@@ -150,7 +150,7 @@ class ForeachBatch:
         """Return every participant."""
         if columns is None:
             return list(self._others)
-        columns = columns.framed(run.framing(ticket.plan, {}))
+        columns = columns.framed(run.framing(ticket.plan))
         return [KafkaParticipant.of(replace(self._options, registry=None), columns, ticket), *self._others]
 
     def _abort(self, run: QueryRun, batch_id: int, parts: list[Part]) -> None:

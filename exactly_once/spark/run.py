@@ -40,7 +40,7 @@ class QueryRun:
         """True for a batch write: it is over when it is committed or aborted."""
         return isinstance(self.coordinator, WriteCoordinator)
 
-    def framing(self, plan: Plan, types: Mapping[str, SparkType]) -> Framing:
+    def framing(self, plan: Plan, types: Mapping[str, SparkType] | None = None) -> Framing:
         """Return what stands before keys and values, and what encodes them. Asks the registry once, after the claim:
         one that is down must not delay the commit of decided batches; and not if nothing will be written.
         """

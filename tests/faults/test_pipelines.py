@@ -151,9 +151,7 @@ def test_dagsters_resource_runs_a_pipeline_and_its_component_runs_one_that_has_a
     [code] = re.findall(r"^```python file=dagster_pipeline.py\n(.*?)^```$", page, re.M | re.S)
     names: dict[str, Any] = {"__name__": "dagster_pipeline"}
     exec(code.replace('"pipeline.yml"', repr(str(pipeline.folder / "pipeline.yml"))), names)
-    resource = SparkPipelinesResource(
-        spark_pipelines_cmd=program, dry_run_extra_args=conf, run_extra_args=conf
-    )
+    resource = SparkPipelinesResource(spark_pipelines_cmd=program, dry_run_extra_args=conf, run_extra_args=conf)
 
     rows = pipeline.add()
     done = dg.materialize([names["orders_out"]], resources={"spark_pipelines": resource})

@@ -1,4 +1,4 @@
-"""Formats: rows that the sink encodes, as confluent-kafka's own deserializers read them by the schema of a real registry;
+"""Formats: rows that the sink encodes, as confluent-kafka's own deserializers read them by the schema of a registry;
 what does not fit is refused before anything is written, or goes to the dead letter topic.
 """
 
@@ -27,7 +27,6 @@ from testkit.stream import Job, SparkDriver
 from tests.integration.test_dead_letters import raw
 from tests.integration.test_schema_registry import (
     DELAY,
-    INCOMPATIBLE,
     JSON_DELAY,
     KEY,
     LATER,
@@ -124,12 +123,8 @@ def test_avro_of_every_type_is_read_back_by_the_schema_that_the_start_has_regist
     reader = AvroDeserializer(client(registry))
     context = SerializationContext(bench.topic, MessageField.KEY)
     decoded = [(reader(m.key(), context), value_of(m, reader)) for m in found]
-    exact = {
-        n: {"price": Decimal(n) / 4, "day": dt.date(1969, 12, 30) + dt.timedelta(days=n)} for _, n in rows(bench)
-    }
-    expected = [
-        (key, None if n % 10 == 7 else {"exact": exact[n], **wide(key, n)}) for key, n in rows(bench)
-    ]
+    exact = {n: {"price": Decimal(n) / 4, "day": dt.date(1969, 12, 30) + dt.timedelta(days=n)} for _, n in rows(bench)}
+    expected = [(key, None if n % 10 == 7 else {"exact": exact[n], **wide(key, n)}) for key, n in rows(bench)]
     assert [(k, v) for k, v in decoded if v is None] != []
     assert_same([(k, _plain(v)) for k, v in decoded], [(k, _plain(v)) for k, v in expected])
     assert registry.versions(f"{bench.topic}-value") == registry.versions(f"{bench.topic}-key") == [1]
@@ -212,7 +207,10 @@ def test_a_schema_that_the_registry_has_is_looked_up_and_its_defaults_fill_what_
     warm.complete(job_of(bench, registry.url, DELAY_ROW, value_format="avro"))
 
     assert_delays(
-        [(k, {"carrier": v["carrier"], "minutes": v["minutes"]}) for k, v in values(bench, AvroDeserializer(client(registry)))],
+        [
+            (k, {"carrier": v["carrier"], "minutes": v["minutes"]})
+            for k, v in values(bench, AvroDeserializer(client(registry)))
+        ],
         delays(bench),
     )
     assert ids(read(bench)) == {schema_id}

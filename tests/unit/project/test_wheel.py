@@ -23,7 +23,19 @@ ENGINE, DAGSTER = "pyspark-kafka-exactly-once", "dagster-exactly-once"
 #: Of each distribution: the folder of its pyproject.toml, and its packages.
 FOLDERS = {ENGINE: ROOT, DAGSTER: ROOT / "distributions" / DAGSTER}
 PACKAGES = {ENGINE: ("exactly_once", "exactly_once_local"), DAGSTER: ("dagster_exactly_once",)}
-EXTRAS = {"delta", "demo", "dev", "files", "formats", "hdfs", "iceberg", "metrics", "postgres", "schema-registry", "traces"}
+EXTRAS = {
+    "delta",
+    "demo",
+    "dev",
+    "files",
+    "formats",
+    "hdfs",
+    "iceberg",
+    "metrics",
+    "postgres",
+    "schema-registry",
+    "traces",
+}
 
 
 def pyproject(distribution: str) -> dict[str, Any]:

@@ -75,6 +75,27 @@ def test_without_a_registry_nothing_is_framed() -> None:
         ({"key_schema": '"int"'}, (Side("key", "t-key", '"int"', "AVRO"), Side("value", "t-value"))),
         ({"key_schema_subject": "k", "value_schema_type": "NONE"}, (Side("key", "k"),)),
         ({"value_schema_type": "none"}, ()),
+        ({"value_format": "json"}, (Side("value", "t-value", None, "JSON", encodes=True),)),
+        (
+            {"value_format": "Avro", "value_schema_register": "true"},
+            (Side("value", "t-value", None, "AVRO", True, encodes=True, name="t_value"),),
+        ),
+        (
+            {"value_format": "protobuf", "value_schema_register": "true", "value_schema_name": "shop.Order"},
+            (Side("value", "t-value", None, "PROTOBUF", True, encodes=True, name="shop.Order"),),
+        ),
+        (
+            {"value_schema": "x", "value_schema_subject_strategy": "record"},
+            (Side("value", "", "x", "AVRO", by_record=True),),
+        ),
+        (
+            {"value_schema": "x", "value_schema_subject_strategy": "topic-record"},
+            (Side("value", "t-", "x", "AVRO", by_record=True),),
+        ),
+        (
+            {"key_format": "avro", "value_schema_type": "NONE"},
+            (Side("key", "t-key", None, "AVRO", encodes=True),),
+        ),
     ],
 )
 def test_values_are_framed_unless_the_user_says_no_and_keys_when_he_says_so(
@@ -82,6 +103,24 @@ def test_values_are_framed_unless_the_user_says_no_and_keys_when_he_says_so(
 ) -> None:
     """A value that is silently not framed cannot be read by anybody; a plain string key is the rule."""
     assert sides(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("topic", "sink", "name"), [("2-orders.out", "s", "_2_orders_out_value"), (None, "a-b", "a_b_value")]
+)
+def test_a_schema_that_is_made_is_named_after_the_topic_or_after_the_sink(
+    topic: str | None, sink: str, name: str
+) -> None:
+    """Guards against a name that Avro and Protobuf refuse, for an option that the user did not set."""
+    given = {
+        "schema.registry.url": URL,
+        "sink.id": sink,
+        "value.format": "avro",
+        "value.schema.register": "true",
+        "value.schema.subject.strategy": "record",
+    }
+    found = Registry.parse(given, topic)
+    assert found is not None and [s.name for s in found.sides] == [name]
 
 
 def test_rows_that_name_their_topics_need_a_subject() -> None:
@@ -109,6 +148,21 @@ def test_rows_that_name_their_topics_need_a_subject() -> None:
         ({"value.schema.register": "true"}, "value.schema is missing"),
         ({"value.schema.message.indexes": "-1"}, "value.schema.message.indexes='-1'"),
         ({"value.schema.message.indexes": "1", "value.schema": "x"}, "value.schema.type is AVRO"),
+        ({"value.format": "arvo"}, "value.format='arvo'"),
+        ({"value.format": "avro", "value.schema.type": "JSON"}, "value.schema.type is JSON"),
+        ({"value.format": "avro", "value.schema.type": "NONE"}, "value.schema.type is NONE"),
+        ({"value.schema.subject.strategy": "name"}, "strategy='name'"),
+        ({"value.schema.subject.strategy": "record"}, "no schema says what the record's name is"),
+        ({"value.schema.subject.strategy": "topic", "value.schema.subject": "s"}, "one names the subject"),
+        ({"value.format": "avro", "value.schema.name": "X"}, "makes no schema that it could name"),
+        (
+            {"value.format": "avro", "value.schema.register": "true", "value.schema.name": "a-b"},
+            "value.schema.name='a-b'",
+        ),
+        (
+            {"value.format": "protobuf", "value.schema.register": "true", "value.schema.message.indexes": "1"},
+            "value.schema is missing",
+        ),
     ],
 )
 def test_a_mistake_is_named_before_anything_connects(options: dict[str, str], words: str) -> None:
