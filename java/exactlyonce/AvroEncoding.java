@@ -7,7 +7,6 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
-import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
@@ -126,7 +125,8 @@ final class AvroEncoding {
     private static Encoding struct(JsonNode plan, String path) {
         int width = plan.get("width").asInt();
         List<Field> made = new ArrayList<>();
-        for (JsonNode one : plan.get("fields")) made.add(field(one, path + "." + one.get("name").asText()));
+        for (JsonNode one : plan.get("fields"))
+            made.add(field(one, path + "." + one.get("name").asText()));
         Field[] fields = made.toArray(new Field[0]);
         return (from, at, to) -> {
             InternalRow row = from.getStruct(at, width);

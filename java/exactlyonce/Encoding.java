@@ -81,7 +81,8 @@ interface Encoding extends Serializable {
 
     /** Writes by {@code encoding}, unless there is a null that it has no bytes for. */
     static void checked(Encoding encoding, SpecializedGetters from, int at, String path, ByteSink to) {
-        if (from.isNullAt(at) && !(encoding instanceof OfNull)) throw refused(path, "is null, which the schema forbids");
+        if (from.isNullAt(at) && !(encoding instanceof OfNull))
+            throw refused(path, "is null, which the schema forbids");
         encoding.write(from, at, to);
     }
 
@@ -94,6 +95,7 @@ interface Encoding extends Serializable {
     }
 
     static IllegalArgumentException unknown(String what) {
-        return new IllegalArgumentException("this jar does not know " + what + ": is it of another version than Python?");
+        return new IllegalArgumentException(
+                "this jar does not know " + what + ": is it of another version than Python?");
     }
 }

@@ -116,20 +116,24 @@ final class JsonEncoding {
 
     private static Node number(JsonNode plan, String path) {
         Encoding.Type read = Encoding.Type.of(plan);
-        int precision = plan.path("from").path(0).asInt(), scale = plan.path("from").path(1).asInt();
+        int precision = plan.path("from").path(0).asInt(),
+                scale = plan.path("from").path(1).asInt();
         return switch (read) {
-            case DECIMAL -> (from, at, to) -> to.writeNumber(
-                    from.getDecimal(at, precision, scale).toJavaBigDecimal());
-            case FLOAT -> (from, at, to) -> {
-                float found = from.getFloat(at);
-                if (!Float.isFinite(found)) throw notANumber(path, found);
-                to.writeNumber(found);
-            };
-            case DOUBLE -> (from, at, to) -> {
-                double found = from.getDouble(at);
-                if (!Double.isFinite(found)) throw notANumber(path, found);
-                to.writeNumber(found);
-            };
+            case DECIMAL ->
+                (from, at, to) ->
+                        to.writeNumber(from.getDecimal(at, precision, scale).toJavaBigDecimal());
+            case FLOAT ->
+                (from, at, to) -> {
+                    float found = from.getFloat(at);
+                    if (!Float.isFinite(found)) throw notANumber(path, found);
+                    to.writeNumber(found);
+                };
+            case DOUBLE ->
+                (from, at, to) -> {
+                    double found = from.getDouble(at);
+                    if (!Double.isFinite(found)) throw notANumber(path, found);
+                    to.writeNumber(found);
+                };
             default -> (from, at, to) -> to.writeNumber(read.whole(from, at));
         };
     }
@@ -140,16 +144,19 @@ final class JsonEncoding {
 
     private static Node text(Encoding.Type read) {
         return switch (read) {
-            case STRING -> (from, at, to) -> to.writeString(from.getUTF8String(at).toString());
+            case STRING ->
+                (from, at, to) -> to.writeString(from.getUTF8String(at).toString());
             case BINARY -> (from, at, to) -> to.writeString(Base64.getEncoder().encodeToString(from.getBinary(at)));
-            case DATE -> (from, at, to) ->
-                    to.writeString(LocalDate.ofEpochDay(from.getInt(at)).toString());
-            case TIMESTAMP -> (from, at, to) ->
-                    to.writeString(instant(from.getLong(at)).toString());
-            case TIMESTAMP_NTZ -> (from, at, to) -> {
-                String utc = instant(from.getLong(at)).toString();
-                to.writeString(utc.substring(0, utc.length() - 1)); // without the Z: it is in no zone
-            };
+            case DATE ->
+                (from, at, to) ->
+                        to.writeString(LocalDate.ofEpochDay(from.getInt(at)).toString());
+            case TIMESTAMP ->
+                (from, at, to) -> to.writeString(instant(from.getLong(at)).toString());
+            case TIMESTAMP_NTZ ->
+                (from, at, to) -> {
+                    String utc = instant(from.getLong(at)).toString();
+                    to.writeString(utc.substring(0, utc.length() - 1)); // without the Z: it is in no zone
+                };
             default -> throw Encoding.unknown("a text of a " + read);
         };
     }

@@ -59,8 +59,8 @@ final class ProtobufEncoding {
                 case "zigzag" -> new Part(VARINT, whole(plan, path, ByteSink::zigzag));
                 case "fixed32" -> new Part(FIXED32, whole(plan, path, (to, number) -> to.fixed32((int) number)));
                 case "fixed64" -> new Part(FIXED64, whole(plan, path, ByteSink::fixed64));
-                case "float" -> new Part(
-                        FIXED32, (from, at, to) -> to.fixed32(Float.floatToRawIntBits(from.getFloat(at))));
+                case "float" ->
+                    new Part(FIXED32, (from, at, to) -> to.fixed32(Float.floatToRawIntBits(from.getFloat(at))));
                 case "double" -> {
                     Encoding.Type read = Encoding.Type.of(plan);
                     yield new Part(
@@ -91,7 +91,8 @@ final class ProtobufEncoding {
 
     private static Encoding whole(JsonNode plan, String path, Number as) {
         Encoding.Type read = Encoding.Type.of(plan);
-        long least = plan.path("min").asLong(Long.MIN_VALUE), most = plan.path("max").asLong(Long.MAX_VALUE);
+        long least = plan.path("min").asLong(Long.MIN_VALUE),
+                most = plan.path("max").asLong(Long.MAX_VALUE);
         return (from, at, to) -> {
             long number = read.whole(from, at);
             if (number < least || number > most)

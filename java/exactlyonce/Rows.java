@@ -187,7 +187,8 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         if (why == null) return name;
         throw Errors.ofRow(
                 new InvalidTopicException(),
-                "a row (key " + Errors.shown(key.ofAny(row)) + ") names the topic " + Errors.shown(raw) + ", which " + why,
+                "a row (key " + Errors.shown(key.ofAny(row)) + ") names the topic " + Errors.shown(raw) + ", which "
+                        + why,
                 "Correct the expression that fills the column 'topic'");
     }
 }
