@@ -184,6 +184,7 @@ def test_a_right_output_passes_and_the_check_says_what_it_sampled(stream):
     assert limited.passed and limited.metadata["input_records_compared"].value == 200
 
 
+@pytest.mark.long
 def test_rejected_records_are_counted_from_one_look_to_the_next(stream, monkeypatch):
     """Guards against a warning that never ends, against markers and aborted records that count, and against brokers
     that were away for one look, and with it the place of the look before.

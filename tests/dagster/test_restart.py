@@ -25,6 +25,7 @@ def story(site, dagster):
         yield told
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_at_its_start_is_recovered_and_started_again_by_the_sensors(story, dagster):
     """kill -9 of the run's process before it has a stream. Nobody touches anything; every departure comes out once."""
     story.feed.send(500)

@@ -54,6 +54,7 @@ def evaluated(bench: Bench, archive=None, source=None, origin=None, **config):
     return found
 
 
+@pytest.mark.long
 def test_a_stream_passes_and_what_an_operator_broke_fails_by_its_name(bench: Bench, warm: SparkDriver, archive) -> None:
     """Guards against a check that is green whatever happens, and against one that is red over a healthy stream: it
     must know the outputs that the stream declares, and its checkpoint.

@@ -21,6 +21,7 @@ def options(bench: Bench, write_id: str = "day-1", **more: str) -> dict[str, str
     return {**kept, "write.id": write_id, **{k.replace("_", "."): v for k, v in more.items()}}
 
 
+@pytest.mark.long
 def test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does(bench: Bench, warm: SparkDriver) -> None:
     """Guards against the duplicates of a partition that is run again."""
     for write_id in ("day-1", "day-1", "day-2"):

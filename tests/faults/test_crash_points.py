@@ -20,8 +20,8 @@ DECIDED = ("decided", "some-ended", "all-ended")
 #: Spark writes commits/N meanwhile.
 BESIDE_SPARK = ("marking", "completed")
 
-#: These stay in make test: the last moment before the decision, and the first one after it.
-QUICK = ("all-prepared", "decided")
+#: This one stays in make test: the first moment after the decision.
+QUICK = ("decided",)
 
 
 def points(*names: str) -> list[object]:

@@ -54,7 +54,8 @@ def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
     assert bench.decided_batches() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("ends", [pytest.param("is stopped", marks=pytest.mark.long), "fails"])
+@pytest.mark.long
+@pytest.mark.parametrize("ends", ["is stopped", "fails"])
 def test_the_coordinator_of_a_query_that_ends_under_foreach_batch_is_closed(
     ends: str, bench: Bench, warm: SparkDriver
 ) -> None:

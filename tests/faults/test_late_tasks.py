@@ -42,6 +42,7 @@ def test_a_query_that_is_stopped_before_its_tasks_begin_leaves_no_transaction(
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_query_that_spark_could_not_abort_is_settled_when_it_has_ended(bench: Bench, warm: SparkDriver) -> None:
     """Guards against the interrupt of stop() that meets Spark's call of abort: the tasks are killed with their
     transactions open, and nobody ends these until the next start.

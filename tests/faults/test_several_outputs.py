@@ -38,9 +38,6 @@ OUTPUTS = (KAFKA, "archive", "warehouse")
 BEFORE_THE_DECISION = ("mid-write", *(f"pre-commit-{o}" for o in OUTPUTS), "all-prepared")
 AFTER_THE_DECISION = ("decided", *(f"commit-{o}" for o in OUTPUTS), "all-ended", "completed")
 
-#: This one stays in make test: Kafka is committed, the files and PostgreSQL are not.
-QUICK = ("commit-archive",)
-
 
 @dataclass
 class Outputs:
@@ -101,10 +98,6 @@ def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
     bench.input.add()
     run.await_true(point, lambda: driver.has_reached(point))
     driver.kill9()
-
-
-def mark(points: tuple[str, ...]) -> list[Any]:
-    return [p if p in QUICK else pytest.param(p, marks=pytest.mark.long) for p in points]
 
 
 def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Outputs, warm: SparkDriver) -> None:
@@ -229,7 +222,8 @@ def test_a_sink_that_begins_anew_publishes_beside_the_files_of_before(outputs: O
     assert outputs.staged() == [] and outputs.server.prepared() == set()
 
 
-@pytest.mark.parametrize("point", mark(BEFORE_THE_DECISION))
+@pytest.mark.long
+@pytest.mark.parametrize("point", BEFORE_THE_DECISION)
 def test_what_is_not_decided_is_in_no_output_and_comes_with_the_next_start(
     point: str, outputs: Outputs, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -248,7 +242,8 @@ def test_what_is_not_decided_is_in_no_output_and_comes_with_the_next_start(
     outputs.assert_all(bench.input.expected())
 
 
-@pytest.mark.parametrize("point", mark(AFTER_THE_DECISION))
+@pytest.mark.long
+@pytest.mark.parametrize("point", AFTER_THE_DECISION)
 def test_what_is_decided_comes_to_every_output_once_whoever_finishes_it(
     point: str, outputs: Outputs, driver: StartDriver, warm: SparkDriver
 ) -> None:

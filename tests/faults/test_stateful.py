@@ -134,6 +134,7 @@ def rocks(warm: SparkDriver) -> Iterator[SparkDriver]:
         warm.ask("unset", name=name)
 
 
+@pytest.mark.long
 def test_a_stateful_query_that_is_stopped_in_its_commit_goes_on_with_the_right_state(
     connection: Connection, tmp_path: Path, rocks: SparkDriver
 ) -> None:

@@ -31,9 +31,6 @@ COLUMNS = pa.schema([("key", pa.string()), ("value", pa.string())])
 BEFORE_THE_DECISION = ("pre-commit-lake", "pre-commit-ice")
 AFTER_THE_DECISION = ("table-commit-lake", "table-committed-lake", "table-commit-ice", "table-committed-ice")
 
-#: This one stays in make test: Kafka and Delta are committed, Iceberg does not know yet.
-QUICK = ("table-committed-lake",)
-
 
 @dataclass
 class Tables:
@@ -120,10 +117,6 @@ def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
     driver.kill9()
 
 
-def mark(points: tuple[str, ...]) -> list[Any]:
-    return [p if p in QUICK else pytest.param(p, marks=pytest.mark.long) for p in points]
-
-
 def test_batches_reach_the_topic_and_both_tables_once_and_the_checker_proves_it(
     tables: Tables, warm: SparkDriver
 ) -> None:
@@ -145,6 +138,7 @@ def test_batches_reach_the_topic_and_both_tables_once_and_the_checker_proves_it(
     assert not broken.clean, broken.as_json()
 
 
+@pytest.mark.long
 def test_paimon_9666_a_batch_whose_mark_is_gone_is_not_committed_again(tables: Tables, warm: SparkDriver) -> None:
     """Duplicates: paimon#9666. The driver died between the commit of the table and ``commits/N``, so Spark runs the
     batch again under its old number; the deletion of that file is the state which such a death leaves.
@@ -163,7 +157,8 @@ def test_paimon_9666_a_batch_whose_mark_is_gone_is_not_committed_again(tables: T
     tables.assert_proven()
 
 
-@pytest.mark.parametrize("point", mark(BEFORE_THE_DECISION))
+@pytest.mark.long
+@pytest.mark.parametrize("point", BEFORE_THE_DECISION)
 def test_what_is_not_decided_is_in_no_table(point: str, tables: Tables, driver: StartDriver, warm: SparkDriver) -> None:
     """Guards against a batch that one output has and another has not."""
     bench = tables.bench
@@ -177,7 +172,8 @@ def test_what_is_not_decided_is_in_no_table(point: str, tables: Tables, driver: 
     tables.assert_proven()
 
 
-@pytest.mark.parametrize("point", mark(AFTER_THE_DECISION))
+@pytest.mark.long
+@pytest.mark.parametrize("point", AFTER_THE_DECISION)
 def test_what_is_decided_comes_to_both_tables_once_whoever_finishes_it(
     point: str, tables: Tables, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -205,6 +205,7 @@ def test_foreach_batch_refuses_before_a_query_starts(bench: Bench, warm: SparkDr
     assert not bench.checkpoint.exists()
 
 
+@pytest.mark.long
 def test_a_session_is_told_at_its_registration_that_it_cannot_read_kafka(
     bench: Bench, warm: SparkDriver, driver: StartDriver
 ) -> None:

@@ -243,11 +243,12 @@ def test_ctrl_c_stops_the_broker_in_order(owner, tmp_path: Path) -> None:
     assert "BrokerServer id=1] shut down completed" in (tmp_path / "b/node-1/server.log").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wish",
     [
         pytest.param(signal.SIGINT, id="ctrl-c"),
-        pytest.param(signal.SIGHUP, id="closed terminal", marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, id="closed terminal"),
     ],
 )
 def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp_path: Path, wish: int) -> None:

@@ -220,9 +220,10 @@ def test_a_batch_write_that_kafka_s_client_refuses_before_it_begins_leaves_no_co
     assert bench.log().owner is not None, "it had claimed the sink"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point",
-    ["mid-write", *(pytest.param(p, marks=pytest.mark.long) for p in (None, "claimed", "all-prepared", "decided"))],
+    ["mid-write", None, "claimed", "all-prepared", "decided"],
 )
 def test_a_query_whose_child_was_killed_ends_in_one_sentence_and_the_next_start_claims(
     point: str | None, bench: Bench, job: Job, without_register: SparkDriver

@@ -202,7 +202,8 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("password", [PASSWORD, pytest.param(WRONG, marks=pytest.mark.long)], ids=["right", "wrong"])
+@pytest.mark.long
+@pytest.mark.parametrize("password", [PASSWORD, WRONG], ids=["right", "wrong"])
 def test_no_secret_is_in_what_the_command_line_prints(secure: SecureBroker, password: str, tmp_path: Path) -> None:
     """Leak: what a person pastes into a ticket."""
     sink = DeadSink(Connection(secure.bootstrap_servers), create_topic(secure.bootstrap_servers, partitions=2))

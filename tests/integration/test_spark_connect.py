@@ -83,6 +83,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[], Server]]:
         )  # pytest shows it beside a failure
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_behind_a_decision_takes_its_python_along_and_loses_nothing(
     serve: Callable[[], Server], bench: Bench
 ) -> None:

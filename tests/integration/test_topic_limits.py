@@ -106,6 +106,7 @@ def test_a_batch_size_of_the_user_s_that_the_memory_has_no_room_for_is_lowered_a
     assert said.count(warning) == 1
 
 
+@pytest.mark.long
 def test_a_limit_that_is_lowered_under_a_stream_holds_for_the_next_try(bench: Bench, warm: SparkDriver) -> None:
     """Guards against an executor that remembers a limit from before, whatever the starts."""
     job = limited(bench).having(kafka_delivery_timeout_ms="10000", kafka_compression_type="none")

@@ -92,6 +92,7 @@ def kill_between_two_commits(sink: MadeSink, failpoints: Path) -> None:
     until("the records of one part", lambda: len(visible(sink)) == len(values(0)) + len(values(1)) // 2)
 
 
+@pytest.mark.long
 def test_no_recipe_shows_the_half_of_a_batch_that_a_killed_driver_left_and_each_shows_all_of_it_once_recovered(
     sink: MadeSink, tmp_path: Path, warm: SparkDriver
 ) -> None:
