@@ -13,11 +13,18 @@ import org.apache.spark.sql.types.StructType;
 /**
  * The driver's instructions for the tasks of one execution of a batch; Python makes all of it (exactly_once/spark/jvm.py).
  *
+ * @param execution names one try of the batch, in what tasks report and in the log
+ * @param batch the number of Spark's micro-batch; of a batch write, 0
+ * @param query Spark's id of the query; "" of a batch write
+ * @param sink the sink's id
  * @param ids the first part of the transactional ids of this claim; part and attempt follow
+ * @param log the topic of the commit log
  * @param logEnd where the commit log ended when the tasks were sent out: a longer one says that they are too late
+ * @param timeoutMs transaction.timeout.ms of each part's transaction
  * @param limitMs the age at which a transaction can no longer be decided; 0: none
  * @param tooLong the text of that error, with {part} and {took_s} to fill in
  * @param lost of a replay: "records digest" of each lost part; no other part is kept
+ * @param rows which columns make a record, and how
  * @param dead where rows go that cannot be written; null: the first one ends the execution
  * @param client the producer's settings by their Java names, as the user gave them
  */
