@@ -150,7 +150,8 @@ def test_dagsters_resource_runs_a_pipeline_and_its_component_runs_one_that_has_a
     page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```python file=dagster_pipeline.py\n(.*?)^```$", page, re.M | re.S)
     names: dict[str, Any] = {"__name__": "dagster_pipeline"}
-    exec(code.replace('"pipeline.yml"', repr(str(pipeline.folder / "pipeline.yml"))), names)
+    code = code.replace('"pipeline.yml"', repr(str(pipeline.folder / "pipeline.yml")))
+    exec(compile(code, "dagster_pipeline.py", "exec", dont_inherit=True), names)  # annotations as they stand there
     resource = SparkPipelinesResource(spark_pipelines_cmd=program, dry_run_extra_args=conf, run_extra_args=conf)
 
     rows = pipeline.add()
@@ -162,6 +163,7 @@ def test_dagsters_resource_runs_a_pipeline_and_its_component_runs_one_that_has_a
     component = SparkDeclarativePipelineComponent(
         pipeline_spec_path=str(pipeline.folder / "pipeline.yml"), spark_pipelines=resource
     )
+    (tmp_path / "state").mkdir()
     component.write_state_to_path(tmp_path / "state" / "state.json")
     context = ComponentTree.for_test().load_context
     defs = component.build_defs_from_state(context, tmp_path / "state" / "state.json")
