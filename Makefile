@@ -46,7 +46,7 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 # Its theme would speak of another product at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-sparks test-newest-kafka \
+.PHONY: help setup archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks test-newest-kafka \
 	test-kafkas s3 test-s3 test-hdfs test-extras test-pythons tutorial jar check docs benchmark guard soak \
 	faults faults-compare audit sbom coverage dist clean lock lock-jars
 
@@ -89,6 +89,10 @@ coverage: setup ## The unit tests, and which lines of the packages they run; a r
 test-long: archive ## The tests that make test leaves out
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
+
+test-restart: archive ## What the sensors are for, by the long way: a run is killed, and they start it again
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest tests/dagster/test_restart.py $(PYTEST_ARGS)
 
 test-all: archive ## Everything
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)

@@ -183,7 +183,17 @@ def _side(options: Mapping[str, str], column: str, topic: str | None, owner: str
             f"Remove {name}.message.indexes: only a PROTOBUF schema of yours has other messages than the first",
         )
     full_name = _name(given, column, owner, derived)
-    return Side(column, subject, schema, kind, register == "true", indexes, encodes, full_name, by_record)
+    return Side(
+        column,
+        subject,
+        schema=schema,
+        type=kind,
+        register=register == "true",
+        indexes=indexes,
+        encodes=encodes,
+        name=full_name,
+        by_record=by_record,
+    )
 
 
 def _type(given: Mapping[str, str], column: str) -> str | None:

@@ -157,7 +157,7 @@ final class JsonEncoding {
                     String utc = instant(from.getLong(at)).toString();
                     to.writeString(utc.substring(0, utc.length() - 1)); // without the Z: it is in no zone
                 };
-            default -> throw Encoding.unknown("a text of a " + read);
+            default -> throw Encoding.unknown("JSON text of " + read);
         };
     }
 

@@ -86,6 +86,19 @@ def test_every_code_that_java_raises_is_one_of_them() -> None:
 
 #: What Java says and Python does not, by the reason. Everything else of four words or more is Python's text.
 JAVA_ALONE = {
+    "Java alone encodes rows by a schema": {
+        "the schema refuses a row: its",
+        "it does not fit the schema",
+        "is null, which the schema forbids",
+        "which is no symbol of the schema's enum",
+        "which the schema's type cannot hold",
+        "does not fit into the schema's",
+        "bytes, and the schema says",
+        "and JSON has no such number",
+        "or register a schema that allows it",
+        "this jar does not know",
+        "is it of another version than Python?",
+    },
     "Python cannot answer any more": {
         "the Python process that runs the sink's protocol does not answer",
         "Start the stream again; in PySpark, call exactly_once.register(spark) first. If the error repeats, read the "
