@@ -8,12 +8,13 @@ type and the schema's text. ``tests/unit/formats/interpreter.py`` says what a pl
 from __future__ import annotations
 
 from exactly_once.formats import avro, json_schema, protobuf
+from exactly_once.formats.json_lenient import lenient
 from exactly_once.formats.spark_type import Node, SparkType
 
-__all__ = ["derive", "plan", "full_name", "Node", "SparkType"]
+__all__ = ["derive", "plan", "lenient", "full_name", "Node", "SparkType"]
 
 
-def derive(format: str, type: SparkType, name: str) -> str:
+def derive(format: str, type: SparkType, name: str, previous: str | None = None) -> str:
     """Return the text of a schema that fits a column of this type.
 
     Parameters
@@ -24,6 +25,8 @@ def derive(format: str, type: SparkType, name: str) -> str:
         Spark's ``DataType.jsonValue()``. The column itself is taken as never null; what is inside it, as the type says.
     name : str
         The full name of what the schema describes, such as ``shop.Order``.
+    previous : str, optional
+        The version before, of the same format: fields of a Protobuf message keep its numbers. Avro and JSON have names.
 
     Raises
     ------
@@ -33,7 +36,7 @@ def derive(format: str, type: SparkType, name: str) -> str:
     if format == "AVRO":
         return avro.derive(type, name)
     if format == "PROTOBUF":
-        return protobuf.derive(type, name)
+        return protobuf.derive(type, name, previous)
     return json_schema.derive(type, name)
 
 

@@ -30,6 +30,10 @@ _TAKES = {
     "error": ("struct",),
 }
 
+#: What a number or a text becomes where a union offers more than one type that takes it.
+_OWN = {**dict.fromkeys(("byte", "short", "integer"), "int"), "long": "long", "float": "float", "double": "double"}
+_OWN |= {"string": "string"}
+
 #: Spark's microseconds in one unit of the logical type.
 _PER = {
     ("timestamp", "timestamp-millis"): 1000,
@@ -175,10 +179,13 @@ def _record(type: SparkType, schema: dict[str, Any], named: dict[str, Any], path
 
 
 def _union(type: SparkType, branches: list[Any], named: dict[str, Any], path: str) -> Node:
-    """Return the node of the first branch that fits; which branch a null takes is beside it."""
+    """Return the node of the branch that fits: the type's own goes before one that only takes it, for a long before
+    a double. Which branch a null takes is beside it.
+    """
     nulls = [i for i, b in enumerate(branches) if b == "null" or (isinstance(b, dict) and b["type"] == "null")]
     refused: list[InvalidSchema] = []
-    for i, branch in enumerate(branches):
+    own = _OWN.get(spark.kind(type, path))
+    for i, branch in sorted(enumerate(branches), key=lambda found: found[1] != own):
         if i in nulls:
             continue
         try:

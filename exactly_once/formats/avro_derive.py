@@ -9,6 +9,8 @@ from exactly_once.errors import InvalidSchema
 from exactly_once.formats import spark_type as spark
 from exactly_once.formats.spark_type import SparkType
 
+_PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
 _DERIVED: dict[str, Any] = {
     "byte": "int",
     "short": "int",
@@ -30,6 +32,10 @@ def derive(type: SparkType, name: str) -> str:
     """
     for part in name.split("."):
         spark.check_name(part, f"the schema {name}", "Avro")
+    if name in _PRIMITIVE:
+        raise InvalidSchema(
+            f"the schema {name} has the name of a type of Avro", "Choose another name in the option *.schema.name"
+        )
     return json.dumps(_derived(type, name, set(), name.rpartition(".")[2]))
 
 

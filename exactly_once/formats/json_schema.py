@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from exactly_once.errors import InvalidSchema
 from exactly_once.formats import spark_type as spark
@@ -93,6 +94,10 @@ def _choices(schema: Any, root: Any, followed: tuple[str, ...] = ()) -> Iterator
         if schema is not False:
             yield {}
         return
+    if "allOf" in schema:
+        raise InvalidSchema(
+            "the JSON Schema uses allOf, which this sink does not read", "Write the parts of allOf as one schema"
+        )
     ref = schema.get("$ref")
     if isinstance(ref, str):
         if ref not in followed:  # one that leads to itself says nothing
@@ -124,9 +129,9 @@ def _pointed(ref: str, root: Any) -> Any:
     """Return what a reference inside the same text stands for."""
     found = root
     try:
-        if not ref.startswith("#"):
+        if ref != "#" and not ref.startswith("#/"):
             raise LookupError(ref)
-        for part in ref[1:].split("/")[1:]:
+        for part in unquote(ref[1:]).split("/")[1:]:
             found = found[part.replace("~1", "/").replace("~0", "~")]
     except (LookupError, TypeError):
         raise InvalidSchema(
@@ -154,15 +159,20 @@ def _one(type: SparkType, schema: dict[str, Any], root: Any, path: str) -> Node:
         return {"write": "list", "items": node, "null": _takes_null(items, root)}
     if kind == "map":
         return _entries(type, schema, root, path)
+    return simple(type, kind)
+
+
+def simple(type: SparkType, kind: str) -> Node:
+    """Return the node of a value without parts."""
     if kind == "boolean":
         return {"write": "boolean"}
     if kind == "decimal":
         return {"write": "number", "read": kind, "from": list(spark.decimal(type))}
-    return {"write": "text" if names == ("string",) else "number", "read": kind}
+    return {"write": "text" if _TYPES[kind] == ("string",) else "number", "read": kind}
 
 
 def _object(type: SparkType, schema: dict[str, Any], root: Any, path: str) -> Node:
-    properties, more = _properties(schema), schema.get("additionalProperties", True)
+    properties, more = _properties(schema), _others(schema)
     required, columns = _required(schema), spark.fields(type, path)
     if lacking := [n for n in required if n not in {c.name for c in columns}]:
         raise spark.missing(path, lacking[0], "the JSON Schema")
@@ -186,11 +196,19 @@ def _entries(type: SparkType, schema: dict[str, Any], root: Any, path: str) -> N
             f"{path} is a map, but the JSON Schema demands the property {required[0]!r} there, which a map may lack",
             f"Make {path} a struct with a field {required[0]!r}",
         )
-    values = schema.get("additionalProperties", True)
+    if _properties(schema):
+        raise spark.misfit(path, type, "an object with properties of its own", ["a struct"])
+    values = _others(schema)
     if values is False:
         raise spark.misfit(path, type, "an object without additionalProperties", ["a struct"])
     node = _node(type["valueType"], values, root, f"{path}.value")
     return {"write": "entries", "values": node, "null": _takes_null(values, root)}
+
+
+def _others(schema: dict[str, Any]) -> Any:
+    """Return the schema of the properties that ``properties`` does not name; false: there are none."""
+    more = schema.get("additionalProperties", True)
+    return True if more is False and schema.get("patternProperties") else more
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from exactly_once.errors import InvalidSchema
+from exactly_once.formats import proto_text
 from exactly_once.formats import spark_type as spark
 from exactly_once.formats.spark_type import SparkType
 
-_TIMESTAMP = "google.protobuf.Timestamp"
+_TIMESTAMP = ".google.protobuf.Timestamp"
 
 _TYPES = {
     "boolean": "bool",
@@ -35,14 +37,16 @@ class _Message:
 
     around: frozenset[str]
     taken: set[str]
+    previous: Any
     lines: list[str] = field(default_factory=list)
 
 
-def derive(type: SparkType, name: str) -> str:
+def derive(type: SparkType, name: str, previous: str | None = None) -> str:
     """Return the text of a file with one message; ``name`` is that of its package and the message.
 
-    Numbers follow the positions of the fields, from 1. A null in an array or a map has no place in Protobuf: it is
-    refused when the row comes.
+    A field keeps the number that it has in ``previous``, by its name, and numbers of fields that are gone are reserved:
+    a reader finds a field by its number alone. Without it, numbers follow the positions of the fields, from 1. A null
+    in an array or a map has no place in Protobuf: it is refused when the row comes.
 
     Raises
     ------
@@ -57,17 +61,28 @@ def derive(type: SparkType, name: str) -> str:
             f"{last} is of type {spark.named(type)}, but a Protobuf message is made from a struct",
             "Wrap the column in a struct: struct(value AS value)",
         )
-    lines = _message(type, last, frozenset((last,)), last)
+    before = proto_text.message(previous, (0,)) if previous is not None else None
+    lines = _message(type, last, frozenset((last,)), last, before)
     head = ['syntax = "proto3";', *([f"package {package};"] if package else []), ""]
     if any(_TIMESTAMP in line for line in lines):
         head += ['import "google/protobuf/timestamp.proto";', ""]
     return "\n".join([*head, *lines, ""])
 
 
-def _message(type: SparkType, name: str, around: frozenset[str], path: str) -> list[str]:
-    """Return the lines of a message; ``around`` are its name and those of the messages that it is in."""
+def _message(type: SparkType, name: str, around: frozenset[str], path: str, previous: Any) -> list[str]:
+    """Return the lines of a message.
+
+    Parameters
+    ----------
+    around : set of str
+        Its name, and those of the messages that it is in.
+    previous : Descriptor or None
+        The message of the latest version.
+    """
     fields = spark.fields(type, path)
-    made = _Message(around, {*around, *(n for f in fields for n in (f.name, f"{camel(f.name)}Entry"))})
+    made = _Message(around, {*around, *(n for f in fields for n in (f.name, f"{camel(f.name)}Entry"))}, previous)
+    numbers, reserved = _numbers([f.name for f in fields], previous)
+    lines: dict[int, list[str]] = {}
     written: dict[str, str] = {}
     for f in fields:
         inner = f"{path}.{f.name}"
@@ -77,10 +92,32 @@ def _message(type: SparkType, name: str, around: frozenset[str], path: str) -> l
                 f"{path} has the fields {other} and {f.name}, which Protobuf does not tell apart",
                 f"Rename {inner}: its name must differ from {other} in more than underscores",
             )
+        begin = len(made.lines)
         declared = _declared(f.type, f.name, made, inner)
         optional = "optional " if f.nullable and spark.kind(f.type, inner) not in ("struct", "array", "map") else ""
-        made.lines.append(f"  {optional}{declared} {f.name} = {f.at + 1};")
-    return [f"message {name} {{", *made.lines, "}"]
+        lines[numbers[f.name]] = [*made.lines[begin:], f"  {optional}{declared} {f.name} = {numbers[f.name]};"]
+    return [f"message {name} {{", *reserved, *(line for n in sorted(lines) for line in lines[n]), "}"]
+
+
+def _numbers(names: list[str], previous: Any) -> tuple[dict[str, int], list[str]]:
+    """Return the number of each field, and the lines that reserve those of fields that are gone."""
+    if previous is None:
+        return {name: at for at, name in enumerate(names, start=1)}, []
+    kept = {f.name: f.number for f in previous.fields}
+    proto = proto_text.proto_of(previous)
+    ranges = [(r.start, r.end) for r in proto.reserved_range]  # the end is not one of them
+    ranges += [(number, number + 1) for name, number in kept.items() if name not in names]
+    gone = {*proto.reserved_name, *(name for name in kept if name not in names)}
+    number = max([0, *kept.values(), *(end - 1 for _, end in ranges)])
+    found: dict[str, int] = {}
+    for name in names:
+        if name not in kept:
+            number += 1
+        found[name] = kept.get(name, number)
+    spans = ", ".join(str(a) if b == a + 1 else f"{a} to {b - 1}" for a, b in sorted(ranges))
+    quoted = ", ".join(f'"{name}"' for name in sorted(gone - set(names)))
+    lines = [f"  reserved {spans};"] if spans else []
+    return found, [*lines, f"  reserved {quoted};"] if quoted else lines
 
 
 def _declared(type: SparkType, name: str, message: _Message, path: str) -> str:
@@ -106,7 +143,8 @@ def _single(type: SparkType, name: str, message: _Message, path: str) -> str:
     if kind == "struct":
         own = camel(name)
         own = spark.unique(f"{own}Value" if own in message.taken else own, message.taken)
-        message.lines += [f"  {line}" for line in _message(type, own, message.around | {own}, path)]
+        before = message.previous.nested_types_by_name.get(own) if message.previous is not None else None
+        message.lines += [f"  {line}" for line in _message(type, own, message.around | {own}, path, before)]
         return own
     if kind in _TYPES:
         return _TYPES[kind]

@@ -56,11 +56,22 @@ def message(text: str, indexes: tuple[int, ...]) -> Any:
     return pool.FindMessageTypeByName(_name(files[-1], indexes))
 
 
+def proto_of(message: Any) -> Any:
+    """Return the DescriptorProto of a message, which also has what is reserved."""
+    from google.protobuf.descriptor_pb2 import DescriptorProto
+
+    found = DescriptorProto()
+    message.CopyToProto(found)
+    return found
+
+
 def _name(file: Any, indexes: tuple[int, ...]) -> str:
     """Return the full name of the message that ``indexes`` choose."""
     inside, parts = file.message_type, [file.package] if file.package else []
     for index in indexes:
         written = [m for m in inside if not m.options.map_entry]
+        if not written and indexes == (0,):
+            raise InvalidSchema("the Protobuf schema has no message", "Add the message to the Protobuf schema")
         if index >= len(written):
             raise InvalidSchema(
                 f"the Protobuf schema has no message {','.join(map(str, indexes))}: there are {len(written)} in "

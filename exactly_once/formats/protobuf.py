@@ -71,6 +71,7 @@ def _message(type: SparkType, message: Any, path: str) -> Node:
             column = columns[field.name]
             made.append(
                 {"name": field.name, "at": column.at, "number": field.number, "required": field.is_required}
+                | ({"oneof": oneof.name} if (oneof := field.containing_oneof) and len(oneof.fields) > 1 else {})
                 | _field(column.type, field, f"{path}.{field.name}")
             )
         elif field.is_required:

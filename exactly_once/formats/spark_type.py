@@ -118,7 +118,8 @@ def check_name(name: str, path: str, format: str) -> None:
 
 def misfit(path: str, type: SparkType, has: str, takes: Sequence[str] = ()) -> InvalidSchema:
     """Return the refusal of a type; ``has`` is what the schema has there, ``takes`` the types that fit that."""
-    way = f"Make {path} {' or '.join(takes)}, or change its type in the schema"
+    names = [f"{'an' if t == 'array' else 'a'} {t}" if t in _NESTED else t for t in takes]
+    way = f"Make {path} {' or '.join(names)}, or change its type in the schema"
     if not takes:
         way = f"Change the type of {path} in the schema, or drop it from the column"
     return InvalidSchema(f"{path} is of type {named(type)}, but the schema has {has} there", way)

@@ -21,23 +21,29 @@ class Encoding:
         AVRO, PROTOBUF or JSON.
     plan : dict
         See :func:`exactly_once.formats.plan`.
-    spare : dict or None
-        The plan of JSON text for a row that the schema refuses, on its way to the dead letter topic; None where JSON
-        has nothing for the type, and such a row ends the batch.
+    spare : dict
+        The plan of JSON text for a row that the schema refuses, on its way to the dead letter topic.
     """
 
     format: str
     plan: Node
-    spare: Node | None
+    spare: Node
 
 
-def with_schema(side: Side, types: Mapping[str, SparkType]) -> Side:
+def numbers_fields(side: Side) -> bool:
+    """Return whether the schema that the sink makes has numbers of fields, which are those of the version before."""
+    return bool(side.name) and side.type == "PROTOBUF"
+
+
+def with_schema(side: Side, types: Mapping[str, SparkType], previous: str | None = None) -> Side:
     """Return ``side`` with the text of its schema and with its subject, as far as no registry is needed for them.
 
     Parameters
     ----------
     types : mapping
         The type of each column; of those that the sink encodes alone it is read.
+    previous : str, optional
+        The latest version of the subject, for :func:`numbers_fields`.
 
     Raises
     ------
@@ -45,7 +51,7 @@ def with_schema(side: Side, types: Mapping[str, SparkType]) -> Side:
         The column's type has no schema of this format, or the schema has no name for its subject.
     """
     if side.name:
-        side = replace(side, schema=formats.derive(str(side.type), types[side.column], side.name))
+        side = replace(side, schema=formats.derive(str(side.type), types[side.column], side.name, previous))
     if not side.by_record:
         return side
     full_name = formats.full_name(side.type or "AVRO", str(side.schema), side.indexes)
@@ -56,11 +62,7 @@ def encoding(side: Side, types: Mapping[str, SparkType], text: str) -> Encoding:
     """Return how to encode the column of ``side`` by the schema ``text``; raise InvalidSchema where it does not fit."""
     column, found = side.column, types[side.column]
     plan = formats.plan(str(side.type), found, text, column, side.indexes)
-    try:
-        spare = formats.plan("JSON", found, formats.derive("JSON", found, column), column)
-    except InvalidSchema:
-        spare = None
-    return Encoding(str(side.type), plan, spare)
+    return Encoding(str(side.type), plan, formats.lenient(found, column))
 
 
 def check(registry: Registry | None, types: Mapping[str, SparkType]) -> None:

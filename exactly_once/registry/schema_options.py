@@ -227,7 +227,8 @@ def _subject(given: Mapping[str, str], column: str, topic: str | None, has_schem
     if strategy in (BY_RECORD, BY_TOPIC_AND_RECORD) and not has_schema:
         raise InvalidOption(
             f"{name}.strategy is {strategy}, but no schema says what the record's name is",
-            f"Set {name}, or {column}.schema to the schema's text",
+            f"Set {name}, or {column}.schema to the schema's text. Or set {column}.format and "
+            f"{column}.schema.register=true",
         )
     if strategy == BY_RECORD:
         return True, ""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
 from exactly_once.formats import SparkType
-from exactly_once.registry.encoding import Encoding, check_alone, encoding, with_schema
+from exactly_once.registry.encoding import Encoding, check_alone, encoding, numbers_fields, with_schema
 from exactly_once.registry.schema_options import Registry, Side
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,10 @@ class Framing:
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
 
 
+class NoSuchSubject(InvalidSchema):
+    """The registry knows no version of a subject."""
+
+
 def resolve(registry: Registry, types: Mapping[str, SparkType] | None = None) -> Framing:
     """Ask the registry for the ids, and plan the columns that the sink encodes.
 
@@ -68,11 +72,11 @@ def resolve(registry: Registry, types: Mapping[str, SparkType] | None = None) ->
     if not registry.sides:
         return Framing()
     types = types or {}
-    sides = [with_schema(side, types) for side in registry.sides]
-    encodings = {s.column: encoding(s, types, s.schema) for s in sides if s.encodes and s.schema is not None}
     client = _client(registry)
     prefixes = {}
     try:
+        sides = [with_schema(side, types, _previous(client, registry, side)) for side in registry.sides]
+        encodings = {s.column: encoding(s, types, s.schema) for s in sides if s.encodes and s.schema is not None}
         for side in sides:
             found = _ask(client, registry, side)
             prefixes[side.column] = _prefix_of(registry, side, found)
@@ -144,6 +148,18 @@ def _ask(client: Any, registry: Registry, side: Side) -> Any:
         raise _unreachable(registry, e) from None
 
 
+def _previous(client: Any, registry: Registry, side: Side) -> str | None:
+    """Return the text of the latest version, where the schema that the sink makes needs it; None: there is none."""
+    if not numbers_fields(side):
+        return None
+    asked = replace(side, subject=side.subject + (side.name if side.by_record else ""), schema=None, type=None)
+    try:
+        found = _ask(client, registry, asked)
+    except NoSuchSubject:
+        return None
+    return str(found.schema.schema_str) if found.schema.schema_type == "PROTOBUF" else None
+
+
 def _prefix_of(registry: Registry, side: Side, found: Any) -> bytes:
     schema_id = found.schema_id
     if not isinstance(schema_id, int) or not 0 <= schema_id < 2**31:
@@ -191,7 +207,7 @@ def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
         )
     if code in (40401, 40402):
         way = f"Register a schema for the subject, correct {name}.subject, or set {name} and {name}.register"
-        return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
+        return NoSuchSubject(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
     if code == 40403:
         return InvalidSchema(
             f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {said}",

@@ -30,7 +30,7 @@ final class AvroEncoding {
             }
             case "bytes" -> {
                 Encoding.Type read = Encoding.Type.of(plan);
-                yield (from, at, to) -> sized(read.bytes(from, at), to);
+                yield (from, at, to) -> sized(read.bytes(from, at, path), to);
             }
             case "fixed" -> fixed(plan.get("size").asInt(), path);
             case "enum" -> symbol(plan.get("symbols"), path);
@@ -110,7 +110,7 @@ final class AvroEncoding {
             ArrayData keys = all.keyArray(), found = all.valueArray();
             if (all.numElements() > 0) to.zigzag(all.numElements());
             for (int i = 0; i < all.numElements(); i++) {
-                sized(keys.getUTF8String(i).getBytes(), to);
+                sized(Encoding.utf8(keys.getUTF8String(i), path), to);
                 Encoding.checked(values, found, i, path, to);
             }
             to.write(0);

@@ -2,9 +2,13 @@ package exactlyonce;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
 import java.util.Locale;
 import org.apache.kafka.common.InvalidRecordException;
 import org.apache.spark.sql.catalyst.expressions.SpecializedGetters;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * How a column becomes the bytes of a key or a value. Python checks that the column fits the schema, and plans how to write it
@@ -74,9 +78,25 @@ interface Encoding extends Serializable {
             };
         }
 
-        byte[] bytes(SpecializedGetters from, int at) {
-            return this == STRING ? from.getUTF8String(at).getBytes() : from.getBinary(at);
+        /** Returns a string in UTF-8, or bytes. */
+        byte[] bytes(SpecializedGetters from, int at, String path) {
+            return this == STRING ? utf8(from.getUTF8String(at), path) : from.getBinary(at);
         }
+    }
+
+    /** Returns the bytes of a string; Spark takes any bytes for one, and readers do not. */
+    static byte[] utf8(UTF8String text, String path) {
+        byte[] found = text.getBytes();
+        for (byte one : found) {
+            if (one >= 0) continue;
+            try {
+                StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(found));
+                break;
+            } catch (CharacterCodingException e) {
+                throw refused(path, "is " + Errors.shown(found) + ", which is no text in UTF-8");
+            }
+        }
+        return found;
     }
 
     /** Writes by {@code encoding}, unless there is a null that it has no bytes for. */

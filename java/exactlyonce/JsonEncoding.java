@@ -6,16 +6,19 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.io.Serializable;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.time.LocalDate;
 import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.Locale;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.SpecializedGetters;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /** JSON text, by Jackson. A null field is left out where the schema lets it be, as Spark's to_json does. */
 final class JsonEncoding {
@@ -43,10 +46,10 @@ final class JsonEncoding {
             return switch (write) {
                 case "object" -> object(plan, path);
                 case "list" -> list(Value.of(plan, "items", path + ".element"));
-                case "entries" -> entries(Value.of(plan, "values", path + ".value"));
+                case "entries" -> entries(plan, Value.of(plan, "values", path + ".value"), path + ".key");
                 case "boolean" -> (from, at, to) -> to.writeBoolean(from.getBoolean(at));
                 case "number" -> number(plan, path);
-                case "text" -> text(Encoding.Type.of(plan));
+                case "text" -> text(Encoding.Type.of(plan), plan.path("lenient").asBoolean(), path);
                 default -> throw Encoding.unknown("JSON's " + write);
             };
         }
@@ -101,20 +104,36 @@ final class JsonEncoding {
         };
     }
 
-    private static Node entries(Value values) {
+    private static Node entries(JsonNode plan, Value values, String path) {
+        Encoding.Type key =
+                Encoding.Type.valueOf(plan.path("key").asText("string").toUpperCase(Locale.ROOT));
+        boolean lenient = plan.path("lenient").asBoolean();
         return (from, at, to) -> {
             MapData all = from.getMap(at);
             ArrayData keys = all.keyArray(), found = all.valueArray();
             to.writeStartObject();
             for (int i = 0; i < all.numElements(); i++) {
-                to.writeFieldName(keys.getUTF8String(i).toString());
+                to.writeFieldName(keyOf(keys, i, key, lenient, path));
                 values.write(found, i, to);
             }
             to.writeEndObject();
         };
     }
 
+    private static String keyOf(ArrayData keys, int at, Encoding.Type type, boolean lenient, String path) {
+        return switch (type) {
+            case STRING -> string(keys.getUTF8String(at), lenient, path);
+            case BOOLEAN -> String.valueOf(keys.getBoolean(at));
+            default -> String.valueOf(type.whole(keys, at));
+        };
+    }
+
+    private static String string(UTF8String text, boolean lenient, String path) {
+        return lenient ? text.toString() : new String(Encoding.utf8(text, path), StandardCharsets.UTF_8);
+    }
+
     private static Node number(JsonNode plan, String path) {
+        boolean lenient = plan.path("lenient").asBoolean();
         Encoding.Type read = Encoding.Type.of(plan);
         int precision = plan.path("from").path(0).asInt(),
                 scale = plan.path("from").path(1).asInt();
@@ -125,27 +144,27 @@ final class JsonEncoding {
             case FLOAT ->
                 (from, at, to) -> {
                     float found = from.getFloat(at);
-                    if (!Float.isFinite(found)) throw notANumber(path, found);
-                    to.writeNumber(found);
+                    if (Float.isFinite(found)) to.writeNumber(found);
+                    else notANumber(path, found, lenient, to);
                 };
             case DOUBLE ->
                 (from, at, to) -> {
                     double found = from.getDouble(at);
-                    if (!Double.isFinite(found)) throw notANumber(path, found);
-                    to.writeNumber(found);
+                    if (Double.isFinite(found)) to.writeNumber(found);
+                    else notANumber(path, found, lenient, to);
                 };
             default -> (from, at, to) -> to.writeNumber(read.whole(from, at));
         };
     }
 
-    private static SinkException notANumber(String path, double found) {
-        return Encoding.refused(path, "is " + found + ", and JSON has no such number");
+    private static void notANumber(String path, double found, boolean lenient, JsonGenerator to) throws IOException {
+        if (!lenient) throw Encoding.refused(path, "is " + found + ", and JSON has no such number");
+        to.writeString(String.valueOf(found));
     }
 
-    private static Node text(Encoding.Type read) {
+    private static Node text(Encoding.Type read, boolean lenient, String path) {
         return switch (read) {
-            case STRING ->
-                (from, at, to) -> to.writeString(from.getUTF8String(at).toString());
+            case STRING -> (from, at, to) -> to.writeString(string(from.getUTF8String(at), lenient, path));
             case BINARY -> (from, at, to) -> to.writeString(Base64.getEncoder().encodeToString(from.getBinary(at)));
             case DATE ->
                 (from, at, to) ->

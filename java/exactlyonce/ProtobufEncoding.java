@@ -26,11 +26,27 @@ final class ProtobufEncoding {
         Field[] fields = made.toArray(new Field[0]);
         return (from, at, to) -> {
             InternalRow row = from.getStruct(at, width);
+            checkOneofs(fields, row);
             for (Field f : fields) f.write(row, to);
         };
     }
 
-    private record Field(int at, boolean required, String path, Encoding encoding) implements Serializable {
+    /** Refuses a row with two members of a oneof: readers would get the last one alone. */
+    private static void checkOneofs(Field[] fields, InternalRow row) {
+        for (int i = 0; i < fields.length; i++) {
+            if (fields[i].oneof.isEmpty() || row.isNullAt(fields[i].at)) continue;
+            for (int k = i + 1; k < fields.length; k++)
+                if (fields[k].oneof.equals(fields[i].oneof) && !row.isNullAt(fields[k].at))
+                    throw Encoding.refused(
+                            fields[k].path,
+                            "has a value and " + fields[i].path + ", too, of which the schema takes one (oneof "
+                                    + fields[i].oneof + ")");
+        }
+    }
+
+    /** @param oneof its name; "": the field is in none */
+    private record Field(int at, boolean required, String oneof, String path, Encoding encoding)
+            implements Serializable {
         private static final long serialVersionUID = 1;
 
         void write(InternalRow row, ByteSink to) {
@@ -45,7 +61,12 @@ final class ProtobufEncoding {
         if (plan.has("key")) encoding = map(number, plan, path);
         else if (plan.has("items")) encoding = repeated(number, plan, path + ".element");
         else encoding = Part.of(plan.get("node"), path).tagged(number);
-        return new Field(plan.get("at").asInt(), plan.path("required").asBoolean(), path, encoding);
+        return new Field(
+                plan.get("at").asInt(),
+                plan.path("required").asBoolean(),
+                plan.path("oneof").asText(),
+                path,
+                encoding);
     }
 
     /** A value, and how its end is found: what its tag says beside the field's number. */
@@ -68,7 +89,7 @@ final class ProtobufEncoding {
                 }
                 case "bytes" -> {
                     Encoding.Type read = Encoding.Type.of(plan);
-                    yield new Part(SIZED, (from, at, to) -> sized(read.bytes(from, at), to));
+                    yield new Part(SIZED, (from, at, to) -> sized(read.bytes(from, at, path), to));
                 }
                 case "enum" -> new Part(VARINT, symbol(plan.get("symbols"), path));
                 case "timestamp" -> new Part(SIZED, ProtobufEncoding::timestamp);

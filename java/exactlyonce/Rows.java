@@ -32,7 +32,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
      *
      * @param text whether it holds strings
      * @param encoding null: it is text or bytes already
-     * @param spare JSON, for a row that does not fit the schema and that goes to the dead letter topic; null: JSON has nothing for its type
+     * @param spare JSON, for a row that does not fit the schema and that goes to the dead letter topic
      */
     record Bytes(int column, boolean text, byte[] prefix, Encoding encoding, Encoding spare) implements Serializable {
         private static final long serialVersionUID = 1;
@@ -57,7 +57,6 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
             try {
                 return of(row);
             } catch (SinkException doesNotFit) {
-                if (spare == null) throw doesNotFit;
                 return encoded(row, spare, NO_PREFIX);
             }
         }
@@ -94,7 +93,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
                 text,
                 prefix,
                 Encoding.of(encoding.get("format").asText(), encoding.get("plan"), name),
-                encoding.get("spare").isNull() ? null : Encoding.of("JSON", encoding.get("spare"), name));
+                Encoding.of("JSON", encoding.get("spare"), name));
     }
 
     /** Whether rows have keys and values alone, so that a digest covers no more. */

@@ -306,6 +306,55 @@ def test_a_null_that_the_schema_forbids_ends_the_batch_and_names_the_field(
     assert bench.open_parts() == 0
 
 
+CHOICE = 'syntax = "proto3"; message Delay { oneof which { string carrier = 1; int32 minutes = 2; } }'
+NOT_UTF8 = "named_struct('carrier', cast(unhex('ff') as string), 'minutes', 1) value"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("value", "options", "words"),
+    [
+        (
+            DELAY_ROW,
+            {"value_format": "protobuf", "value_schema": CHOICE},
+            "of which the schema takes one (oneof which)",
+        ),
+        (NOT_UTF8, {"value_format": "avro", "value_schema": DELAY}, "value.carrier is 0xff, which is no text in UTF-8"),
+        (NOT_UTF8, {"value_format": "protobuf"}, "value.carrier is 0xff, which is no text in UTF-8"),
+        (NOT_UTF8, {"value_format": "json"}, "value.carrier is 0xff, which is no text in UTF-8"),
+        (
+            "named_struct('x', double('NaN')) value",
+            {"value_format": "json"},
+            "value.x is NaN, and JSON has no such number",
+        ),
+        (
+            f"named_struct('carrier', {KEY}) value",
+            {
+                "value_format": "avro",
+                "value_schema": '{"type": "record", "name": "E", "fields": [{"name": "carrier", "type": '
+                '{"type": "enum", "name": "C", "symbols": ["none"]}}]}',
+            },
+            "which is no symbol of the schema's enum",
+        ),
+    ],
+    ids=["oneof", "avro", "protobuf", "json", "nan", "enum"],
+)
+def test_a_row_that_readers_would_get_otherwise_or_not_at_all_is_refused_or_a_dead_letter(
+    value: str, options: dict[str, str], words: str, bench: Bench, warm: SparkDriver, registry: RegistryProcess
+) -> None:
+    """Guards against a value that is silently another one at the readers, or that breaks them at this record."""
+    bench.input.add()
+    job = job_of(bench, registry.url, value, **{"value_schema_register": "true", **options})
+    ended = warm.run(job)
+    assert ended.code == "EO-RECORD" and words in ended.sentence, ended.failure
+    assert read(bench) == [] and bench.open_parts() == 0
+
+    dead = f"{bench.topic}-dead"
+    create_topic(bench.connection.bootstrap_servers, dead, 1)
+    warm.complete(job.having(sink_dead_letter_topic=dead))
+    assert len(raw(bench.connection, dead)) == len(rows(bench)) and read(bench) == []
+
+
 @pytest.mark.long
 def test_a_row_that_the_schema_refuses_is_a_dead_letter_with_its_fields_as_json(
     bench: Bench, warm: SparkDriver, registry: RegistryProcess

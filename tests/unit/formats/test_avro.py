@@ -247,3 +247,18 @@ def test_a_row_that_the_schema_cannot_hold_is_refused(schema: Any, type: Any, va
     """Guards against a null that is read as a zero: what only the row shows, the executor refuses."""
     with pytest.raises(Refused, match=path):
         read(schema, type, value)
+
+
+@pytest.mark.parametrize(
+    ("branches", "type", "branch"),
+    [(["null", "double", "int"], "integer", 2), (["double", "long"], "long", 1), (["long", "float"], "byte", 0)],
+)
+def test_a_number_in_a_union_takes_the_branch_of_its_own_type(branches: list[str], type: str, branch: int) -> None:
+    """Guards against whole numbers that readers get as fractions."""
+    assert plan("AVRO", type, json.dumps(branches), "value")["branch"] == branch
+
+
+def test_a_schema_is_not_named_like_a_type_of_avro() -> None:
+    """Guards against a record that a reader takes for a string."""
+    with pytest.raises(InvalidSchema, match="name of a type of Avro"):
+        derive("AVRO", struct(a="long"), "string")
