@@ -351,7 +351,7 @@ def test_a_row_that_readers_would_get_otherwise_or_not_at_all_is_refused_or_a_de
 
     dead = f"{bench.topic}-dead"
     create_topic(bench.connection.bootstrap_servers, dead, 1)
-    warm.complete(job.having(sink_dead_letter_topic=dead))
+    warm.complete(job.having(sink_dead_letter_topic=dead, sink_dead_letter_max="1000"))
     assert len(raw(bench.connection, dead)) == len(rows(bench)) and read(bench) == []
 
 

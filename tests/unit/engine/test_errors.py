@@ -98,6 +98,9 @@ JAVA_ALONE = {
         "or register a schema that allows it",
         "this jar does not know",
         "is it of another version than Python?",
+        "which is no text in UTF-8",
+        "has a value and",
+        "too, of which the schema takes one (oneof",
     },
     "Python cannot answer any more": {
         "the Python process that runs the sink's protocol does not answer",
