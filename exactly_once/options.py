@@ -99,6 +99,7 @@ _SINK = frozenset(
         "sink.progress.topic",
         "sink.topics.allowed",
         "sink.trace",
+        "sink.batch.headers",
         "sink.dead.letter.topic",
         "sink.dead.letter.max",
     }
@@ -165,6 +166,8 @@ class SinkOptions:
         The topic that tells readers which batches are whole; "" without one.
     trace : bool
         Send a trace of each batch.
+    batch_headers : bool
+        Each record names sink and batch in headers (:mod:`exactly_once.protocol.batch_headers`).
     """
 
     sink_id: str
@@ -186,6 +189,7 @@ class SinkOptions:
     dead_letters: DeadLetterTopic | None = None
     progress_topic: str = ""
     trace: bool = False
+    batch_headers: bool = False
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -282,6 +286,7 @@ class SinkOptions:
             ),
             progress_topic=_progress_topic(o, guarantee, batch),
             trace=_trace(o, guarantee),
+            batch_headers=_boolean("sink.batch.headers", o.get("sink.batch.headers", "false")),
         )
 
 

@@ -12,6 +12,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from exactly_once.digest import RowDigest
 from exactly_once.participants.kafka.digest_scope import PLAIN, add_read
+from exactly_once.protocol.batch_headers import Header
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
@@ -41,13 +42,14 @@ class ReadBack:
         hidden: bool = False,
         transactional: bool = True,
         dated: bool = False,
+        headers: Sequence[Header] = (),
     ) -> int:
         """Write one batch of records; returns the offset of the first. The key of each is its value."""
         first = self._ends[partition]
         self._ends[partition] += len(values)
         made = DefaultRecordBatchBuilder(2, 0, transactional, *writer, 0, 1 << 20)
         for n, value in enumerate(values):
-            made.append(n, 7, value.encode(), value.encode(), [])
+            made.append(n, 7, value.encode(), value.encode(), list(headers))
         self.batches.append(
             LogBatch(TOPIC, partition, first, first + len(values) - 1, *writer, transactional, None, hidden, True,
                   1_000, dated, len(values), bytes(made.build()))
@@ -77,9 +79,11 @@ class ReadBack:
         hidden: bool = False,
         form: str = PLAIN,
         dated: bool = False,
+        headers: Sequence[Header] = (),
     ) -> PreparedTransaction:
         """Write a part, spread over partitions, and end it (None: leave it open); returns its handle.
 
+        ``headers`` are those of each record.
         ``rows`` distinguishes rows; by default it is those of this batch and part, in any attempt.
         """
         writer = 100 + len(self.ids), 3
@@ -87,9 +91,9 @@ class ReadBack:
         digest, place = RowDigest(), None
         for number, partition in enumerate(partitions):
             mine = [f"{rows or f'{batch}-{part}'}-{n}" for n in range(records) if n % len(partitions) == number]
-            first = self.write(writer, mine, partition, hidden=hidden or commit is False, dated=dated)
+            first = self.write(writer, mine, partition, hidden=hidden or commit is False, dated=dated, headers=headers)
             place = place or Place(TOPIC, partition, first)
-            add_read(digest, form or PLAIN, TOPIC, partition, read(mine))
+            add_read(digest, form or PLAIN, TOPIC, partition, read(mine, headers))
         if commit is not None:
             for partition in partitions:
                 self.end(writer, partition, commit, at_ms)
@@ -107,9 +111,9 @@ class ReadBack:
         return ledger
 
 
-def read(values: Iterable[str]) -> list[SimpleNamespace]:
+def read(values: Iterable[str], headers: Sequence[Header] = ()) -> list[SimpleNamespace]:
     """Return records as kafka-python reads them."""
-    return [SimpleNamespace(key=v.encode(), value=v.encode(), headers=[], timestamp=7) for v in values]
+    return [SimpleNamespace(key=v.encode(), value=v.encode(), headers=[*headers], timestamp=7) for v in values]
 
 
 def decided(number: int, *parts: PreparedTransaction, query: str = QUERY, token: int = 1, **more: object) -> Decision:

@@ -236,6 +236,7 @@ def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = 
         "encodings": {column: asdict(encoding) for column, encoding in framing.encodings.items()},
         "allowed": list(options.topics.allowed),
         "dead_letters": run.dead_letters(ticket.plan),
+        "batch_headers": options.batch_headers,
         "lost": list(ticket.replay.get(KAFKA, {}).values()),
         "client": settings,
     }

@@ -1,6 +1,5 @@
 package exactlyonce;
 
-import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.concurrent.TimeUnit;
@@ -74,6 +73,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     private final Digest digest = new Digest();
     private final Written written = new Written();
     private final Destination destination;
+    private final BatchHeaders batchHeaders;
     private final Opening opening; // null: rows name the topic, or nothing will be written
     private final DeadLetters dead; // null: a row that cannot be written ends the execution
     private KafkaProducer<byte[], byte[]> producer;
@@ -95,6 +95,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         this.ticket = ticket;
         this.rows = ticket.rows();
         this.partition = partition;
+        batchHeaders = new BatchHeaders(ticket);
         attempt = task.attemptNumber() + "." + task.taskAttemptId();
         String ids = ticket.ids() + partition + ":" + task.attemptNumber() + ".";
         long variant = task.taskAttemptId() % VARIANTS;
@@ -148,7 +149,7 @@ final class PartWriter implements DataWriter<InternalRow> {
                 timestamp == 0 ? null : timestamp,
                 key,
                 value,
-                headers == null ? null : Arrays.asList(headers));
+                batchHeaders.behind(headers));
         boolean shown = dead != null && dead.show(record, destination.described());
         if (rows.isPlain()) digest.add(key, value);
         else digest.add(destination.bytes(), key, value, to, timestamp, headers);
@@ -363,12 +364,14 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     /** Returns what the digest covers, so that it can be computed again from the records that a reader gets. */
     private String form() {
-        if (rows.isPlain()) return "plain";
         long letters = dead == null ? 0 : dead.count(), good = sent - letters; // a dead letter says what its row chose
+        String batch = batchHeaders.are() ? "+batch" : "";
+        String toDead = letters != 0 ? "+dead:" + ticket.dead().topic() : "";
+        if (rows.isPlain()) return "plain" + (batchHeaders.are() ? batch + toDead : "");
         if ((chosePartition != 0 && chosePartition != good) || (choseTimestamp != 0 && choseTimestamp != good))
             return "mixed";
-        return "row" + (chosePartition != 0 ? "+partition" : "") + (choseTimestamp != 0 ? "+timestamp" : "")
-                + (letters != 0 ? "+dead:" + ticket.dead().topic() : "");
+        return "row" + (chosePartition != 0 ? "+partition" : "") + (choseTimestamp != 0 ? "+timestamp" : "") + batch
+                + toDead;
     }
 
     @Override

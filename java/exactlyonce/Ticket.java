@@ -26,6 +26,7 @@ import org.apache.spark.sql.types.StructType;
  * @param lost of a replay: "records digest" of each lost part; no other part is kept
  * @param rows which columns make a record, and how
  * @param dead where rows go that cannot be written; null: the first one ends the execution
+ * @param batchHeaders whether each record names its batch; see {@link BatchHeaders}
  * @param client the producer's settings by their Java names, as the user gave them
  */
 record Ticket(
@@ -44,6 +45,7 @@ record Ticket(
         Set<String> lost,
         Rows rows,
         DeadLetterTopic dead,
+        boolean batchHeaders,
         HashMap<String, String> client)
         implements Serializable {
     private static final long serialVersionUID = 1;
@@ -89,6 +91,7 @@ record Ticket(
                 lost,
                 Rows.of(t, schema, new TopicRule(allowed, dead == null ? null : dead.topic())),
                 dead,
+                t.get("batch_headers").asBoolean(),
                 client);
     }
 

@@ -145,6 +145,35 @@ def test_a_lost_part_of_rows_in_any_form_is_written_again_and_verify_finds_it_wh
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("form", ["key and value", "everything"])
+@pytest.mark.parametrize("later", ["true", "false"])
+def test_a_lost_part_of_a_killed_driver_is_written_again_with_the_headers_of_its_batch_or_without_them(
+    later: str, form: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a lost part whose rows are not known again because the option has changed, and against a part of
+    which verify takes the headers for those of its rows, or those of its rows for the batch's.
+    """
+    columns = FORMS[form]
+    job = bench.job.having(sink_batch_headers="true", **({"topic": None} if "topic" in columns else {}))
+    transform = {"transform": "testkit.transforms:selected", "arguments": {"columns": ["key", "value", *columns]}}
+    job = replace(job, select=[*job.select, f"'{bench.topic}' topic"], **transform)
+    first = decided(bench, driver(), job)
+    abort(bench, first, 1, 2)
+
+    warm.complete(job.having(sink_batch_headers=later))
+
+    bench.assert_exactly_once()
+    assert_rewritten(bench, 1, 2)
+    decision = next(d for d in bench.log().decisions if d.batch_id == 1)
+    kept = {h.transactional_id for h in first.transactions}
+    assert {h.form.endswith("+batch") for h in decision.transactions if h.transactional_id in kept} == {True}
+    again = [h.form for h in decision.transactions if h.transactional_id not in kept]
+    assert [f.endswith("+batch") for f in again] == [later == "true"] * 2
+    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic], settle_s=5)
+    assert report.clean and not report.unproven, report
+
+
+@pytest.mark.long
 def test_a_driver_that_was_away_past_the_transaction_timeout_loses_nothing(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -7,12 +7,13 @@ them or not, so the handle names the scope of its digest, which says which. Java
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from exactly_once.digest import RowDigest
-from exactly_once.protocol.dead_letters import own_headers
+from exactly_once.protocol import batch_headers, dead_letters
 
 Headers = Sequence[tuple[str, bytes | None]] | None
 
@@ -25,6 +26,9 @@ PLAIN = "plain"
 #: Also the topic and the place; and, with these words behind it, the partition, the timestamp.
 ROW, PARTITION, TIMESTAMP = "row", "+partition", "+timestamp"
 
+#: Behind that: each record but for the dead letters has the headers of its batch, which the digest leaves out.
+BATCH = "+batch"
+
 #: Behind all of that, with the topic: some of the rows are dead letters, which say themselves what their rows chose.
 DEAD = "+dead:"
 
@@ -34,8 +38,20 @@ TOPIC = "topic"
 #: Some rows of the part chose their partition (or timestamp) and others did not: a reader cannot tell which.
 MIXED = "mixed"
 
+_COMPUTABLE = re.compile(
+    rf"({PLAIN}|({ROW}|{TOPIC})({re.escape(PARTITION)})?({re.escape(TIMESTAMP)})?)"
+    rf"({re.escape(BATCH)})?({re.escape(DEAD)}.+)?"
+)
+
 #: The scopes to try for a handle that does not say: its version is older still.
 SCOPES = (PLAIN, TOPIC, TOPIC + PARTITION, TOPIC + TIMESTAMP, TOPIC + PARTITION + TIMESTAMP)
+
+
+def is_computable(scope: str) -> bool:
+    """Return whether a digest of this scope can be computed from what a reader gets: not of :data:`MIXED`, nor of one
+    that only a newer version knows.
+    """
+    return _COMPUTABLE.fullmatch(scope) is not None
 
 
 def scope_of(partition: int, timestamp_ms: int) -> str:
@@ -60,11 +76,12 @@ def add_read(digest: RowDigest, scope: str, topic: str, partition: int, records:
     """Add records as kafka-python reads them (``key``, ``value``, ``headers``, ``timestamp``) to the digest, as their
     rows were.
     """
+    scope, _, dead = scope.partition(DEAD)
+    batched, scope = scope.endswith(BATCH), scope.removesuffix(BATCH)
     if scope == PLAIN:
         pairs = [(r.key, r.value) for r in records]
         digest.add_pairs([key for key, _ in pairs], [value for _, value in pairs])
         return
-    scope, _, dead = scope.partition(DEAD)
     if topic == dead:
         for r in records:
             digest.add(*_row_of(r))
@@ -72,12 +89,22 @@ def add_read(digest: RowDigest, scope: str, topic: str, partition: int, records:
     name, chosen = topic.encode(), partition if PARTITION in scope else CHOOSE
     place: Callable[[int, Headers, int], bytes] = _repr_of_place if scope.startswith(TOPIC) else place_of
     for r in records:
-        digest.add(name, r.key, r.value, place(chosen, r.headers, r.timestamp if TIMESTAMP in scope else NOW))
+        headers = batch_headers.own_headers(r.headers)[0] if batched else r.headers
+        digest.add(name, r.key, r.value, place(chosen, headers, r.timestamp if TIMESTAMP in scope else NOW))
+
+
+def batches_in(scopes: Iterable[str], topic: str, records: Iterable[Any]) -> set[tuple[batch_headers.Header, ...]]:
+    """Return the pairs of headers by which these records of one transaction name their batch, () for a record without
+    them; none where no scope says that they are there.
+    """
+    if not any(BATCH in scope.partition(DEAD)[0] and scope.partition(DEAD)[2] != topic for scope in scopes):
+        return set()
+    return {batch_headers.own_headers(r.headers)[1] for r in records}
 
 
 def _row_of(letter: Any) -> tuple[bytes, bytes | None, bytes | None, bytes]:
     """Return what the digest covers of the row that became the dead letter."""
-    headers, said = own_headers(letter.headers)
+    headers, said = dead_letters.own_headers(letter.headers)
     partition, timestamp_ms = said.get("output.partition"), said.get("output.timestamp")
     place = place_of(int(partition or CHOOSE), headers, int(timestamp_ms or NOW))
     return said.get("output.topic") or b"", letter.key, letter.value, place

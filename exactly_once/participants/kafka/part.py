@@ -16,6 +16,7 @@ from exactly_once.participant import PartName, PartWriter
 from exactly_once.participants.kafka.late import LateCheck
 from exactly_once.participants.kafka.part_transaction import PartTransaction
 from exactly_once.participants.kafka.rows import Columns
+from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
@@ -59,8 +60,9 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         It is a write of its coordinator, and most parts of a shuffle may be empty.
         """
         connection, settings = self._options.connection, within(self._options, self._timeout_ms)
+        headers = pair_of(self._part.sink_id, self._part.batch_id) if self._options.batch_headers else ()
         return PartTransaction(
-            connection, settings, _id_of(self._part), self._timeout_ms, _admin(connection), self._late
+            connection, settings, _id_of(self._part), self._timeout_ms, _admin(connection), self._late, headers
         )
 
     @contextmanager

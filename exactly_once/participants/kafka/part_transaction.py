@@ -20,9 +20,19 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.login_probe import reason_of
-from exactly_once.participants.kafka.digest_scope import CHOOSE, MIXED, NOW, PLAIN, Headers, place_of, scope_of
+from exactly_once.participants.kafka.digest_scope import (
+    BATCH,
+    CHOOSE,
+    MIXED,
+    NOW,
+    PLAIN,
+    Headers,
+    place_of,
+    scope_of,
+)
 from exactly_once.participants.kafka.late import LateCheck
 from exactly_once.participants.kafka.sender import Sender
+from exactly_once.protocol.batch_headers import Header
 from exactly_once.protocol.checksum import mismatch, not_whole
 from exactly_once.protocol.records import Extent, Place, PreparedTransaction
 from exactly_once.txn.coordinators import Description, describe, describe_beside
@@ -60,6 +70,8 @@ class PartTransaction(Sender):
         For the broker's own word on the transaction.
     late : LateCheck, optional
         Whether the task is too late, asked before the transaction begins and when it is prepared.
+    batch : sequence
+        The headers by which each record names its batch; the digest leaves them out.
 
     Raises
     ------
@@ -77,13 +89,15 @@ class PartTransaction(Sender):
         timeout_ms: int,
         admin: Admin,
         late: LateCheck | None = None,
+        batch: Sequence[Header] = (),
     ):
         self._admin = admin
         self._late = late
         self._digest, self._scopes = RowDigest(), set[str]()
         self._first_offsets: dict[tuple[str, int], int] = {}
         self._acknowledged: dict[tuple[str, int], int] = {}
-        super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
+        fixed = fixed_settings(transactional_id, timeout_ms)
+        super().__init__(connection, producer_config, fixed, transactional_id, batch)
         assert self._producer is not None
         reach("before-begin")
         try:
@@ -181,8 +195,15 @@ class PartTransaction(Sender):
             self._digest.text,
             place=min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None),
             written=written,
-            form=MIXED if len(self._scopes) > 1 else next(iter(self._scopes), ""),
+            form=self._form,
         )
+
+    @property
+    def _form(self) -> str:
+        """The scope of the digest."""
+        if len(self._scopes) != 1:
+            return MIXED if self._scopes else ""
+        return f"{next(iter(self._scopes))}{BATCH if self._behind else ''}"
 
     def _describe(self) -> Description:
         """Return the coordinator's description, after asking the commit log as :meth:`check_in_time` does."""

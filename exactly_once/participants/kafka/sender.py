@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,6 +13,7 @@ from exactly_once.errors import InvalidOption, PrepareFailed
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.errors import of_delivery, of_sender
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
+from exactly_once.protocol.batch_headers import Header
 
 #: How long a full send queue may stand still before the task gives up: longer than any leader election.
 STALLED_S = 60.0
@@ -48,10 +50,20 @@ class Sender:
         What exactly-once fixes.
     name : str
         For errors.
+    behind : sequence
+        Headers that each record gets, behind its own.
     """
 
-    def __init__(self, connection: Connection, producer_config: Mapping[str, str], fixed: Mapping[str, Any], name: str):
+    def __init__(
+        self,
+        connection: Connection,
+        producer_config: Mapping[str, str],
+        fixed: Mapping[str, Any],
+        name: str,
+        behind: Sequence[Header] = (),
+    ):
         self.name = name
+        self._behind = tuple(behind)
         self.records = 0
         self.bytes = 0
         self._failed: list[_Failed] = []
@@ -102,9 +114,10 @@ class Sender:
         producer = self._producer
         assert producer is not None
         deadline: Deadline | None = None
+        all_headers = [*(headers or ()), *self._behind] or None
         while True:
             try:
-                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers or None)  # type: ignore[arg-type]
+                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=all_headers)  # type: ignore[arg-type]
                 return
             except BufferError:
                 deadline = deadline or Deadline(STALLED_S)
@@ -124,6 +137,8 @@ class Sender:
         """
         assert self._producer is not None
         produce = self._producer.produce
+        if self._behind:
+            produce = partial(produce, headers=[*self._behind])
         for value, key in zip(values, keys, strict=True):
             try:
                 produce(topic, value, key)

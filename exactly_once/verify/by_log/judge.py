@@ -10,9 +10,11 @@ from typing import Any
 
 from exactly_once.inspection.findings import batch_name
 from exactly_once.kafka.admin import Partition
-from exactly_once.participants.kafka.digest_scope import MIXED, SCOPES, TIMESTAMP
+from exactly_once.participants.kafka.digest_scope import SCOPES, TIMESTAMP, is_computable
+from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import PartId
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.by_log.ledger import Ledger, Span, digest_of
@@ -40,6 +42,20 @@ class PartSpans:
     spans: tuple[Span, ...]
     topics: tuple[str, ...]
     """Those that its decision names."""
+    batch_id: int
+
+    @property
+    def other_batches(self) -> set[str]:
+        """The batches that its records name in the sink's headers, but for its own; "none" of a record without them,
+        where its handle says that each has them.
+        """
+        part = PartId.parse(self.handle.transactional_id)
+        right = pair_of(part.sink_id if part is not None else "", self.batch_id)
+        wrong = {pair for s in self.spans for pair in s.named} - {right}
+        return {
+            " of ".join((value or b"").decode(errors="replace") for _, value in reversed(pair)) or "none"
+            for pair in wrong
+        }
 
     @property
     def visible(self) -> int:
@@ -151,7 +167,10 @@ def _judge_batch(
     if decision.totals:
         verdict.unproven[NO_HANDLES] += decision.part_count
         return
-    parts = [PartSpans(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics) for h in decision.transactions]
+    parts = [
+        PartSpans(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics, decision.batch_id)
+        for h in decision.transactions
+    ]
     gone = [p for p in parts if not p.whole and _may_be_removed(p, decision, removed)]
     verdict.unproven[REMOVED] += len(gone)
     judged = [p for p in parts if p not in gone]
@@ -258,7 +277,7 @@ def _unseen(part: PartSpans) -> str:
 def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Verdict) -> str:
     h = part.handle
     dated = any(s.dated_by_broker for s in part.spans)
-    scopes = [h.form] if h.form else list(SCOPES)
+    scopes = [scope for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)]
     if outside := {s.where[0] for s in part.spans}.difference(part.topics):
         what = f"{of}: its records are in {', '.join(sorted(outside))}, which its decision does not name"
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
@@ -271,9 +290,13 @@ def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Ve
         )
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
         return WRONG
-    if h.form != MIXED and any(digest_of(part.spans, scope) == h.digest for scope in scopes):
+    if other := part.other_batches:
+        what = f"{of}: the headers of its records name other batches of a sink: {', '.join(sorted(other))}"
+        verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
+        return WRONG
+    if any(digest_of(part.spans, scope) == h.digest for scope in scopes):
         return PROVEN
-    if h.form in ("", MIXED) or not h.digest or (dated and TIMESTAMP in h.form):
+    if not h.form or not scopes or not h.digest or (dated and TIMESTAMP in h.form):
         verdict.unproven[NO_DIGEST] += 1
         return UNPROVEN
     verdict.find(

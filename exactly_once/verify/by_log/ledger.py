@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Partition
-from exactly_once.participants.kafka.digest_scope import MIXED, SCOPES, add_read
+from exactly_once.participants.kafka.digest_scope import SCOPES, add_read, batches_in, is_computable
+from exactly_once.protocol.batch_headers import Header
 from exactly_once.txn.scan import LogBatch
 
 #: Producer id and epoch.
@@ -29,6 +30,9 @@ class Span:
         How many there are, and how many of them a read_committed reader does not get.
     digests : dict of str to RowDigest
         By scope; empty for a writer whose contents do not matter.
+    named : set
+        The headers by which its records name their batch
+        (:func:`~exactly_once.participants.kafka.digest_scope.batches_in`).
     committed : bool or None
         By its end marker; None: it has none yet.
     end, marked_ms : int
@@ -47,6 +51,7 @@ class Span:
     hidden: int = 0
     timestamp_ms: int = -1
     digests: dict[str, RowDigest] = field(default_factory=dict)
+    named: set[tuple[Header, ...]] = field(default_factory=set)
     committed: bool | None = None
     end: int = -1
     marked_ms: int = -1
@@ -97,7 +102,7 @@ class Ledger:
         span = self._open.get((batch.where, batch.producer_id))
         if span is None or span.writer != writer:
             scopes = scopes_of(writer)
-            digests = {scope: RowDigest() for scope in scopes or () if scope != MIXED}
+            digests = {scope: RowDigest() for scope in scopes or () if is_computable(scope)}
             span = Span(batch.where, writer, batch.base_offset, digests=digests, matters=scopes is not None)
             self._open[batch.where, batch.producer_id] = span
             self.spans.setdefault(writer, []).append(span)
@@ -110,6 +115,7 @@ class Ledger:
             records = list(batch.records())
             for scope, digest in span.digests.items():
                 add_read(digest, scope, *batch.where, records)
+            span.named |= batches_in(span.digests, batch.topic, records)
 
     def _end(self, batch: LogBatch) -> None:
         span = self._open.pop((batch.where, batch.producer_id), None)

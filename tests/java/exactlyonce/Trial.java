@@ -223,6 +223,7 @@ final class Trial {
                 Set.of(),
                 new Rows(topic, -1, null, null, -1, -1, -1, null),
                 null,
+                false,
                 client);
     }
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.participants.kafka.digest_scope import MIXED
+from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision, Place, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.by_log import judge
 from exactly_once.verify.by_log.judge import Verdict, judge_decisions, latest
 from exactly_once.verify.by_log.ledger import Ledger
-from testkit.read_back import DECIDED_MS, MARKED_MS, TOPIC, ReadBack, decided, log_of
+from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, TOPIC, ReadBack, decided, log_of
 
 REMOVED, BATCH = {(TOPIC, 0): 1 << 62, (TOPIC, 1): 1 << 62}, "batch 0"
 
@@ -256,6 +257,7 @@ def test_a_digest_that_does_not_say_what_it_covers_is_tried_in_every_form(out: R
     ("more", "dated", "fits"),
     [
         pytest.param({"form": MIXED}, False, False, id="some rows chose their place and others did not"),
+        pytest.param({"form": "plain+of a newer version"}, False, False, id="a form that only a newer version knows"),
         pytest.param({"digest": ""}, False, False, id="no digest"),
         pytest.param({"digest": "0", "form": "topic+timestamp"}, True, False, id="the broker dates the records"),
         pytest.param({"digest": "0", "form": "topic+timestamp"}, False, True, id="nobody else dates them"),
@@ -271,6 +273,49 @@ def test_a_digest_that_a_reader_cannot_compute_accuses_nobody(out: ReadBack, mor
     found = verdict(out, decided(0, part))
     assert names(found) == (["corrupt"] if fits else [])
     assert +found.unproven == ({} if fits else {judge.NO_DIGEST: 1}) and proven(found) == (0, 0, 0)
+
+
+RIGHT = pair_of(SINK, 0)
+
+
+@pytest.mark.parametrize("form", ["plain+batch", "row+batch", "row+timestamp+batch", "row+batch+dead:dead"])
+@pytest.mark.parametrize("own", [(), (("h", b"1"),), pair_of("another", 7)], ids=["alone", "behind", "behind a pair"])
+def test_records_that_name_their_batch_are_proven_by_what_their_rows_are(out: ReadBack, form: str, own) -> None:
+    """A false corruption of every part of a sink with sink.batch.headers."""
+    part = out.part(0, form=form, headers=(*own, *RIGHT))
+    without = ReadBack().part(0, form=form.replace("+batch", ""), headers=own)
+    assert part.digest == without.digest
+    found = verdict(out, decided(0, part))
+    assert found.findings == [] and not +found.unproven and proven(found) == (1, 1, 4)
+
+
+@pytest.mark.parametrize("form", ["plain+batch", "row+batch"])
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [
+        (pair_of(SINK, 1), f"1 of {SINK}"),
+        (pair_of("another", 0), "0 of another"),
+        ((), "none"),
+        ((*RIGHT, ("h", b"1")), "none"),
+    ],
+    ids=["another batch", "another sink", "no headers", "not the last ones"],
+)
+def test_records_that_name_another_batch_or_none_are_corrupt(out: ReadBack, form: str, headers, named: str) -> None:
+    """Corruption: a reader that collects a batch by its headers never has it whole, and the digest leaves them out."""
+    found = verdict(out, decided(0, out.part(0, form=form, headers=headers)))
+    assert names(found) == ["corrupt"] and proven(found) == (0, 0, 0)
+    assert found.findings[0].what.endswith(f"name other batches of a sink: {named}") and found.findings[0].records == 4
+
+
+def test_a_row_that_forges_the_headers_of_a_batch_is_a_row_like_any_other(out: ReadBack) -> None:
+    """A false corruption, or a changed header that passes for the sink's, where the option is off."""
+    forged = pair_of(SINK, 99)
+    plain, row = out.part(0, 0, headers=forged), out.part(0, 1, form="row", headers=forged)
+    found = verdict(out, decided(0, plain, row))
+    assert found.findings == [] and proven(found) == (1, 2, 8)
+    other = ReadBack()
+    changed = replace(other.part(0, 0, form="row", headers=pair_of(SINK, 98)), digest=row.digest)
+    assert names(verdict(other, decided(0, changed))) == ["corrupt"]
 
 
 # -- what retention and compaction took
