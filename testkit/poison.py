@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,18 @@ _ODD = (
     *(b'{"amount": "\\ud800"}', b'{"amount": NaN}', b'{"amount": 1e999}', b'{"amount": 0x10}', b'{"amount": 1,}'),
     *(b"null", b"[1]", b'"x"', b"{}", b"1", b" ", b"[" * 5_000, b'{"a":' * 2_000, b'{"amount": {}}'),
 )
+
+#: A folder with JSONTestSuite/test_parsing of github.com/nst/JSONTestSuite, and blns.base64.json of
+#: github.com/minimaxir/big-list-of-naughty-strings, both MIT; too large to keep here.
+COLLECTIONS = os.environ.get("EXACTLY_ONCE_NAUGHTY", "")
+NO_COLLECTIONS = "EXACTLY_ONCE_NAUGHTY names no folder with the two collections: make test-naughty fetches them"
+
+
+def collections() -> list[bytes]:
+    """Return what the two collections have: strings, and documents that are JSON or nearly."""
+    strings = json.loads((Path(COLLECTIONS) / "blns.base64.json").read_bytes())
+    files = sorted((Path(COLLECTIONS) / "JSONTestSuite/test_parsing").glob("*.json"))
+    return [*(base64.b64decode(s) for s in strings), *(file.read_bytes() for file in files)]
 
 
 def values(count: int, seed: int = 7) -> Iterator[bytes | None]:

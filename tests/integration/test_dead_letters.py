@@ -5,11 +5,12 @@ output all others; a cluster that fails makes no dead letter.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import exactly_once
 from exactly_once.coordinator import start
@@ -20,7 +21,7 @@ from exactly_once.protocol.dead_letters import own_headers
 from exactly_once.protocol.names import VARIANTS, PartId, commit_log_topic, namespace
 from exactly_once.txn.coordinators import initialise, list_transactions
 from exactly_once.verify import verify
-from testkit import oracle
+from testkit import oracle, poison
 from testkit.broker import change_topic, create_topic
 from testkit.fixtures import Bench
 from testkit.stream import Job, SparkDriver
@@ -371,3 +372,27 @@ def test_foreach_batch_refuses_a_dead_letter_topic(shop: Shop) -> None:
     """Guards against an option without effect: rows that stop a stream which was to go on."""
     with pytest.raises(InvalidOption, match=r"foreach_batch has no sink\.dead\.letter\.topic"):
         exactly_once.foreach_batch({**shop.bench.job.options, "sink.dead.letter.topic": shop.dead})
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not poison.COLLECTIONS, reason=poison.NO_COLLECTIONS)
+def test_keys_and_values_that_nobody_here_wrote_come_out_byte_for_byte(shop: Shop, warm: SparkDriver) -> None:
+    """Guards against a key or a value that changes on its way, or that goes to the dead letters without a fault."""
+    connection, source = shop.bench.connection, create_topic(shop.bench.connection.bootstrap_servers, partitions=2)
+    texts = [*poison.collections(), *filter(None, poison.values(300))]
+    assert len(texts) > 1_000
+    sent = [
+        *zip(texts, reversed(texts), strict=True),
+        *((None, text) for text in texts),
+        *((text, None) for text in texts),
+    ]
+    producer = Producer(connection.librdkafka())
+    for key, value in sent:
+        producer.produce(source, value, key)
+    assert producer.flush(60) == 0
+    options = {**connection.spark(), "subscribe": source, "startingOffsets": "earliest"}
+    job = shop.job(["key", "value"])
+    warm.complete(replace(job, source={"format": "kafka", "options": options}, select=["key", "value"]))
+    assert Counter((r.key(), r.value()) for r in raw(connection, shop.bench.topic)) == Counter(sent)
+    assert raw(connection, shop.dead) == []
+    shop.verified()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,10 +21,6 @@ from testkit.fixtures import StartDriver
 from testkit.stream import Job, SparkDriver
 
 PARTITIONS = 2
-
-#: A folder with JSONTestSuite/test_parsing of github.com/nst/JSONTestSuite, and blns.base64.json of
-#: github.com/minimaxir/big-list-of-naughty-strings, both MIT; too large to keep here.
-NAUGHTY = os.environ.get("EXACTLY_ONCE_NAUGHTY", "")
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -187,18 +180,12 @@ def test_kill_9_around_the_decision_leaves_each_record_in_one_topic_once(
     bad.assert_letters(rejected)
 
 
-def _naughty() -> list[bytes | None]:
-    strings = json.loads((Path(NAUGHTY) / "blns.base64.json").read_bytes())
-    files = sorted((Path(NAUGHTY) / "JSONTestSuite/test_parsing").glob("*.json"))
-    return [*(base64.b64decode(s) for s in strings), *(file.read_bytes() for file in files)]
-
-
 @pytest.mark.long
-@pytest.mark.skipif(not NAUGHTY, reason="EXACTLY_ONCE_NAUGHTY names no folder with the two collections")
+@pytest.mark.skipif(not poison.COLLECTIONS, reason=poison.NO_COLLECTIONS)
 @pytest.mark.parametrize("transform", ["split_by_function", "split_by_schema"])
 def test_collections_of_poison_that_nobody_here_wrote(bad: Bad, warm: SparkDriver, transform: str) -> None:
     """Guards against the record that nobody here has thought of."""
-    values = _naughty()
+    values = poison.collections()
     assert len(values) > 700
     bad.send([b'{"amount": 1}', *values])
     warm.complete(bad.by(transform))
