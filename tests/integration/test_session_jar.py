@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from exactly_once.sparkenv.jars import connector_jars
 from exactly_once_local.cluster.spark_cluster import spark_home
 
