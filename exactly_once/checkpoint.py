@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -116,7 +116,8 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
     CheckpointUnusable, CheckpointAway
         When the location cannot be read, or one of its files is torn.
     CheckpointRewound
-        When a source has another name than in the batch before, and so reads its topic from the beginning.
+        When a source has another name than in the batch before, or returns after two batches or more without it: then
+        it would read again what it has read.
     UnsupportedMode
         When no batch is in flight.
     """
@@ -139,6 +140,7 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
     text = reader.text(f"offsets/{checkpoint.in_flight}")
     if names_sources(text) and (before := reader.text_if_any(f"offsets/{checkpoint.in_flight - 1}")):
         _check_names(location, before, text, sink_id)
+        _check_returned(reader, checkpoint.in_flight, _readers(text), _readers(before).keys(), sink_id)
     kept = text if len(text.encode()) <= LONGEST_KEPT_OFFSETS else ""
     sources = tuple(
         line
@@ -192,6 +194,30 @@ def _check_names(location: str, before: str, text: str, sink_id: str) -> None:
                 "read it so far: the source was renamed",
                 f"Give the source its old name again, .name({old!r}), and make Spark plan the batch again: "
                 f"{repair_command(location, sink_id)} --plan-anew --apply",
+            )
+
+
+def _check_returned(
+    reader: _Reader, batch: int, readers: Mapping[str, set[str]], before: Collection[str], sink_id: str
+) -> None:
+    """Refuse a batch whose sources read a topic again that was read earlier, and not in the batch ``before``.
+
+    Spark looks for a source's offsets in the two batches before, and else begins where ``sources/<name>/0`` says. It
+    keeps ``offsets/N`` of a hundred batches, so a topic that was left out for longer is not recognised.
+    """
+    for topic in sorted(readers.keys() - before):
+        last, text = reader.last_with(topic, batch)
+        names, ends = readers[topic], kafka_offsets(source_lines(text)).get(topic, {})
+        if last == batch - 2 and names & _readers(text).get(topic, set()):
+            continue
+        begins = [reader.beginning(name).get(topic, {}) for name in names]
+        if any(begin.get(p, 0) < end for begin in begins for p, end in ends.items()):
+            wanted = json.dumps({topic: ends})
+            raise CheckpointRewound(
+                f"the source {min(names)} would read the topic {topic} again: batch {last} had read it up to "
+                f"{json.dumps(ends)}, and no source has read it since",
+                f"Leave the source out; or give it a name that it never had, and the startingOffsets {wanted}. Then "
+                f"make Spark plan the batch again: {repair_command(reader.location, sink_id)} --plan-anew --apply",
             )
 
 
@@ -331,7 +357,7 @@ def _reading(location: str, name: str) -> Iterator[None]:
 
 class _Reader:
     def __init__(self, location: str):
-        self._location = location
+        self.location = location
         try:
             self._fs, self._root = file_system(location)
         except CheckpointUnusable:
@@ -351,7 +377,7 @@ class _Reader:
             if self._fs.get_file_info(f"{self._root}/metadata").type == pafs.FileType.NotFound:
                 if planned:
                     torn["metadata"] = "it is missing"
-                return Checkpoint(self._location, torn=torn)
+                return Checkpoint(self.location, torn=torn)
             metadata = self._whole("metadata", torn)
             query_id = query_id_of(metadata) if metadata else None
             offsets = [self._whole(f"offsets/{n}", torn) for n in planned[: 1 if running else 2]]
@@ -359,7 +385,7 @@ class _Reader:
             last = (offsets[0] if offsets else None) or "\n{}"
             _, head, *sources = last.rstrip("\n").split("\n")
             return Checkpoint(
-                self._location,
+                self.location,
                 query_id=query_id,
                 last_offsets=planned[0] if planned else None,
                 last_commit=last_commit,
@@ -370,13 +396,13 @@ class _Reader:
                 commits_lack=marked[0] - marked[-1] + 1 - len(marked) if marked else 0,
             )
         except (*_UNREADABLE, KeyError, TypeError, AttributeError) as e:
-            raise unusable(self._location, e) from e
+            raise unusable(self.location, e) from e
 
     def text(self, name: str) -> str:
         try:
             return self._content(name).decode()
         except _UNREADABLE as e:
-            raise unusable(self._location, e) from e
+            raise unusable(self.location, e) from e
 
     def text_if_any(self, name: str) -> str:
         """Return the text of a file; "" when there is none."""
@@ -384,6 +410,23 @@ class _Reader:
 
         there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
         return self.text(name) if there else ""
+
+    def last_with(self, topic: str, before: int) -> tuple[int, str]:
+        """Return the last batch before ``before`` whose ``offsets/N`` has the topic, and that text; else (-1, "")."""
+        try:
+            for n in self._numbers("offsets"):
+                if n < before:
+                    text = self._content(f"offsets/{n}").decode(errors="replace")  # Spark reads no old file: no fault
+                    if topic in _readers(text):
+                        return n, text
+        except _UNREADABLE as e:
+            raise unusable(self.location, e) from e
+        return -1, ""
+
+    def beginning(self, source: str) -> dict[str, dict[int, int]]:
+        """Return where a source began, by topic and partition; empty when no file says so."""
+        there = self.text_if_any(f"{_SOURCES}/{source}/0")
+        return kafka_offsets([_first(self.location, f"{_SOURCES}/{source}/0")]) if there else {}
 
     def begins_with(self, name: str, first: bytes) -> bool:
         """Return whether there is a file of this name that begins like this."""
@@ -393,7 +436,7 @@ class _Reader:
             there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
             return there and self._content(name).startswith(first)
         except _UNREADABLE as e:
-            raise unusable(self._location, e) from e
+            raise unusable(self.location, e) from e
 
     def _content(self, name: str) -> bytes:
         with self._fs.open_input_stream(f"{self._root}/{name}") as f:

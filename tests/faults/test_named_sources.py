@@ -1,7 +1,8 @@
-"""Named sources (``readStream.name("orders")``): a crash, a torn file, one more topic, and a new name for an old."""
+"""Named sources (``readStream.name("orders")``): a crash, a torn file, one topic more or less, a new name."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -101,3 +102,53 @@ def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_n
     assert again.code in (None, "EO-FENCED")  # this driver lived on, and the repair has fenced it
     evolving.complete(reading(bench, more=more, orders=orders, refunds=refunds))
     assert_all(orders, refunds, more)
+
+
+@pytest.mark.long
+def test_a_named_source_that_is_dropped_reads_no_more_and_returns_where_it_stopped_or_not_at_all(
+    connection: Connection, bench: Bench, evolving: SparkDriver
+) -> None:
+    """Guards against records of a dropped topic in the output, and against a topic that returns from its beginning:
+    Spark looks for its offsets in the last two batches alone (duplicates).
+    """
+    orders, refunds = (KafkaInput(connection, create_topic(connection.bootstrap_servers), []) for _ in range(2))
+    wanted: list[tuple[str, str]] = []
+
+    def wrote(job: Job, *inputs: KafkaInput) -> None:
+        """Both topics get rows, and the output those of these inputs since they were last read."""
+        evolving.complete(job)
+        rows = [(one.topic + k, one.topic + v) for one in inputs for k, v in one.sent]
+        wanted.extend(row for row in rows if row not in wanted)
+        bench.assert_exactly(wanted)
+
+    def fill() -> None:
+        for one in (orders, refunds):
+            one.add_uneven(20)
+
+    both, alone = reading(bench, orders=orders, refunds=refunds), reading(bench, orders=orders)
+    fill()
+    wrote(both, orders, refunds)
+    stopped = of_group(connection, offsets_group(bench.sink_id))[refunds.topic]
+    fill()
+    wrote(alone, orders)
+    assert of_group(connection, offsets_group(bench.sink_id))[refunds.topic] == stopped
+    fill()
+    wrote(both, orders, refunds)
+
+    stopped = of_group(connection, offsets_group(bench.sink_id))[refunds.topic]
+    for _ in range(2):
+        fill()
+        wrote(alone, orders)
+    fill()
+    returned = evolving.run(both)
+    assert returned.code == "EO-REWOUND" and "and no source has read it since" in returned.sentence
+    owner = bench.log().owner
+    assert owner is not None
+    force = f"fence the driver {owner.pid} on {owner.host}"
+    assert repair.repair(connection, bench.sink_id, str(bench.checkpoint), plan_anew=True, force=force).applied
+
+    again = reading(bench, orders=orders, refunds_again=refunds)
+    [source] = again.arguments["sources"]
+    source["options"]["startingOffsets"] = json.dumps({refunds.topic: stopped})
+    assert evolving.run(again).code in (None, "EO-FENCED")  # this driver lived on, and the repair has fenced it
+    wrote(again, orders, refunds)
