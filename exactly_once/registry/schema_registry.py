@@ -27,6 +27,9 @@ REQUEST_TIMEOUT_S = 10.0
 #: each URL.
 _RETRIES = {"max.retries": 2, "retries.wait.ms": 500, "retries.max.wait.ms": 2000}
 
+#: The registry's codes for a subject, and for a version, that it does not have.
+_ABSENT = (40401, 40402)
+
 #: Answers after which the same request may succeed.
 _PASSING = frozenset({408, 425, 429})
 
@@ -43,10 +46,6 @@ class Framing:
     key: bytes = b""
     value: bytes = b""
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
-
-
-class NoSuchSubject(InvalidSchema):
-    """The registry knows no version of a subject."""
 
 
 def resolve(registry: Registry, types: Mapping[str, SparkType] | None = None) -> Framing:
@@ -152,11 +151,17 @@ def _previous(client: Any, registry: Registry, side: Side) -> str | None:
     """Return the text of the latest version, where the schema that the sink makes needs it; None: there is none."""
     if not numbers_fields(side):
         return None
-    asked = replace(side, subject=side.subject + (side.name if side.by_record else ""), schema=None, type=None)
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    asked = replace(side, subject=side.subject + (side.name if side.by_record else ""))
     try:
-        found = _ask(client, registry, asked)
-    except NoSuchSubject:
-        return None
+        found = client.get_latest_version(asked.subject)
+    except SchemaRegistryError as e:
+        if e.error_code in _ABSENT:
+            return None
+        raise _refusal(registry, asked, e) from None
+    except Exception as e:  # as in _ask
+        raise _unreachable(registry, e) from None
     return str(found.schema.schema_str) if found.schema.schema_type == "PROTOBUF" else None
 
 
@@ -205,9 +210,9 @@ def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
             "Correct schema.registry.basic.auth.user.info, or grant its user the right to "
             f"{'write' if side.register else 'read'} the subject",
         )
-    if code in (40401, 40402):
+    if code in _ABSENT:
         way = f"Register a schema for the subject, correct {name}.subject, or set {name} and {name}.register"
-        return NoSuchSubject(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
+        return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
     if code == 40403:
         return InvalidSchema(
             f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {said}",

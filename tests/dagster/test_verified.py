@@ -128,6 +128,7 @@ def by_key(topic, record):
     return int(partition), int(offset)
 
 
+@pytest.mark.long
 def test_the_whole_output_is_compared_by_the_origin_that_the_stream_declares(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
 ) -> None:

@@ -78,6 +78,7 @@ def test_the_coordinator_of_a_query_that_ends_under_foreach_batch_is_closed(
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_batch_that_fails_is_aborted_at_once_and_the_next_start_writes_it(bench: Bench, warm: SparkDriver) -> None:
     """Guards against readers that wait for the transactions of a batch whose task failed: Spark calls no abort here."""
     under_foreach_batch(bench)

@@ -260,6 +260,7 @@ def test_what_is_decided_comes_to_every_output_once_whoever_finishes_it(
     assert bench.log().decisions[1] == decision
 
 
+@pytest.mark.long
 def test_an_output_that_cannot_pre_commit_keeps_the_batch_out_of_all(outputs: Outputs, warm: SparkDriver) -> None:
     """Guards against two of three: the rows violate a constraint of the table, so no output may show the batch."""
     bench = outputs.bench

@@ -91,6 +91,7 @@ def test_records_under_a_weaker_guarantee_name_their_batch_too(guarantee: str, b
     assert found == {(batch, pair_of(bench.sink_id, batch)) for batch in (0, 1)}
 
 
+@pytest.mark.long
 def test_records_of_python_tasks_name_their_batch_too(bench: Bench, warm: SparkDriver) -> None:
     """Guards against an option that foreach_batch passes over, in either way of sending."""
     for columns, form in (ROWS["key and value"], ROWS["headers of some"]):

@@ -270,6 +270,7 @@ def noise(size: int) -> bytes:
     return random.Random(1).randbytes(size)
 
 
+@pytest.mark.long
 def test_a_new_log_takes_a_decision_of_fifty_thousand_parts_with_long_names(
     connection: Connection, sink_id: str
 ) -> None:

@@ -106,6 +106,7 @@ def test_deep_and_large_records_are_refused_at_once(connection: Connection, sink
         assert time.monotonic() - began < 5 and len(str(refused.value)) < 2_000
 
 
+@pytest.mark.long
 def test_a_flood_of_one_key_takes_the_memory_of_one_record(connection: Connection, sink: DeadSink) -> None:
     """Outage: a log that is not compacted (a cleaner that died, a loop that writes) fills the driver's memory."""
     flood = replace(Tally(1), completed=7)

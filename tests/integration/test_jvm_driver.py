@@ -278,6 +278,7 @@ def test_a_batch_write_whose_child_was_killed_ends_in_one_sentence_and_is_tried_
     bench.assert_exactly([(f"k{n}", f"w-{n}") for n in range(40)])
 
 
+@pytest.mark.long
 def test_queries_at_once_share_one_child(connection: Connection, without_register: SparkDriver, tmp_path: Path) -> None:
     """Guards against answers that go to the wrong query, and against a process of Python for each."""
     benches = [make_bench(connection, tmp_path / str(n), parts=1, rows=20) for n in range(4)]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from exactly_once.sparkenv.jars import connector_jars
 from exactly_once_local.cluster.spark_cluster import spark_home
 
@@ -46,6 +48,7 @@ def driver(how: str) -> tuple[dict[str, Any], str]:
     return json.loads(ended.stdout.splitlines()[-1]), ended.stderr
 
 
+@pytest.mark.long
 def test_a_configured_session_has_the_sink() -> None:
     """The class is on the JVM's class path, and Spark's own look for formats finds it, without a network."""
     found, _ = driver("configured")
@@ -54,6 +57,7 @@ def test_a_configured_session_has_the_sink() -> None:
     assert "exactlyonce.Sink" in found["known"]
 
 
+@pytest.mark.long
 def test_a_session_without_the_jar_is_refused_in_one_sentence_with_the_way_out() -> None:
     """Guards against a ClassNotFoundException of Spark's in the middle of a start, and against a trace in the log."""
     found, log = driver("plain")
