@@ -34,6 +34,7 @@ __all__ = [
     "register",
     "split",
     "starting_offsets",
+    "trace_headers",
     "written",
 ]
 
@@ -254,6 +255,24 @@ def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str,
     from exactly_once.ops.successor import starting_offsets as find
 
     return find(options, predecessor, *topics, beside=beside)
+
+
+def trace_headers(column: str | Column = "headers") -> Column:
+    """Return the column ``headers`` of a record that continues the trace of its input, and has no other header of it.
+
+    >>> events.select("key", "value", exactly_once.trace_headers())                             # doctest: +SKIP
+
+    It keeps ``traceparent`` and ``tracestate``. Rows of Spark's Kafka source have headers with the option
+    ``includeHeaders``; a row without headers gets none.
+
+    Parameters
+    ----------
+    column : str or Column
+        The headers of the input.
+    """
+    from exactly_once.spark.traces import trace_headers
+
+    return trace_headers(column)
 
 
 def written(options: Mapping[str, str], write_id: str) -> bool:

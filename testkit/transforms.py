@@ -54,6 +54,13 @@ def selected(df: DataFrame, columns: list[str]) -> DataFrame:
     return df.selectExpr(*columns)
 
 
+def traced(df: DataFrame) -> DataFrame:
+    """Return key and value of ``df``, and of its headers those of a trace."""
+    import exactly_once
+
+    return df.select("key", "value", exactly_once.trace_headers())
+
+
 def where(df: DataFrame, condition: str) -> DataFrame:
     """Return the rows that satisfy ``condition``."""
     return df.where(condition)

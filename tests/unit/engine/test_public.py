@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_public_names_of_the_package_are_these() -> None:
     """Guards against a name that users import and a later version does not have."""
     names = ["ExactlyOnceError", "__version__", "attempt", "check", "configure", "foreach_batch", "jar", "register"]
-    assert sorted(exactly_once.__all__) == [*names, "split", "starting_offsets", "written"]
+    assert sorted(exactly_once.__all__) == [*names, "split", "starting_offsets", "trace_headers", "written"]
     assert list(inspect.signature(exactly_once.attempt).parameters) == ["df", "how", "columns", "catch"]
     assert list(inspect.signature(exactly_once.split).parameters) == ["rows", "topic", "rejected"]
     assert list(inspect.signature(exactly_once.configure).parameters) == ["builder"]
@@ -29,6 +29,7 @@ def test_the_public_names_of_the_package_are_these() -> None:
     assert list(inspect.signature(exactly_once.foreach_batch).parameters) == ["options", "participants"]
     begin = ["options", "predecessor", "topics", "beside"]
     assert list(inspect.signature(exactly_once.starting_offsets).parameters) == begin
+    assert list(inspect.signature(exactly_once.trace_headers).parameters) == ["column"]
     assert list(inspect.signature(exactly_once.written).parameters) == ["options", "write_id"]
 
 
