@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -13,6 +13,7 @@ from exactly_once.kafka import producer_options
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.dead_letters import DeadLetterTopic
 from exactly_once.protocol.names import check_operator, check_sink_id
+from exactly_once.protocol.row_schema import Column, check_columns
 from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.registry.schema_options import REGISTRY_PREFIXES, Registry
@@ -195,6 +196,14 @@ class SinkOptions:
     def delivery_timeout_s(self) -> float:
         """The user's delivery.timeout.ms, in seconds."""
         return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000
+
+    def check_columns(self, columns: Iterable[Column]) -> frozenset[str]:
+        """Return the names of the columns that a record is made of; see
+        :func:`exactly_once.protocol.row_schema.check_columns`.
+        """
+        if self.registry is None:
+            return check_columns(columns, self.topic)
+        return check_columns(columns, self.topic, self.registry.frames("key"), self.registry.encoded)
 
     def java(self) -> dict[str, str]:
         """Return all settings of Java's producer, those of the connection among them, but for those that the sink

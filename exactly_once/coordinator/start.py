@@ -32,7 +32,7 @@ from exactly_once.participants.kafka.checks import check_cluster
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.protocol.planning import Batch, history_word
-from exactly_once.protocol.row_schema import Column, check_columns
+from exactly_once.protocol.row_schema import Column
 from exactly_once.protocol.spelling import did_you_mean
 from exactly_once.protocol.succession import check_not_retired
 from exactly_once.txn.coordinators import check_seen
@@ -65,9 +65,7 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
     options = SinkOptions.parse(given, batch=batch)
     check_traces(options)
     if columns is not None:
-        registry = options.registry
-        keyed, encoded = (registry.frames("key"), registry.encoded) if registry is not None else (False, ())
-        check_columns(columns, options.topic, keyed, encoded)
+        options.check_columns(columns)
     if options.checkpoint:
         check_whole(options.checkpoint, options.sink_id)
     deadline = Deadline(READ_BUDGET_S)

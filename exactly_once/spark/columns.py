@@ -22,25 +22,10 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from exactly_once.formats import SparkType
-from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.rows import UNFRAMED, Columns
 from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
-from exactly_once.registry import encoding
 from exactly_once.registry.schema_options import Registry
-
-
-def check_schema(schema: StructType, options: SinkOptions) -> frozenset[str]:
-    """Return the names of the columns that make a record. Raise InvalidSchema with the column, its type and the type
-    that it needs, or with the field that does not fit the schema of the options.
-    """
-    registry = options.registry
-    columns = [(f.name, f.dataType.simpleString()) for f in schema.fields]
-    if registry is None:
-        return check_columns(columns, options.topic)
-    names = check_columns(columns, options.topic, registry.frames("key"), registry.encoded)
-    encoding.check(registry, types_of(schema))
-    return names
 
 
 def types_of(schema: StructType) -> dict[str, SparkType]:

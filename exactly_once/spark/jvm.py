@@ -35,7 +35,6 @@ from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
-from exactly_once.spark.columns import check_schema, types_of
 from exactly_once.spark.modes import check_planned, check_speculation, check_task
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_jar
@@ -211,9 +210,10 @@ def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = 
     """Check the columns, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
     settings, types = options.java(), StructType.fromJson(json.loads(schema))
-    names = check_schema(types, options)
+    names = options.check_columns((f.name, f.dataType.simpleString()) for f in types.fields)
+    run.check_formats(types)
     ticket = run.coordinator.plan(check)
-    framing = run.framing(ticket.plan, types_of(types))
+    framing = run.framing(ticket.plan, types)
     exactly_once = options.guarantee is Guarantee.EXACTLY_ONCE
     read = names - {"topic"} if options.topic is not None else names  # the option topic goes before the column
     return {

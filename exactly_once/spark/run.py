@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.without_transactions import DeliveryCoordinator
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.formats import SparkType
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import lacking
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Plan
+from exactly_once.registry import encoding
 from exactly_once.registry.schema_registry import Framing, resolve
+from exactly_once.spark.columns import types_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +43,21 @@ class QueryRun:
         """True for a batch write: it is over when it is committed or aborted."""
         return isinstance(self.coordinator, WriteCoordinator)
 
-    def framing(self, plan: Plan, types: Mapping[str, SparkType] | None = None) -> Framing:
+    def check_formats(self, schema: StructType) -> None:
+        """Refuse columns that do not fit their schemas, as far as no registry is needed to tell. Nothing is checked
+        once the registry was asked: the columns of a run stay as they are. Raise InvalidSchema.
+        """
+        if self._framing is None:
+            encoding.check(self.coordinator.options.registry, types_of(schema))
+
+    def framing(self, plan: Plan, schema: StructType | None = None) -> Framing:
         """Return what stands before keys and values, and what encodes them. Asks the registry once, after the claim:
         one that is down must not delay the commit of decided batches; and not if nothing will be written.
         """
         registry = self.coordinator.options.registry
         if registry is None or plan is Plan.DRAIN:
             return Framing()
-        self._framing = self._framing or resolve(registry, types)
+        self._framing = self._framing or resolve(registry, types_of(schema) if schema is not None else None)
         return self._framing
 
     def dead_letters(self, plan: Plan) -> dict[str, Any] | None:

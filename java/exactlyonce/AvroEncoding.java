@@ -36,7 +36,7 @@ final class AvroEncoding {
             case "enum" -> symbol(plan.get("symbols"), path);
             case "decimal" -> decimal(plan, path);
             case "array" -> array(of(plan.get("items"), path + ".element"), path + ".element");
-            case "map" -> map(of(plan.get("values"), path + ".value"), path + ".value");
+            case "map" -> map(of(plan.get("values"), path + ".value"), path + ".key", path + ".value");
             case "record" -> struct(plan, path);
             case "union" -> union(plan, path);
             default -> throw Encoding.unknown("Avro's " + write);
@@ -60,16 +60,7 @@ final class AvroEncoding {
     private static Encoding symbol(JsonNode symbols, String path) {
         HashMap<String, Integer> numbers = new HashMap<>();
         for (JsonNode one : symbols) numbers.put(one.asText(), numbers.size());
-        return (from, at, to) -> {
-            Integer number = numbers.get(from.getUTF8String(at).toString());
-            if (number == null) throw notOf(path, from.getUTF8String(at).getBytes());
-            to.zigzag(number);
-        };
-    }
-
-    /** Returns the error of a text that is no symbol of the schema's enum. */
-    static SinkException notOf(String path, byte[] found) {
-        return Encoding.refused(path, "is " + Errors.shown(found) + ", which is no symbol of the schema's enum");
+        return (from, at, to) -> to.zigzag(Encoding.symbol(numbers, from, at, path));
     }
 
     private static Encoding decimal(JsonNode plan, String path) {
@@ -104,14 +95,14 @@ final class AvroEncoding {
         };
     }
 
-    private static Encoding map(Encoding values, String path) {
+    private static Encoding map(Encoding values, String key, String value) {
         return (from, at, to) -> {
             MapData all = from.getMap(at);
             ArrayData keys = all.keyArray(), found = all.valueArray();
             if (all.numElements() > 0) to.zigzag(all.numElements());
             for (int i = 0; i < all.numElements(); i++) {
-                sized(Encoding.utf8(keys.getUTF8String(i), path), to);
-                Encoding.checked(values, found, i, path, to);
+                sized(Encoding.utf8(keys.getUTF8String(i), key), to);
+                Encoding.checked(values, found, i, value, to);
             }
             to.write(0);
         };

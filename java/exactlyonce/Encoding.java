@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.util.Locale;
+import java.util.Map;
 import org.apache.kafka.common.InvalidRecordException;
 import org.apache.spark.sql.catalyst.expressions.SpecializedGetters;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -97,6 +98,14 @@ interface Encoding extends Serializable {
             }
         }
         return found;
+    }
+
+    /** Returns the number of an enum's symbol. */
+    static int symbol(Map<String, Integer> numbers, SpecializedGetters from, int at, String path) {
+        UTF8String text = from.getUTF8String(at);
+        Integer number = numbers.get(text.toString());
+        if (number != null) return number;
+        throw refused(path, "is " + Errors.shown(text.getBytes()) + ", which is no symbol of the schema's enum");
     }
 
     /** Writes by {@code encoding}, unless there is a null that it has no bytes for. */

@@ -24,9 +24,11 @@ final class ProtobufEncoding {
         for (JsonNode one : plan.get("fields"))
             made.add(field(one, path + "." + one.get("name").asText()));
         Field[] fields = made.toArray(new Field[0]);
+        Field[] members =
+                made.stream().filter(f -> !f.oneof.isEmpty()).toArray(Field[]::new); // of oneofs: often there are none
         return (from, at, to) -> {
             InternalRow row = from.getStruct(at, width);
-            checkOneofs(fields, row);
+            checkOneofs(members, row);
             for (Field f : fields) f.write(row, to);
         };
     }
@@ -34,7 +36,7 @@ final class ProtobufEncoding {
     /** Refuses a row with two members of a oneof: readers would get the last one alone. */
     private static void checkOneofs(Field[] fields, InternalRow row) {
         for (int i = 0; i < fields.length; i++) {
-            if (fields[i].oneof.isEmpty() || row.isNullAt(fields[i].at)) continue;
+            if (row.isNullAt(fields[i].at)) continue;
             for (int k = i + 1; k < fields.length; k++)
                 if (fields[k].oneof.equals(fields[i].oneof) && !row.isNullAt(fields[k].at))
                     throw Encoding.refused(
@@ -125,12 +127,7 @@ final class ProtobufEncoding {
     private static Encoding symbol(JsonNode symbols, String path) {
         HashMap<String, Integer> numbers = new HashMap<>();
         symbols.properties().forEach(e -> numbers.put(e.getKey(), e.getValue().asInt()));
-        return (from, at, to) -> {
-            Integer number = numbers.get(from.getUTF8String(at).toString());
-            if (number == null)
-                throw AvroEncoding.notOf(path, from.getUTF8String(at).getBytes());
-            to.varint(number);
-        };
+        return (from, at, to) -> to.varint(Encoding.symbol(numbers, from, at, path));
     }
 
     /** google.protobuf.Timestamp: seconds, and nanoseconds that are never negative. */
