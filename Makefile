@@ -46,7 +46,7 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 # Its theme would speak of another product at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks test-newest-kafka \
+.PHONY: help setup setup-example archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks test-newest-kafka \
 	test-kafkas s3 test-s3 test-hdfs test-naughty test-extras test-pythons tutorial jar check docs benchmark guard soak \
 	faults faults-compare audit sbom coverage dist clean lock lock-jars
 
@@ -54,18 +54,21 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install everything into .venv and the cache folder; once
-	@sh tools/setup.sh
+	@sh tools/setup.sh dev
 
-run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at the end
+setup-example: # What run, cluster, demo and ui need, in half the time
+	@sh tools/setup.sh example
+
+run: setup-example ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at the end
 	@$(PYTHON) -m platform_assets.cli run
 
-cluster: setup ## The main job with its tasks on a Spark standalone cluster of two workers, from the beginning
+cluster: setup-example ## The main job with its tasks on a Spark standalone cluster of two workers, from the beginning
 	@$(PYTHON) -m platform_assets.cli cluster
 
-demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9; a table and a picture
+demo: setup-example ## The duel: Spark's own sink and this one, both killed with kill -9; a table and a picture
 	@$(PYTHON) -m exactly_once.ops.cli demo $(DEMO_ARGS)
 
-ui: setup ## The main job as a live stream, with Dagster's web server and daemon
+ui: setup-example ## The main job as a live stream, with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
 
 archive: setup
@@ -165,7 +168,8 @@ check: setup ## Lint, format, types, import contracts, the site; and that the ja
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports --no-logo
-	$(PYTHON) -m mkdocs build
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest -q tests/unit/docs/test_site.py
 	$(PYTHON) tools/jar.py check
 
 docs: setup ## This documentation as a site, with a search and the API reference; DOCS_ARGS="-a localhost:9000": there

@@ -1,7 +1,9 @@
-"""Install what the project needs into ``.venv`` and the cache folder, once; run by ``tools/setup.sh`` inside ``.venv``.
+"""Install what the project needs into ``.venv`` and the cache folder, once; run by ``tools/setup.sh`` inside ``.venv``,
+with the name of what is wanted: ``example``, or ``dev``, which has all of it.
 
-Every step can be interrupted and run again. When the Python and the files of DEPENDS_ON are those of the last complete
-run, nothing is done. Standard library only: it runs before anything is installed.
+Every step can be interrupted and run again. Nothing is done when the Python and the files of DEPENDS_ON are those of
+the last complete run, and that run installed what is wanted. Standard library only: it runs before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -31,12 +33,18 @@ STEPS = 3
 #: The Dagster half's distribution; its package is imported from the checkout, too.
 DAGSTER = "distributions/dagster-exactly-once"
 
+#: What make run, cluster, demo and ui use; and every extra, with what builds and tests.
+WANTED = {"example": (".[demo]", "dagster-webserver"), "dev": (".[dev]",)}
+
+#: The wheel that pip builds of PySpark's 450 MB of jars need not be compressed once more.
+STORED = PROJECT / "tools" / "stored-wheels.cfg"
+
 #: When one of these changes, the set-up is done again.
 DEPENDS_ON = ("pyproject.toml", f"{DAGSTER}/pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256")
 
 
-def main() -> int:
-    """Set up, and return the exit code."""
+def main(wanted: str) -> int:
+    """Set up what is wanted, a key of WANTED, and return the exit code."""
     began = time.monotonic()
     try:
         find_java()
@@ -44,23 +52,22 @@ def main() -> int:
         way_out = missing.way_out[0].lower() + missing.way_out[1:]
         print(f"{missing.what}: {way_out}, and run this again.", file=sys.stderr)
         return 1
-    wanted = fingerprint()
-    if STAMP.is_file() and STAMP.read_text() == wanted and jars.is_resolved():
+    state = fingerprint()
+    installed = STAMP.read_text() if STAMP.is_file() else ""
+    if installed in (f"{state} {wanted}", f"{state} dev") and jars.is_resolved():
         return 0
     STAMP.unlink(missing_ok=True)
     print("Setting up; this is done once, in some minutes.")
     try:
-        for step in (install_packages, resolve_jars, try_broker):
-            code = step()
-            if code != 0:
-                return code
+        if code := install_packages(wanted) or resolve_jars() or try_broker():
+            return code
     except ExactlyOnceError as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped. The downloads are kept: run this again to continue.", file=sys.stderr)
         return 130
-    STAMP.write_text(wanted)
+    STAMP.write_text(f"{state} {wanted}")
     print(f"Set up in {time.monotonic() - began:.0f} s.")
     return 0
 
@@ -73,24 +80,25 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def install_packages() -> int:
+def install_packages(wanted: str) -> int:
     """Step 1: pip, with the versions of constraints.txt."""
-    total = sum("==" in line for line in (PROJECT / "constraints.txt").read_text().splitlines())
     environment = {
         **os.environ,
         "PIP_CACHE_DIR": str(jars.cache_folder() / "pip"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "DIST_EXTRA_CONFIG": str(STORED),  # setuptools reads it
     }
     python = [sys.executable, "-m"]
     if subprocess.run([*python, "pip", "--version"], capture_output=True).returncode != 0:  # venv was made half-way
         subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
     PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
-    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", "-e", ".[dev]", "-e", DAGSTER]
+    command = [*python, "pip", "install", "--no-input", "--no-compile", "-c", "constraints.txt"]
+    command += ["-e", *WANTED[wanted], "-e", DAGSTER]  # the second one needs the first
     pip = subprocess.Popen(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        said = follow_pip(pip, total)
+        said, packages = follow_pip(pip)
     except BaseException:
         pip.terminate()  # nothing of ours goes on after a Ctrl-C
         try:
@@ -101,28 +109,27 @@ def install_packages() -> int:
     if pip.returncode != 0:
         print(f"\npip failed: {said or 'no reason given'} (the whole log is {PIP_LOG})", file=sys.stderr)
         return 1
-    done(1, f"{total} packages in .venv")
+    done(1, f"{packages} packages in .venv")
     return 0
 
 
-def follow_pip(pip: subprocess.Popen[str], total: int) -> str:
-    """Show pip's progress until it ends; return its first error, if any."""
-    said = ""
-    seen = 0
+def follow_pip(pip: subprocess.Popen[str]) -> tuple[str, int]:
+    """Show pip's progress until it ends; return its first error, or "", and how many packages it has named."""
+    said, seen = "", set[str]()
     assert pip.stdout is not None
     with PIP_LOG.open("w") as log:
         for line in pip.stdout:
             log.write(line)
             log.flush()
             if found := re.match(r"(?:Collecting|Requirement already satisfied:) ([A-Za-z0-9._-]+)", line):
-                seen += 1
-                show(1, f"packages {min(seen, total)} of {total}: {found[1]}", every=20, count=seen)
+                seen.add(found[1].lower())
+                show(1, f"package {len(seen)}: {found[1]}", every=20, count=len(seen))
             elif "Building wheel" in line or line.startswith("Installing collected"):
                 show(1, line.strip().rstrip(".").split(":")[0])
             elif line.startswith("ERROR"):
                 said = said or line.strip()
     pip.wait()
-    return said
+    return said, len(seen)
 
 
 def resolve_jars() -> int:
@@ -159,4 +166,4 @@ def done(step: int, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Find a Python, give it to tools/setup.py in a .venv. Nothing here needs more than a POSIX shell.
+# Find a Python, give it to tools/setup.py in a .venv, with what is wanted of it. Nothing here needs more than a POSIX shell.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -25,4 +25,4 @@ if ! { [ -x .venv/bin/python ] && new_enough .venv/bin/python; }; then
     fi
     "$found" -m venv --clear .venv
 fi
-exec .venv/bin/python -B tools/setup.py
+exec .venv/bin/python -B tools/setup.py "$@"

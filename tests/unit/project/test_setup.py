@@ -33,7 +33,7 @@ def run_setup(checkout: Path, path: Path, **environment: str) -> subprocess.Comp
         if not (path / tool).exists():
             (path / tool).symlink_to(shutil.which(tool) or "")
     return subprocess.run(
-        [path / "sh", checkout / "tools" / "setup.sh"],
+        [path / "sh", checkout / "tools" / "setup.sh", "example"],
         env={"PATH": str(path), "HOME": str(checkout.parent), **environment},
         capture_output=True,
         text=True,
@@ -99,7 +99,7 @@ def setup(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module.jars, "is_resolved", lambda: True)
     module.ran = []
     for step in ("install_packages", "resolve_jars", "try_broker"):
-        monkeypatch.setattr(module, step, lambda step=step: module.ran.append(step) or 0)
+        monkeypatch.setattr(module, step, lambda *extra, step=step: module.ran.append(step) or 0)
     return module
 
 
@@ -111,8 +111,15 @@ def test_another_version_of_the_package_is_another_set_up(setup: ModuleType, mon
 
 
 def test_a_complete_set_up_is_not_done_again(setup: ModuleType) -> None:
-    assert setup.main() == 0 and len(setup.ran) == 3
-    assert setup.main() == 0 and len(setup.ran) == 3
+    assert setup.main("example") == 0 and len(setup.ran) == 3
+    assert setup.main("example") == 0 and len(setup.ran) == 3
+
+
+def test_the_whole_set_up_follows_that_of_the_example_and_has_it(setup: ModuleType) -> None:
+    """Mishap: make test runs without pytest, or make run asks the package index again at each change of the two."""
+    setup.main("example")
+    assert setup.main("dev") == 0 and len(setup.ran) == 6
+    assert setup.main("example") == setup.main("dev") == 0 and len(setup.ran) == 6
 
 
 @pytest.mark.parametrize(
@@ -126,16 +133,16 @@ def test_a_complete_set_up_is_not_done_again(setup: ModuleType) -> None:
     ],
 )
 def test_a_change_of_what_it_depends_on_sets_up_again(setup: ModuleType, changed: str) -> None:
-    setup.main()
+    setup.main("dev")
     with (setup.PROJECT / changed).open("a") as stream:
         stream.write("\n")
-    assert setup.main() == 0 and len(setup.ran) == 6
+    assert setup.main("dev") == 0 and len(setup.ran) == 6
 
 
 def test_a_cleared_cache_folder_sets_up_again(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    setup.main()
+    setup.main("dev")
     monkeypatch.setattr(setup.jars, "is_resolved", lambda: False)
-    assert setup.main() == 0 and len(setup.ran) == 6
+    assert setup.main("dev") == 0 and len(setup.ran) == 6
 
 
 @pytest.mark.parametrize("ending", ["interrupted", "failed"])
@@ -149,10 +156,10 @@ def test_a_set_up_that_did_not_end_is_not_taken_for_complete(
 
     with monkeypatch.context() as once:
         once.setattr(setup, "resolve_jars", resolve_jars)
-        assert setup.main() == (130 if ending == "interrupted" else 1)
+        assert setup.main("dev") == (130 if ending == "interrupted" else 1)
     assert "Traceback" not in capsys.readouterr().err
     setup.ran.clear()
-    assert setup.main() == 0 and setup.ran == ["install_packages", "resolve_jars", "try_broker"]
+    assert setup.main("dev") == 0 and setup.ran == ["install_packages", "resolve_jars", "try_broker"]
 
 
 def test_the_constraints_pin_every_package_exactly_and_no_host() -> None:
