@@ -124,11 +124,15 @@ def test_every_job_of_a_workflow_has_an_end_and_few_rights(path: Path) -> None:
         assert all("@" in step["uses"] for step in job["steps"] if "uses" in step)
 
 
+def parts_of(workflow: dict[Any, Any]) -> set[str]:
+    """The parts that its steps run."""
+    return {part for command in commands(workflow) if command.startswith(".ci/run") for part in command.split()[1:]}
+
+
 def test_hosted_ci_runs_every_part_and_every_python() -> None:
     """Guards against a part that only one machine knows. Its short rounds of faults are long ones each night."""
-    ci = loaded(ROOT / ".github" / "workflows" / "ci.yml")
-    run = {part for command in commands(ci) if command.startswith(".ci/run") for part in command.split()[1:]}
-    assert parts() - run == {"faults", "soak", "pythons"}
+    ci, nightly = (loaded(ROOT / ".github" / "workflows" / f"{name}.yml") for name in ("ci", "nightly"))
+    assert parts() - parts_of(ci) - parts_of(nightly) == {"faults", "soak", "pythons"}
     matrix = ci["jobs"]["parts"]["strategy"]["matrix"]
     named = [c.rpartition(" ")[2] for c in PROJECT["project"]["classifiers"] if "Python :: 3." in c]
     assert [*matrix["python"], *(one["python"] for one in matrix["include"])] == named
