@@ -63,6 +63,7 @@ def wait_until_readable(connection, topic, partition):
     raise AssertionError(f"{topic}-{partition} is still blocked")
 
 
+@pytest.mark.long
 def test_a_hanging_transaction_is_listed_then_ended_and_a_foreign_one_only_with_its_typed_consequence(
     instance, unverified
 ):

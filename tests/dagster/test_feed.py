@@ -66,6 +66,7 @@ def some(first):
     return (e for e in (e for e, _ in zip(events(), range(100), strict=False)) if e.sequence >= first)
 
 
+@pytest.mark.long
 def test_the_position_is_that_of_what_is_committed(factory, connection, topic):
     assert committed_position(connection.librdkafka(), "no-such-topic") == 0
     assert committed_position(connection.librdkafka(), topic) == 0

@@ -228,6 +228,7 @@ def alive_claim(sink):
     return sink.read().owner.process
 
 
+@pytest.mark.long
 def test_the_sink_of_another_dagster_instance_is_recovered_only_with_the_typed_consequence(instance, connection, topic):
     """Launch on the wrong instance, with everything ticked: production must go on."""
     theirs = DeadSink(connection, topic, operator="dagster/production/run-1")

@@ -33,6 +33,7 @@ def launched(defs, instance, stream, **config):
     return done, found + [e.materialization for e in done.get_asset_materialization_events()]
 
 
+@pytest.mark.long
 def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path, instance, monkeypatch):
     """Outage: a person who asks has retired a stream. Mishap: one who did it does not see where it goes on."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)

@@ -35,6 +35,7 @@ def test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does(benc
     assert owner is not None and owner.token == 2, "a try of what is done claims nothing, and so fences nobody"
 
 
+@pytest.mark.long
 def test_a_write_without_rows_is_decided_too(bench: Bench, warm: SparkDriver) -> None:
     """A partition without input must count as done, or a schedule asks for it forever."""
     assert warm.write_batch(options(bench), 0).failure is None

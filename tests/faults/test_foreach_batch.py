@@ -112,6 +112,7 @@ def test_another_checkpoint_than_the_querys_is_refused(bench: Bench, warm: Spark
     bench.assert_settled()
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_query_is_refused_although_both_are_at_the_same_batch(
     bench: Bench, warm: SparkDriver
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_batch_that_outlives_its_transactions_is_not_decided_and_is_written_by
     assert bench.decided_batches() == [0, 1]
 
 
+@pytest.mark.long
 def test_a_batch_whose_topic_is_made_again_before_its_decision_is_not_decided_without_its_rows(
     bench: Bench, warm: SparkDriver
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_paused_task_that_wakes_after_another_driver_took_over_changes_nothing
     assert bench.decided_batches() == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_not_notice(
     bench: Bench, warm: SparkDriver, tmp_path: Path
 ) -> None:

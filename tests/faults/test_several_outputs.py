@@ -100,6 +100,7 @@ def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
     driver.kill9()
 
 
+@pytest.mark.long
 def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Outputs, warm: SparkDriver) -> None:
     """Guards against an output that is forgotten, or written again by the next start."""
     bench = outputs.bench

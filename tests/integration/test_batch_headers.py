@@ -57,7 +57,9 @@ def forms(bench: Bench, batch: int = -1) -> set[str]:
     return {h.form for h in bench.log().decisions[batch].transactions}
 
 
-@pytest.mark.parametrize("chosen", ROWS)
+@pytest.mark.parametrize(
+    "chosen", [pytest.param(r, marks=() if r == "headers of some" else pytest.mark.long) for r in ROWS]
+)
 def test_each_record_names_its_batch_behind_its_own_headers_and_none_does_without_the_option(
     chosen: str, bench: Bench, warm: SparkDriver
 ) -> None:

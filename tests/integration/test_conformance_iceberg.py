@@ -19,6 +19,7 @@ def catalog_at(root: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/warehouse"}
 
 
+@pytest.mark.long
 class TestIceberg(ParticipantConformance):
     """Read by pyiceberg's own scan; what is left is found by looking into the folder."""
 

@@ -42,6 +42,9 @@ from tests.integration.test_schema_registry import (
 )
 from tests.integration.test_schema_registry import registry as registry
 
+#: The registry alone takes 20 s; make test-sparks runs them.
+pytestmark = pytest.mark.long
+
 #: A key and what is written before it, as the input has them.
 DELAY_ROW = f"named_struct('carrier', {KEY}, 'minutes', {NUMBER}) value"
 
@@ -217,7 +220,6 @@ def test_a_schema_that_the_registry_has_is_looked_up_and_its_defaults_fill_what_
     assert ids(read(bench)) == {schema_id}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("strategy", "subject"), [("record", "shop.Delay"), ("topic-record", "<topic>-shop.Delay")])
 def test_a_subject_is_named_after_the_record_where_the_strategy_says_so(
     strategy: str, subject: str, bench: Bench, warm: SparkDriver, registry: RegistryProcess
@@ -310,7 +312,6 @@ CHOICE = 'syntax = "proto3"; message Delay { oneof which { string carrier = 1; i
 NOT_UTF8 = "named_struct('carrier', cast(unhex('ff') as string), 'minutes', 1) value"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("value", "options", "words"),
     [
@@ -355,7 +356,6 @@ def test_a_row_that_readers_would_get_otherwise_or_not_at_all_is_refused_or_a_de
     assert len(raw(bench.connection, dead)) == len(rows(bench)) and read(bench) == []
 
 
-@pytest.mark.long
 def test_a_row_that_the_schema_refuses_is_a_dead_letter_with_its_fields_as_json(
     bench: Bench, warm: SparkDriver, registry: RegistryProcess
 ) -> None:
@@ -385,7 +385,6 @@ def test_a_row_that_the_schema_refuses_is_a_dead_letter_with_its_fields_as_json(
 # -- under kills ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("format", ["avro", "protobuf", "json"])
 @pytest.mark.parametrize("point", ["mid-write", "decided"])
 def test_encoded_rows_of_a_driver_that_was_killed_are_read_once(

@@ -213,6 +213,7 @@ def test_a_silent_cluster_is_said_within_the_budget():
         find_hanging(Connection("127.0.0.1:1"), ["t"], budget_s=1.0)
 
 
+@pytest.mark.long
 def test_nothing_shows_the_hanging_rest_of_what_a_person_gave_up_as_lost(unverified):
     """Duplicate: after sink.accept.lost a person writes the missing rows by hand. The log said "completed" as of any
     committed batch, and end_hanging committed the rest that hung on one partition: its rows were there twice.

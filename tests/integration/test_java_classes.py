@@ -28,8 +28,8 @@ VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 
 #: The private names of kafka-clients in TransactionalProducer.java: 3.4.1 is Spark 3.5's, 3.9 that of Spark 4.
 REUSABLE = ("3.4.1", "3.9.0", "3.9.1", "3.9.2", "4.0.2", "4.4.0")
-#: They differ from 3.9.2 in nothing that is known.
-ALIKE = ("3.9.0", "3.9.1")
+#: The oldest, the newest and what cannot be used again stay in make test.
+BETWEEN = REUSABLE[1:-1]
 
 #: A task looks again behind this; see Opening.java.
 LOOK_IS_GOOD_S = 1.0
@@ -65,7 +65,7 @@ def id_of_each_node(admin: Admin) -> list[str]:
 
 @pytest.mark.parametrize(
     "release",
-    [pytest.param(r, marks=pytest.mark.long if r in ALIKE else ()) for r in (*REUSABLE, NOT_REUSABLE)],
+    [pytest.param(r, marks=pytest.mark.long if r in BETWEEN else ()) for r in (*REUSABLE, NOT_REUSABLE)],
 )
 def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_committed_by_what_it_says_of_them(
     release: str, trial: Trial, connection: Connection, topic: str
@@ -194,6 +194,7 @@ def test_a_task_in_java_is_told_why_it_is_too_late(trial: Trial, connection: Con
         assert ask(f"{over}").startswith("EO-FENCED: ")
 
 
+@pytest.mark.long
 def test_a_part_without_rows_ends_behind_the_initialisation_of_its_id(
     trial: Trial, connection: Connection, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,12 +318,14 @@ def test_records_wait_for_the_flush_and_a_look_up_costs_no_wait_unless_the_user_
     assert said == {"linger.ms": linger, "retry.backoff.ms": backoff, "request.timeout.ms": answer}
 
 
+@pytest.mark.long
 def test_an_option_of_the_user_s_is_known_when_a_kafka_client_knows_it(trial: Trial) -> None:
     """Guards against an option that a newer client has and the sink takes for a misspelt one."""
     said = [trial.run(kafka_client(release), "options") for release in (*REUSABLE, NOT_REUSABLE)]
     assert {name for [line] in said for name in line.split()} == producer_options.JAVA
 
 
+@pytest.mark.long
 def test_a_producer_that_no_part_takes_for_a_time_is_closed_though_no_part_comes(
     trial: Trial, connection: Connection
 ) -> None:

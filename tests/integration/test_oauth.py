@@ -41,6 +41,7 @@ def endpoint() -> Iterator[TokenEndpoint]:
         yield running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_client_writes_and_reads_a_record(broker: TokenBroker, endpoint: TokenEndpoint, source: str) -> None:
     """Outage: the commit log's client logs in and the tasks' client does not, so every batch fails in its tasks."""

@@ -41,6 +41,7 @@ def slow_client(connection: Connection) -> Iterator[Any]:
         admin.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rate", "batches", "at_least_s"),
     [

@@ -136,7 +136,7 @@ def test_a_row_for_a_topic_or_partition_that_does_not_exist_is_refused_and_named
     expect(ended, "EO-RECORD", f"does not exist ({where.format(topic=refused.topic)}, key 'the-key')")
 
 
-@pytest.mark.parametrize("weaker", ["at_least_once", "none"])
+@pytest.mark.parametrize("weaker", [pytest.param("at_least_once", marks=pytest.mark.long), "none"])
 def test_under_a_weaker_guarantee_a_refusal_says_that_rows_sent_before_may_be_visible(
     weaker: str, bench: Bench, warm: SparkDriver
 ) -> None:

@@ -82,6 +82,7 @@ def write(driver: SparkDriver, broker: AuthorizingBroker, sink_id: str, output: 
     return driver.write_batch(options(broker, sink_id, output, **{"write.id": "day"}), rows=10, parts=2)
 
 
+@pytest.mark.long
 def test_a_checker_searches_other_topics_as_far_as_its_rights_go_and_says_how_many_it_did_not(
     authorizing: AuthorizingBroker, output: str, sink_id: str
 ) -> None:

@@ -38,6 +38,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
         broker.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_records_pass_through_tls_whole(secure: SecureBroker, way: str) -> None:
     """Guards against a data path that works on open listeners only: megabytes in one request, cut where TLS cuts."""

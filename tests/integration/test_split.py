@@ -115,6 +115,7 @@ def bad(connection: Connection, tmp_path: Path) -> Bad:
     return Bad(connection, sink_id, source, good, rejected, job, [])
 
 
+@pytest.mark.long
 def test_each_record_is_good_or_rejected_once_and_the_function_sees_it_once(
     bad: Bad, warm: SparkDriver, tmp_path: Path
 ) -> None:

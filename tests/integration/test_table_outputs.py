@@ -193,7 +193,7 @@ class Iceberg(TableOutput):
         return sum(snapshot.summary.operation.value == "append" for snapshot in self.table().snapshots())
 
 
-@pytest.fixture(params=[Delta, Iceberg])
+@pytest.fixture(params=[Delta, pytest.param(Iceberg, marks=pytest.mark.long)])
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> TableOutput:
     """An output whose table is not there yet."""
     output: TableOutput = request.param(tmp_path)

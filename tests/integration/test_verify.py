@@ -160,6 +160,7 @@ def test_one_part_that_was_aborted_tears_the_batch(sink: MadeSink) -> None:
     assert {f.batch for f in report.findings} == {"batch 1"}
 
 
+@pytest.mark.long
 def test_a_transaction_that_was_aborted_on_one_partition_alone_is_torn(
     own_broker: Callable[..., EmbeddedBroker],
 ) -> None:
@@ -449,6 +450,7 @@ def test_a_partition_whose_published_offset_was_deleted_is_skewed(sink: MadeSink
     assert f"has no offset of {source}-1" in report.findings[0].what
 
 
+@pytest.mark.long
 def test_an_input_that_grows_or_goes_and_offsets_that_were_refused_are_clean(
     sink: MadeSink, connection: Connection
 ) -> None:
@@ -525,6 +527,7 @@ def other_topic(sink: MadeSink) -> str:
     return brokers.create_topic(sink.connection.bootstrap_servers, partitions=4)
 
 
+@pytest.mark.long
 def test_an_execution_that_was_committed_to_another_topic_before_the_option_changed_is_found(sink: MadeSink) -> None:
     """Duplicate: batch 0 was committed by force in one topic, then the option ``topic`` named another one; no decision
     names the first.

@@ -110,7 +110,7 @@ def readers_of(sink: MadeSink, partitions_held: int) -> None:
         until("the markers", lambda: len(oracle.held_back(admin, [sink.topic])) == partitions_held, 20)
 
 
-@pytest.mark.parametrize("codecs", [READ_BY_ALL, READ_BY_TWO], ids="-".join)
+@pytest.mark.parametrize("codecs", [pytest.param(READ_BY_ALL, marks=pytest.mark.long), READ_BY_TWO], ids="-".join)
 def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
     jvm: Any, connection: Connection, codecs: tuple[str, ...]
 ) -> None:

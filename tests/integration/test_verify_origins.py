@@ -388,6 +388,7 @@ def test_a_stream_that_goes_on_is_clean_at_every_look(stream):
     assert all(r.by_origin["input"] + r.by_origin["under way"] == r.by_origin["output"] for r in looks)
 
 
+@pytest.mark.long
 def test_progress_rises_to_its_end_in_both_steps_of_a_clean_verification(stream):
     """A bar that jumps back or stops short of its end: whoever waits for an hour takes it for hung, and stops it."""
     for _ in range(3):
@@ -428,6 +429,7 @@ def in_a_terminal(command):
     return started.returncode, out, b"".join(shown).decode()
 
 
+@pytest.mark.long
 def test_the_command_shows_its_bar_on_a_terminal_and_nowhere_else(stream):
     """An hour without a sign of life; or a log file, or the document of ``--json``, full of a bar."""
     stream.batch(60)

@@ -13,6 +13,9 @@ import pytest
 from markdown_it import MarkdownIt
 from mkdocs.config import load_config
 
+#: make check runs them.
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "mkdocs.yml"
 NAV = load_config(str(CONFIG)).nav

@@ -5,10 +5,13 @@ ended.
 import json
 from itertools import islice, pairwise
 
+import pytest
+
 from exactly_once_local.duel.departures import DEPARTURES, airline_names, airport_names, departures, events
 from platform_assets.flights.expected import expected_delays
 
 
+@pytest.mark.long
 def test_every_departure_becomes_one_event_in_time_order():
     times, sequences, without_key = [], [], 0
     for event in events():

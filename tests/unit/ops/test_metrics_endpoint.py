@@ -117,6 +117,7 @@ def test_arguments_that_cannot_work_end_with_usage(arguments, capsys):
     assert capsys.readouterr().err.startswith("EO-OPTION")
 
 
+@pytest.mark.long
 def test_nothing_of_opentelemetry_is_loaded_before_an_observer_starts_or_a_sink_asks_for_traces():
     """Mishap: the engine alone, on a cluster without the extra, would not start."""
     code = (

@@ -32,6 +32,7 @@ def test_the_jar_is_what_the_sources_give_byte_for_byte(tool: ModuleType) -> Non
     assert tool.build(PROJECT / "java") == JAR.read_bytes(), "Run: make jar"
 
 
+@pytest.mark.long
 def test_the_same_sources_elsewhere_give_the_same_bytes(tool: ModuleType, tmp_path: Path) -> None:
     """Guards against times, folders and an order of files in the jar."""
     shutil.copytree(PROJECT / "java", tmp_path / "other", copy_function=shutil.copy)
@@ -60,6 +61,7 @@ def test_nothing_in_it_says_when_or_where_it_was_made(tool: ModuleType, tmp_path
         assert {entry.compress_type for entry in jar.infolist()} == {zipfile.ZIP_STORED}
 
 
+@pytest.mark.long
 def test_sources_that_do_not_compile_say_why(tool: ModuleType, tmp_path: Path) -> None:
     """Guards against an empty jar."""
     shutil.copytree(PROJECT / "java", tmp_path / "java")

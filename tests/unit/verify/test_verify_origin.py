@@ -302,6 +302,7 @@ def test_random_outputs_are_judged_as_a_plain_count_judges_them(seed, monkeypatc
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_memory_follows_the_disorder_not_the_size():
     """A check that runs out of memory after an hour has checked nothing."""
     memory = Memory(most_bytes=4 * c.BLOCK)

@@ -136,6 +136,7 @@ with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
 """
 
 
+@pytest.mark.long
 def test_a_healthy_run_in_another_process_table_of_the_same_host_name_is_not_reported(tmp_path):
     """Mishap: containers on the host's network, cloned machines. The run's process id is another process here, or none:
     the sensor reported the run as failed, a recovery fenced it, and a restart did the same again.
