@@ -92,7 +92,7 @@ def install_packages(wanted: str) -> int:
     if subprocess.run([*python, "pip", "--version"], capture_output=True).returncode != 0:  # venv was made half-way
         subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
     PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
-    command = [*python, "pip", "install", "--no-input", "--no-compile", "-c", "constraints.txt"]
+    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt"]
     command += ["-e", *WANTED[wanted], "-e", DAGSTER]  # the second one needs the first
     pip = subprocess.Popen(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
