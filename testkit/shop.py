@@ -40,6 +40,8 @@ def corrected(value: bytes | None) -> bytes | None:
 @exactly_once_stream(
     source=ORDERS,
     outputs=PRICED,
+    column_schema="to_pay DOUBLE",
+    column_lineage={"to_pay": ["amount"]},
     rejected=Rejected(REJECTED, warn_above=0, error_above=3, repair=corrected),
     output_partitions=1,
 )
