@@ -48,9 +48,9 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 # Its theme would speak of another product at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup setup-example archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks test-newest-kafka \
-	test-kafkas s3 test-s3 test-hdfs test-naughty test-extras test-pythons tutorial jar check docs benchmark guard soak \
-	faults faults-compare audit sbom coverage dist clean lock lock-jars
+.PHONY: help setup setup-example archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks \
+	test-newest-kafka test-kafkas s3 test-s3 test-hdfs test-naughty test-lineage test-extras test-pythons tutorial jar check docs \
+	benchmark guard soak faults faults-compare audit sbom coverage dist clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -161,6 +161,14 @@ test-naughty: archive ## Two collections of texts that break programs, as record
 	@$(PYTHON) tools/naughty.py $(NAUGHTY)
 	EXACTLY_ONCE_NAUGHTY=$(NAUGHTY) $(PYTHON) -m pytest tests/integration/test_split.py \
 		tests/integration/test_dead_letters.py -k nobody_here_wrote -rs $(PYTEST_ARGS)
+
+LINEAGE := $(RUN)/lineage
+
+test-lineage: archive ## What OpenLineage hears of a stream under Dagster; asks PyPI for its packages
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) -c constraints.txt openlineage-python==1.54.0 cattrs==26.2.1
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) --no-deps dagster-openlineage==0.2.1
+	PYTHONPATH=$(LINEAGE) $(PYTHON) -m pytest tests/dagster/test_openlineage.py -rs $(PYTEST_ARGS)
 
 jar: setup ## The sink's jar, from java/: into the package, with its sum
 	@$(PYTHON) tools/jar.py build

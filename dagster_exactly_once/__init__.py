@@ -8,7 +8,7 @@ from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.declare.outputs import Table
-from dagster_exactly_once.declare.rejected import Rejected
+from dagster_exactly_once.declare.rejected import DeadLetters, Rejected
 from dagster_exactly_once.declare.stream import Backfill, Checks, Stream
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources, exactly_once_sensors
@@ -31,6 +31,7 @@ __all__ = [
     "KafkaTopic",
     "Table",
     "Rejected",
+    "DeadLetters",
     "StreamTranslator",
     "StreamTopic",
     "Checks",

@@ -14,7 +14,7 @@ from dagster_exactly_once.declare.decorator import exactly_once_stream, observed
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.outputs import TOPIC
-from dagster_exactly_once.declare.rejected import Rejected
+from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
 from dagster_exactly_once.declare.start import EARLIEST
 from dagster_exactly_once.declare.stream import Backfill, Checks, Stream
 from dagster_exactly_once.declare.translator import StreamTranslator
@@ -46,20 +46,37 @@ class OutputModel(dg.Model, dg.Resolvable):
     tags: dict[str, str] = Field(default={})
 
 
-class RejectedModel(OutputModel):
-    """The topic of a stream's rejected records."""
+class LettersModel(OutputModel):
+    """A topic beside the outputs, with the limits of its check; see Rejected and DeadLetters."""
 
     warn_above: int | None = Field(
-        default=Rejected.warn_above, description="Warn above this many records since the last evaluation; see Rejected."
+        default=Letters.warn_above, description="Warn above this many records since the last evaluation."
     )
-    error_above: int | None = Field(
-        default=None, description="Fail above this many records since the last evaluation; see Rejected."
-    )
-    repair: str | None = Field(default=None, description="Dotted name of a function: see Rejected.")
+    error_above: int | None = Field(default=None, description="Fail above this many records since the last evaluation.")
+    repair: str | None = Field(default=None, description="Dotted name of a function.")
+
+    def said(self) -> dict[str, Any]:
+        """Return the arguments of the declaration."""
+        limits = {"warn_above": self.warn_above, "error_above": self.error_above}
+        return {"asset": _spec(self), **limits, "repair": found(self.repair) if self.repair else None}
+
+
+class RejectedModel(LettersModel):
+    """The topic of a stream's rejected records."""
 
     def declared(self) -> Rejected:
         """Return the declaration."""
-        return Rejected(_spec(self), self.warn_above, self.error_above, found(self.repair) if self.repair else None)
+        return Rejected(**self.said())
+
+
+class DeadLettersModel(LettersModel):
+    """The topic of a stream's dead letters."""
+
+    most: int = Field(default=DeadLetters.most, description="The most rows of one batch that may go there.")
+
+    def declared(self) -> DeadLetters:
+        """Return the declaration."""
+        return DeadLetters(**self.said(), most=self.most)
 
 
 class ChecksModel(dg.Model, dg.Resolvable):
@@ -109,6 +126,9 @@ class Declared(dg.Model, dg.Resolvable):
     rejected: str | RejectedModel | None = Field(
         default=None, description="The topic of the records that the function rejects, as an asset."
     )
+    dead_letters: str | DeadLettersModel | None = Field(
+        default=None, description="The topic of the rows that Kafka cannot take, as an asset."
+    )
     checks: ChecksModel | None = ChecksModel()
     group_name: str | None = None
     owners: list[str] = Field(default=[])
@@ -120,7 +140,7 @@ class Declared(dg.Model, dg.Resolvable):
         said = self.source if isinstance(self.source, list) else [self.source]
         sources = [Source(topic=s) if isinstance(s, str) else s for s in said]
         made = self.outputs if isinstance(self.outputs, list) else [self.outputs]
-        outputs = [OutputModel(topic=o) if isinstance(o, str) else o for o in made]
+        outputs, dead = [OutputModel(topic=o) if isinstance(o, str) else o for o in made], self.dead_letters
         return {
             "name": self.name,
             "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options, s.asset) for s in sources},
@@ -130,6 +150,7 @@ class Declared(dg.Model, dg.Resolvable):
             "column_lineage": self.column_lineage,
             "participants": found(self.participants) if self.participants else None,
             "rejected": self.rejected.declared() if isinstance(self.rejected, RejectedModel) else self.rejected,
+            "dead_letters": dead.declared() if isinstance(dead, DeadLettersModel) else dead,
             "checks": self.checks.declared() if self.checks else None,
             "group_name": self.group_name,
             "owners": self.owners,

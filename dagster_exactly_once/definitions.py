@@ -147,7 +147,7 @@ def exactly_once_definitions(
     made: list[Job] = [
         *(stream_job(s) for s in managed),
         *backfill_jobs,
-        *(resend_job(s) for s in streams if s.resends),
+        *(resend_job(s) for s in streams if s.resent),
         *verify_jobs.values(),
         recovery_job(registry),
         repair_job(registry),

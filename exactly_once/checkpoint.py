@@ -230,6 +230,17 @@ def _readers(offsets: str) -> dict[str, set[str]]:
     return found
 
 
+def was_read(location: str, topic: str, before: int) -> bool:
+    """Return whether named sources had read a topic before the batch ``before``: a batch names it, or may have named
+    it, since Spark has deleted the first ones.
+
+    Raises CheckpointUnusable or CheckpointAway.
+    """
+    reader = _Reader(location)
+    first = reader.text_if_any("offsets/0")
+    return not first or topic in _readers(first) or reader.last_with(topic, before)[0] >= 0
+
+
 def first_offsets(location: str) -> dict[str, dict[int, int]]:
     """Return where the stream's Kafka sources began, by topic and partition; empty before the first start.
 

@@ -21,6 +21,10 @@ MESSAGE = f"{PREFIX}message"
 TOPIC = f"{PREFIX}topic"
 PARTITION = f"{PREFIX}partition"
 OFFSET = f"{PREFIX}offset"
+#: Of a dead letter: the topic that its row was for, and the partition and the timestamp (ms) that the row chose.
+OUTPUT_TOPIC = f"{PREFIX}output.topic"
+OUTPUT_PARTITION = f"{PREFIX}output.partition"
+OUTPUT_TIMESTAMP = f"{PREFIX}output.timestamp"
 
 #: A longer message is cut: the headers count for the largest record that a topic takes.
 LONGEST_MESSAGE = 1_000

@@ -1,4 +1,6 @@
-"""A code location with one stream that rejects records; ``python -m testkit.shop JOB`` runs one of its jobs."""
+"""A code location with two streams that reject records, one of which makes dead letters too; ``python -m testkit.shop
+JOB`` runs one of its jobs.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,20 @@ from pathlib import Path
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from dagster_exactly_once import Rejected, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from dagster_exactly_once import (
+    DeadLetters,
+    Rejected,
+    exactly_once_definitions,
+    exactly_once_resources,
+    exactly_once_stream,
+)
 from testkit import poison
 
 ORDERS, PRICED, REJECTED = "shop.orders", "orders_priced", "orders_rejected"
+LABELS, LABELLED, UNREADABLE, DEAD = "shop.labels", "labels_printed", "labels_unreadable", "labels_dead"
+
+#: The time of a long label, and no other one chooses its own.
+PRINTED_MS = 1_600_000_000_000
 
 #: What no repair can help.
 HOPELESS = b"hopeless"
@@ -31,6 +43,8 @@ def corrected(value: bytes | None) -> bytes | None:
 @exactly_once_stream(
     source=ORDERS,
     outputs=PRICED,
+    column_schema="to_pay DOUBLE",
+    column_lineage={"to_pay": ["amount"]},
     rejected=Rejected(REJECTED, warn_above=0, error_above=3, repair=corrected),
     output_partitions=1,
 )
@@ -39,11 +53,48 @@ def price_orders(events: DataFrame) -> DataFrame:
     return poison.taxed(events)
 
 
+def label(value: bytes | None) -> str:
+    """Return the label; a long one is larger than any topic takes by default. Raise for what is none."""
+    text = (value or b"").decode()
+    if text.startswith("bad"):
+        raise ValueError("no label")
+    return text * 400_000 if text.startswith("long") else text
+
+
+def shortened(value: bytes | None) -> bytes | None:
+    """Return the beginning of a label."""
+    return value and value[:12]
+
+
+@exactly_once_stream(
+    source=LABELS,
+    outputs=LABELLED,
+    rejected=UNREADABLE,
+    dead_letters=DeadLetters(DEAD, repair=shortened),
+    output_partitions=1,
+)
+def label_orders(events: DataFrame) -> DataFrame:
+    """Labels; those that are astray are for a topic that does not exist."""
+    from pyspark.sql import functions as F
+
+    import exactly_once
+
+    rows = exactly_once.attempt(events, label)
+    long = F.col("value").startswith("long")
+    place = {
+        "topic": F.when(F.col("value").startswith("astray"), "labels_nowhere").otherwise(LABELLED),
+        "partition": F.when(long, 0),
+        "timestamp": F.when(long, F.timestamp_millis(F.lit(PRINTED_MS))),
+        "headers": F.col("tried.headers"),
+    }
+    return rows.select("tried", "key", "value", *(column.alias(name) for name, column in place.items()))
+
+
 def definitions() -> dg.Definitions:
     """Return the code location; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
     folder = Path(os.environ["EXACTLY_ONCE_RUN_DIR"])
     found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
-    return exactly_once_definitions(price_orders, resources=found)
+    return exactly_once_definitions(price_orders, label_orders, resources=found)
 
 
 def main(job: str, config: str = "{}") -> int:

@@ -1,6 +1,6 @@
 """The outputs of a stream filled for days before the stream began, one exactly-once write for each day."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.runs.tags import TAG_STREAM
+from dagster_exactly_once.streaming.outputs import create_outputs
 from dagster_exactly_once.streaming.source import READ_BUDGET_S
 from dagster_exactly_once.streaming.spans import Spans, worth_reading
 from exactly_once.commitlog.commit_log import read_log
@@ -36,11 +37,6 @@ def days_of(stream: Stream) -> dg.DailyPartitionsDefinition:
     assert stream.backfill is not None
     end = next_day(stream.backfill.end) if stream.backfill.end else None
     return dg.DailyPartitionsDefinition(start_date=stream.backfill.start, end_date=end)
-
-
-def of_a_write(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a stream's sink for a day, which is one write: without the topic of its whole batches."""
-    return {name: value for name, value in options.items() if name.lower() != "sink.progress.topic"}
 
 
 def backfill_asset(stream: Stream) -> dg.AssetsDefinition:
@@ -141,8 +137,7 @@ class _Backfill:
         tag_run(context.instance, context.run.run_id, self.writes.sink_id, tags)
         with self.writes.at_rest():
             share = backfill_share(self.stream, self.kafka, checkpoints, checkpoint)
-            if self.stream.output_partitions is not None:
-                self.kafka.create_topics(dict.fromkeys(self.stream.topics, self.stream.output_partitions))
+            create_outputs(self.kafka, self.stream)
             self._fill(share)
 
     def _fill(self, share: Spans) -> None:
@@ -176,13 +171,12 @@ class _Backfill:
 
     def _write_day(self, session: object, day: Day) -> None:
         stream, config = self.stream, self.config
-        options = of_a_write({**stream.options, **config.checked_sink_options()})
-        options |= self.writes.options(self._write_id(day.key))
+        options = self.writes.options(self._write_id(day.key), {**stream.options, **config.checked_sink_options()})
         in_spark.write_day(
             session,  # type: ignore[arg-type]
             self.connection,
             input_of(stream),
-            stream.topics,
+            stream.row_topics,
             day,
             lambda events: stream.records({input_of(stream): events}, config),
             options,

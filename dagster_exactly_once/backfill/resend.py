@@ -1,7 +1,9 @@
-"""The job ``<name>_resend``: sends rejected records again, repaired, each once however often it is tried."""
+"""The job ``<name>_resend``: sends rejected records and dead letters again, repaired, each once however often it is
+tried.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -10,6 +12,7 @@ from dagster_exactly_once.backfill.resent import RejectedSpan, asked, remaining,
 from dagster_exactly_once.backfill.worker import SparkWorker
 from dagster_exactly_once.backfill.writes import SideWrites
 from dagster_exactly_once.declare.config import ResendConfig
+from dagster_exactly_once.declare.dead_letters import stays
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
@@ -27,12 +30,12 @@ from exactly_once.kafka.admin import Admin, Watermarks
 
 def resend_job(stream: Stream) -> dg.JobDefinition:
     """Make the job."""
-    spec, topic = stream.resend_spec, stream.rejected_topic
-    targets = ", ".join(stream.source_topics)
+    spec = stream.resend_spec
+    what = ", or ".join(f"records of {topic} to {_targets(stream, topic)}" for topic in stream.resent)
 
     @dg.op(
         name=spec.op,
-        description=f"Reads records of {topic}, repairs them if the stream declares how, and sends them to {targets}.",
+        description=f"Repairs what it reads if the stream declares how, and sends {what}.",
     )
     def resend(
         context: dg.OpExecutionContext,
@@ -50,14 +53,31 @@ def resend_job(stream: Stream) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={"dagster/max_retries": "0", TAG_STREAM: spec.name},
         description=(
-            f"Sends records of {topic} to {targets} again, those that no run has sent yet unless configured. Each is "
-            "sent once, however often this is tried: the commit log keeps the ranges that were sent. Safe to run twice."
+            f"Sends {what}, again: those that no run has sent yet unless configured. Each is sent once, however often "
+            "this is tried: the commit log keeps the ranges that were sent. Safe to run twice."
         ),
     )
     def job() -> None:
         resend()
 
     return job
+
+
+class Sent(NamedTuple):
+    """The records that a run sent, and how many of them Kafka could not take: they are dead letters, once more."""
+
+    records: int
+    dead: int
+
+    def said(self, topic: str, dead_topic: str | None) -> str:
+        """Return it as a sentence, or two."""
+        if not self.records:
+            return "There is no record left to send."
+        sent = f"Sent {plural(self.records - self.dead, 'record')} of {topic} again."
+        if not self.dead:
+            return sent
+        where = dead_topic or "the dead letters"
+        return f"{sent} {plural(self.dead, 'other')} cannot be written as before: see {where}."
 
 
 @dataclass(frozen=True)
@@ -78,7 +98,7 @@ class _Resend:
     def run(self) -> None:
         SingleWriter(self.context, self.stream.resend_spec, self.writes.sink_id).begin()
         with self.writes.at_rest():
-            _check_target(self.stream, self.config.to)
+            check_topics(self.stream, self.config)
             with Admin(self.writes.connection, READ_BUDGET_S) as admin:
                 marks = admin.watermarks(self._topic)
                 topic_id = admin.topic_ids([self._topic]).get(self._topic, "")
@@ -87,14 +107,14 @@ class _Resend:
             # decided, and parts of it may be lost: only the same write brings them again
             unfinished = sent((d.write_id for d in log.open_decisions), self._topic, topic_id)
             pieces = [*unfinished, *remaining(asked(self.config.offsets, marks), done)]
-            self._report(self._send(pieces, marks, topic_id) if pieces else 0)
+            self._report(self._send(pieces, marks, topic_id) if pieces else Sent(0, 0))
 
     @property
     def _topic(self) -> str:
-        return self.stream.topics[-1]
+        return self.config.topic or next(iter(self.stream.resent))
 
-    def _send(self, pieces: list[RejectedSpan], marks: dict[int, Watermarks], topic_id: str) -> int:
-        total = 0
+    def _send(self, pieces: list[RejectedSpan], marks: dict[int, Watermarks], topic_id: str) -> Sent:
+        records = dead = 0
         with SparkWorker(self.spark.session, self.spark.kill) as worker:
             for piece in pieces:
                 write_id = piece.write_id(self._topic, topic_id)
@@ -108,13 +128,12 @@ class _Resend:
                     )
                 partition, (start, end) = piece
                 what = f"{self._topic}-{partition}, offsets {start} to {end - 1}"
-                self.context.log.info(f"{what}: sent {plural(decision.records, 'record')}.")
-                total += decision.records
-        return total
+                self.context.log.info(f"{what}: sent {plural(decision.records - decision.dead_letters, 'record')}.")
+                records, dead = records + decision.records, dead + decision.dead_letters
+        return Sent(records, dead)
 
     def _write(self, session: object, piece: RejectedSpan, marks: dict[int, Watermarks], write_id: str) -> None:
         stream = self.stream
-        assert stream.rejected is not None
         in_spark.send_again(
             session,  # type: ignore[arg-type]
             self.writes.connection,
@@ -122,25 +141,43 @@ class _Resend:
             piece,
             marks,
             to=self.config.to,
-            sources=stream.source_topics,
-            repair=stream.rejected.repair,
-            options={**stream.options, **self.writes.options(write_id)},
+            sources=() if self._topic == stream.dead_topic else stream.source_topics,
+            repair=stream.resent[self._topic].repair,
+            options=self.writes.options(write_id, stream.options),
         )
 
-    def _report(self, records: int) -> None:
-        sent_now = f"Sent {plural(records, 'record')} of {self._topic} again."
-        said = sent_now if records else "There is no record left to send."
+    def _report(self, done: Sent) -> None:
+        said = done.said(self._topic, self.stream.dead_topic)
         self.context.log.info(said)
-        metadata: dict[str, int | str] = {"records_sent_again": records, "said": said}
+        metadata: dict[str, int | str] = {"records_sent_again": done.records - done.dead, "said": said}
         self.context.add_output_metadata(metadata)
-        self.context.log_event(dg.AssetObservation(self.stream.outputs[-1].key, metadata=metadata))
+        self.context.log_event(dg.AssetObservation(self.stream.key_of(self._topic), metadata=metadata))
 
 
-def _check_target(stream: Stream, to: str) -> None:
-    allowed = [*stream.source_topics, *stream.topics[:-1]]
-    if to and to not in allowed:
+def check_topics(stream: Stream, config: ResendConfig) -> None:
+    """Refuse topics that the job neither reads nor writes.
+
+    Raises
+    ------
+    InvalidOption
+        The configuration names another topic to read, or to send to.
+    """
+    if config.topic and config.topic not in stream.resent:
+        why = stays(stream) if config.topic == stream.dead_topic else ""
         raise InvalidOption(
-            f"to names {to}, which the stream {stream.name} neither reads nor writes",
+            f"topic names {config.topic}, whose records this job does not send again{f', since {why}' if why else ''}",
+            f"Leave it empty, or name one of {', '.join(stream.resent)}",
+            "Nothing was sent",
+        )
+    allowed = [*stream.source_topics, *(topic for topic in stream.topics if topic not in stream.letters)]
+    if config.to and config.to not in allowed:
+        raise InvalidOption(
+            f"to names {config.to}, which the stream {stream.name} neither reads nor writes",
             f"Leave it empty, or name one of {', '.join(allowed)}",
             "Nothing was sent",
         )
+
+
+def _targets(stream: Stream, topic: str) -> str:
+    """Return where the records of a topic go, in words."""
+    return "the output that each was for" if topic == stream.dead_topic else ", ".join(stream.source_topics)

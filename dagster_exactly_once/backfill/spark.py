@@ -1,4 +1,4 @@
-"""The writes beside a stream, in Spark: the records of a day, and rejected records again."""
+"""The writes beside a stream, in Spark: the records of a day, and rejected records or dead letters again."""
 
 from __future__ import annotations
 
@@ -72,15 +72,18 @@ def send_again(
     repair: Repair | None,
     options: Mapping[str, str],
 ) -> None:
-    """Write the rejected records of ``piece`` exactly once, however often this is tried, without the headers that the
-    rejection gave them.
+    """Write the rejected records or dead letters of ``piece`` exactly once, however often this is tried, with their own
+    headers alone.
 
     Parameters
     ----------
     topic : str
-        Where the rejected records are; ``marks`` are its ends.
+        Where they are; ``marks`` are its ends.
     to : str
         Where they go; empty: to the one of ``sources`` that they came from, and to the same partition.
+    sources : sequence of str
+        The inputs of rejected records. Empty for dead letters: they go to the output, the partition and the time that
+        each of their rows was for.
     repair : callable or None
         Makes the new value; without one the value stays.
     """
@@ -96,20 +99,45 @@ def send_again(
     if repair is not None:
         rows = rows.where(F.col("value").isNotNull())
 
-    def header(name: str) -> Column:
-        its = F.filter("tried.headers", lambda pair: pair["key"] == name)
-        return F.get(F.reverse(its), F.lit(0))["value"].cast("string")  # the last one counts, as in a dict
-
-    origin = header(error_headers.TOPIC)
-    target = F.lit(to or sources[0]) if to or len(sources) == 1 else F.when(origin.isin(list(sources)), origin)
-    records = rows.select(
-        target.alias("topic"),
-        F.when(origin == target, header(error_headers.PARTITION).cast("int")).alias("partition"),
-        "key",
-        "value",
-        F.filter("tried.headers", lambda pair: ~pair["key"].startswith(error_headers.PREFIX)).alias("headers"),
-    )
+    own, said = _parted(F.col("tried.headers"))
+    place = _place_of_rejected(said, to, sources) if sources else _place_of_row(said, to)
+    records = rows.select(*place, "key", "value", own.alias("headers"))
     records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
+
+
+def _parted(headers: Column) -> tuple[Column, Column]:
+    """Part the headers of a letter: those of its record, and what is said of it, which begins with the last code."""
+    from pyspark.sql import functions as F
+
+    names = F.reverse(F.transform(headers, lambda pair: pair["key"]))
+    behind = F.array_position(names, error_headers.CODE).cast("int")
+    own = F.size(headers) - behind
+    return F.slice(headers, F.lit(1), own), F.slice(headers, own + 1, behind)
+
+
+def _said(headers: Column, name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.get(F.filter(headers, lambda pair: pair["key"] == name), F.lit(0))["value"].cast("string")
+
+
+def _place_of_rejected(said: Column, to: str, sources: Sequence[str]) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    origin = _said(said, error_headers.TOPIC)
+    target = F.lit(to or sources[0]) if to or len(sources) == 1 else F.when(origin.isin(list(sources)), origin)
+    partition = F.when(origin == target, _said(said, error_headers.PARTITION).cast("int"))
+    return [target.alias("topic"), partition.alias("partition")]
+
+
+def _place_of_row(said: Column, to: str) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    meant = _said(said, error_headers.OUTPUT_TOPIC)
+    target = F.lit(to) if to else meant
+    partition = F.when(meant == target, _said(said, error_headers.OUTPUT_PARTITION).cast("int"))
+    time = F.timestamp_millis(_said(said, error_headers.OUTPUT_TIMESTAMP).cast("long"))
+    return [target.alias("topic"), partition.alias("partition"), time.alias("timestamp")]
 
 
 def _between(source: DataFrame, first: str, last: str) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,11 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.processes import Process, is_mine, owner_alive
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.records import Claim
+
+
+def of_a_write(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a stream's sink for a write beside it: without the topic of its whole batches."""
+    return {name: value for name, value in options.items() if name.lower() != "sink.progress.topic"}
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,10 @@ class SideWrites:
         """The run, as its claims name it."""
         return operator_of(self.context.instance, self.context.run.run_id)
 
-    def options(self, write_id: str) -> dict[str, str]:
-        """Return the options of the sink that are those of one write."""
-        return {"sink.id": self.sink_id, "write.id": write_id, "sink.operator": self.operator}
+    def options(self, write_id: str, declared: Mapping[str, str]) -> dict[str, str]:
+        """Return the options of the sink for one write, with those that the stream has ``declared``."""
+        own = {"sink.id": self.sink_id, "write.id": write_id, "sink.operator": self.operator}
+        return {**of_a_write(declared), **own}
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ import dagster as dg
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import check_begun, check_on, earlier_notes, result
 from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
-from dagster_exactly_once.checks.rejected import rejected_check
+from dagster_exactly_once.checks.rejected import letters_check
 from dagster_exactly_once.checks.verified import question_of
 from dagster_exactly_once.checks.writer import writer_of
 from dagster_exactly_once.declare.config import FreshnessConfig, PolicyConfig, ReconcileConfig
@@ -28,8 +28,8 @@ _POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
 
 
 def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
-    """Make the checks of a stream, on the asset of its first output, and one on that of its rejected records; none when
-    it declares none.
+    """Make the checks of a stream, on the asset of its first output, and one each on that of its rejected records and
+    of its dead letters; none when it declares none.
     """
     if stream.checks is None:
         return []
@@ -38,7 +38,7 @@ def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
         _last_stable_offset(stream),
         _checkpoint_equals_commit_log(stream),
         _freshness(stream, stream.checks),
-        *([rejected_check(stream, stream.rejected)] if stream.rejected is not None else []),
+        *(letters_check(stream, topic, declared) for topic, declared in stream.letters.items()),
     ]
     return [_no_duplicates_and_no_loss(stream), *made] if stream.checks.origin is not None else made
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagster_exactly_once.declare.rejected import Letters
 from dagster_exactly_once.names import RECOVERY_JOB, REPAIR_JOB
 from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.failures import Diagnosis
@@ -257,7 +258,7 @@ def _between(progress: StreamProgress, writer: Writer) -> str:
 
 @dataclass(frozen=True)
 class Rejections:
-    """The records that a stream has rejected since the last evaluation.
+    """The records that a stream has rejected since the last evaluation, or its dead letters.
 
     ``count`` is the number of records; where they are too many to read (``exact`` is False), of their offsets, which
     transaction markers have too. ``reasons`` counts those that were read, ``ends`` is where the next look begins.
@@ -270,19 +271,19 @@ class Rejections:
     first: bool
 
 
-def too_many_rejected(found: Rejections, warn_above: int | None, error_above: int | None) -> CheckVerdict:
-    """Judge by the number of records whether a stream has rejected too many."""
-    metadata: Metadata = {"rejected_records": found.count}
-    since = "so far" if found.first else "since the last evaluation"
+def too_many_rejected(found: Rejections, declared: Letters) -> CheckVerdict:
+    """Judge by the number of records whether a stream has rejected too many, or made too many dead letters."""
+    metadata: Metadata = {declared.metadata: found.count}
+    since, noun = "so far" if found.first else "since the last evaluation", declared.noun
     if not found.count:
-        return CheckVerdict(True, f"The stream has rejected no record {since}.", False, metadata)
-    counted = plural(found.count, "record") if found.exact else f"about {found.count:,} offsets' worth of records"
-    said = f"The stream has rejected {counted} {since}"
+        return CheckVerdict(True, f"The stream has {declared.did} no {noun} {since}.", False, metadata)
+    counted = plural(found.count, noun) if found.exact else f"about {found.count:,} offsets' worth of {noun}s"
+    said = f"The stream has {declared.did} {counted} {since}"
     if found.reasons:
         reason, most = found.reasons.most_common(1)[0]
         said += f"; most often ({most:,}): {reason[:LONGEST_REASON]}"
-    grave = error_above is not None and found.count > error_above
-    passed = not grave and (warn_above is None or found.count <= warn_above)
+    grave = declared.error_above is not None and found.count > declared.error_above
+    passed = not grave and (declared.warn_above is None or found.count <= declared.warn_above)
     return CheckVerdict(passed, f"{said}.", grave, metadata)
 
 

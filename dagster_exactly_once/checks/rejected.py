@@ -1,4 +1,6 @@
-"""The check ``rejected_since_last_look``: what a stream has rejected since the check was evaluated last."""
+"""The checks ``rejected_since_last_look`` and ``dead_letters_since_last_look``: how many came since the check was
+evaluated last.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +10,7 @@ import dagster as dg
 from dagster_exactly_once.checks.evaluate import check_on, earlier_notes, result
 from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
 from dagster_exactly_once.checks.readers import READ_BUDGET_S
-from dagster_exactly_once.declare.rejected import Rejected
+from dagster_exactly_once.declare.rejected import Letters
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.tables import table
@@ -17,8 +19,6 @@ from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
 from exactly_once.txn.scan import batches
-
-REJECTED = "rejected_since_last_look"
 
 #: A look reads so many offsets: tens of megabytes. Of more, it counts the offsets and reads the newest for the reasons.
 MOST_OFFSETS = 50_000
@@ -30,30 +30,30 @@ REASONS = 20
 Ends = dict[str, int]
 
 
-def rejected_check(stream: Stream, declared: Rejected) -> dg.AssetChecksDefinition:
-    """Make the check, on the asset of the rejected records."""
-    asset = stream.outputs[-1].key
+def letters_check(stream: Stream, topic: str, declared: Letters) -> dg.AssetChecksDefinition:
+    """Make the check, on the asset of ``topic``, which has what is ``declared``."""
+    asset = stream.key_of(topic)
 
     @check_on(
         stream,
-        REJECTED,
-        f"Counts the records that {stream.name} has rejected since this check was evaluated last, as a read_committed "
-        f"reader of {stream.topics[-1]} sees them, and names the most frequent reasons. "
+        declared.check,
+        f"Counts the {declared.noun}s that {stream.name} has {declared.did} since this check was evaluated last, as a "
+        f"read_committed reader of {topic} sees them, and names the most frequent reasons. "
         f"{_limit('Warns', declared.warn_above)} {_limit('Fails', declared.error_above)}",
         asset=asset,
     )
-    def rejected(
+    def letters(
         context: dg.AssetCheckExecutionContext, kafka: KafkaTransactionalProducerFactory
     ) -> dg.AssetCheckResult:
         found = count_rejected(
-            kafka.connection(), stream.topics[-1], _ends_of(earlier_notes(context.instance, asset, REJECTED))
+            kafka.connection(), topic, _ends_of(earlier_notes(context.instance, asset, declared.check))
         )
-        verdict = too_many_rejected(found, declared.warn_above, declared.error_above)
+        verdict = too_many_rejected(found, declared)
         rows = [(reason, f"{count:,}") for reason, count in found.reasons.most_common(REASONS)]
         more = {"reasons": table(("reason", "records"), rows)} if rows else {}
         return result(verdict, {**more, "ends": dg.MetadataValue.json(found.ends)})
 
-    return rejected
+    return letters
 
 
 def count_rejected(connection: Connection, topic: str, last: Mapping[str, int] | None) -> Rejections:

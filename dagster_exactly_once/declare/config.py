@@ -199,20 +199,24 @@ class BackfillConfig(dg.Config):
 
 
 class ResendConfig(dg.Config):
-    """The configuration of ``<name>_resend``: which rejected records it sends again, and where to."""
+    """The configuration of ``<name>_resend``: which records it sends again, and where to."""
 
+    topic: str = Field(
+        default="",
+        description="The topic to read; empty: that of the rejected records, or else that of the dead letters.",
+    )
     offsets: dict[str, str] = Field(
         default={},
         description=(
-            "By partition of the topic of rejected records, the first and the last offset to send, like "
-            "{'0': '12-40'}; empty: all records. What a run has sent before is left out."
+            "By partition of that topic, the first and the last offset to send, like {'0': '12-40'}; empty: all "
+            "records. What a run has sent before is left out."
         ),
     )
     to: str = Field(
         default="",
         description=(
             "The topic to send to, an input or an output of the stream; empty: the input that each record came from, "
-            "to the same partition."
+            "to the same partition, or the output that each dead letter was for."
         ),
     )
 

@@ -18,11 +18,12 @@ import dagster as dg
 
 from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema
 from dagster_exactly_once.declare.complete import Complete
+from dagster_exactly_once.declare.dead_letters import check_dead_letters, sink_options
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.function import Transform, config_of
 from dagster_exactly_once.declare.inputs import Source, check_parameters, sources_of
 from dagster_exactly_once.declare.outputs import Outputs, check_keys, lineage_of, outputs_of
-from dagster_exactly_once.declare.rejected import Rejected, rejected_of
+from dagster_exactly_once.declare.rejected import DeadLetters, Rejected, letters_of
 from dagster_exactly_once.declare.stream import Backfill, Checks, Participants, Stream
 from dagster_exactly_once.declare.translator import StreamTranslator
 from dagster_exactly_once.private import is_valid_cron_schedule
@@ -47,6 +48,7 @@ def exactly_once_stream(
     options: Mapping[str, str] | None = None,
     participants: Participants | None = None,
     rejected: Rejected | dg.AssetSpec | str | None = None,
+    dead_letters: DeadLetters | dg.AssetSpec | str | None = None,
     checks: Checks | None = Checks(),
     backfill: Backfill | None = None,
     complete: Complete | None = None,
@@ -97,6 +99,8 @@ def exactly_once_stream(
     rejected : Rejected, AssetSpec or str, optional
         The topic of the records that the function rejects, an asset beside the outputs, with a check and the job
         ``<name>_resend``. The function returns the rows of :func:`exactly_once.attempt`, with the column ``tried``.
+    dead_letters : DeadLetters, AssetSpec or str, optional
+        The topic of the rows that Kafka cannot take, an asset with a check too, whose records the same job sends again.
     checks : Checks, optional
         None: no asset checks.
     backfill : Backfill, optional
@@ -137,8 +141,10 @@ def exactly_once_stream(
                 "may belong to any day of another. Leave backfill out, or declare a stream for each topic"
             )
         described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
-        its_rejected = rejected_of(rejected)
-        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema, its_rejected)
+        its_rejected = letters_of(Rejected, rejected, its_name)
+        its_dead = letters_of(DeadLetters, dead_letters, its_name)
+        letters = [its for its in (its_rejected, its_dead) if its is not None]
+        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema, letters)
         if backfill is not None and (participants is not None or tables):
             raise BadDeclaration(
                 f"{its_name}: a backfill writes to Kafka alone, and {'outputs' if tables else 'participants'} names "
@@ -155,16 +161,17 @@ def exactly_once_stream(
                 sink_id=sink_id or its_name.replace("_", "-"),
                 config=config,
                 config_parameter=config_parameter,
-                options=dict(options or {}),
+                options=sink_options(options or {}, its_dead, topics, its_name),
                 participants=participants,
                 rejected=its_rejected,
+                dead_letters=its_dead,
                 checks=checks,
                 backfill=backfill,
                 complete=complete,
                 output_partitions=output_partitions,
                 state_partitions=state_partitions,
                 continues=continues,
-                lineage=lineage_of(column_lineage, topics[: -1 if its_rejected else None], its_name),
+                lineage=lineage_of(column_lineage, topics[: len(topics) - len(letters)], its_name),
                 group_name=group_name,
                 description=described,
                 translator=translator or StreamTranslator(),
@@ -184,6 +191,7 @@ def observed_stream(
     column_lineage: ColumnLineage | Mapping[str, ColumnLineage] | None = None,
     participants: Participants | None = None,
     rejected: Rejected | dg.AssetSpec | str | None = None,
+    dead_letters: DeadLetters | dg.AssetSpec | str | None = None,
     checks: Checks | None = Checks(),
     group_name: str | None = None,
     owners: Sequence[str] | None = None,
@@ -209,8 +217,9 @@ def observed_stream(
         raise BadDeclaration(f"{name} runs elsewhere: this code location cannot start it")
 
     described = description or f"Written by the stream {name}, which runs elsewhere."
-    its_rejected = rejected_of(rejected)
-    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema, its_rejected)
+    its_rejected, its_dead = letters_of(Rejected, rejected, name), letters_of(DeadLetters, dead_letters, name)
+    letters = [its for its in (its_rejected, its_dead) if its is not None]
+    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema, letters)
     return _checked(
         Stream(
             transform=elsewhere,
@@ -221,12 +230,13 @@ def observed_stream(
             sink_id=sink_id or name.replace("_", "-"),
             participants=participants,
             rejected=its_rejected,
+            dead_letters=its_dead,
             checks=checks,
             group_name=group_name,
             description=described,
             translator=translator or StreamTranslator(),
             managed=False,
-            lineage=lineage_of(column_lineage, topics[: -1 if its_rejected else None], name),
+            lineage=lineage_of(column_lineage, topics[: len(topics) - len(letters)], name),
         )
     )
 
@@ -241,6 +251,7 @@ def _checked(stream: Stream) -> Stream:
     ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": stream.sink_id, "checkpointLocation": "declared"}
     if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
         raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
+    check_dead_letters(stream)
     SinkOptions.parse({**stream.options, **ours})
     if stream.continues and check_sink_id(stream.continues) == stream.sink_id:
         raise BadDeclaration(f"{name}: continues names the stream's own sink {stream.sink_id}. Give it a new sink_id")
@@ -254,8 +265,5 @@ def _checked(stream: Stream) -> Stream:
         raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is not a cron schedule. Write it like '0 * * * *'")
     if both := sorted(set(stream.source_topics) & set(stream.topics)):
         raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
-    dead = {option.lower(): topic for option, topic in stream.options.items()}.get("sink.dead.letter.topic")
-    if dead is not None and dead == stream.rejected_topic:  # at run time, the first rejected row would stop the stream
-        raise BadDeclaration(f"{name}: rejected and sink.dead.letter.topic both name {dead}. Name two topics")
     check_keys([*stream.source_keys, *(spec.key for spec in stream.assets)], name)
     return stream

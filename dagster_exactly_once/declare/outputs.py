@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, table_schema
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import check_topic
-from dagster_exactly_once.declare.rejected import Rejected
+from dagster_exactly_once.declare.rejected import Letters, Rejected
 from dagster_exactly_once.private import check_valid_name
 from exactly_once.participant import Participant
 
@@ -69,10 +69,10 @@ def outputs_of(
     owners: Sequence[str] | None,
     tags: Mapping[str, str] | None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None,
-    rejected: Rejected | None = None,
+    letters: Sequence[Letters] = (),
 ) -> tuple[tuple[dg.AssetSpec, ...], tuple[Table, ...]]:
-    """Return the spec of each topic, that of the rejected records last, and the tables, completed with what the
-    declaration says of all.
+    """Return the spec of each topic, those of ``letters`` last, and the tables, completed with what the declaration
+    says of all.
 
     Raises
     ------
@@ -85,17 +85,18 @@ def outputs_of(
     specs = [o if isinstance(o, dg.AssetSpec) else _spec(o) for o in outputs if not isinstance(o, Table)]
     if not specs:
         raise BadDeclaration(f"{stream}: outputs is empty. Name the topics that the stream writes")
-    if rejected is not None and tables:
+    if tables and any(isinstance(its, Rejected) for its in letters):
         raise BadDeclaration(
             f"{stream}: the table {tables[0].spec.key.to_user_string()} would get the rejected records too: every row "
             "goes to each output beside Kafka. Leave out rejected, or write the table in a stream that reads "
             f"{topic_of(specs[0])}"
         )
-    specs += [rejected.spec(stream)] if rejected is not None else []
+    named = len(specs)
+    specs += [its.spec(stream) for its in letters]
     counts = Counter(check_topic(topic_of(spec), f"{stream}: outputs") for spec in specs)
     if twice := [topic for topic, count in counts.items() if count > 1]:
         raise BadDeclaration(f"{stream}: outputs names the topic {twice[0]} twice. Name it once")
-    columns = _columns(column_schema, list(counts)[: -1 if rejected is not None else None], stream)
+    columns = _columns(column_schema, list(counts)[:named], stream)
 
     def complete(spec: dg.AssetSpec, kind: str, metadata: Mapping[str, Any]) -> dg.AssetSpec:
         return spec.replace_attributes(

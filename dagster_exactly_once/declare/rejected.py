@@ -1,20 +1,52 @@
-"""The output of a stream for the records that it rejects."""
+"""The topics beside a stream's outputs: for the records that its function rejects, and for the sink's dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 import dagster as dg
 
 from dagster_exactly_once.declare.errors import BadDeclaration
+from exactly_once.protocol.dead_letters import DEFAULT_MOST
 
-#: Makes the value of a record that is sent again from the value of the rejected one.
+#: Makes the value of a record that is sent again from the value of the rejected one, or of the dead letter.
 Repair = Callable[[bytes | None], str | bytes | None]
 
 
 @dataclass(frozen=True)
-class Rejected:
+class Letters:
+    """A topic for what does not become an output, an asset beside the outputs; of one of the two kinds below."""
+
+    asset: dg.AssetSpec | str
+    warn_above: int | None = 0
+    error_above: int | None = None
+    repair: Repair | None = None
+
+    #: The argument of a declaration, the check on the asset, and the number in its metadata.
+    argument: ClassVar[str]
+    check: ClassVar[str]
+    metadata: ClassVar[str]
+    #: In words: what the stream has done, to what, and what the topic holds.
+    did: ClassVar[str]
+    noun: ClassVar[str]
+    holds: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for name in ("warn_above", "error_above"):
+            if (limit := getattr(self, name)) is not None and limit < 0:
+                raise BadDeclaration(f"{type(self).__name__}({name}={limit}): a number of records is 0 or more")
+
+    def spec(self, stream: str) -> dg.AssetSpec:
+        """Return the asset, with a description."""
+        asset = self.asset
+        made = asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(dg.AssetKey.from_user_string(asset))
+        return made.replace_attributes(description=made.description or self.holds.format(stream=stream))
+
+
+@dataclass(frozen=True)
+class Rejected(Letters):
     """A topic for the records that a stream rejects (:func:`exactly_once.attempt`), an asset beside its outputs.
 
     Attributes
@@ -28,27 +60,72 @@ class Rejected:
         it leaves the record out for good; where it raises, the run sends nothing.
     """
 
-    asset: dg.AssetSpec | str
-    warn_above: int | None = 0
-    error_above: int | None = None
-    repair: Repair | None = None
+    argument = "rejected"
+    check = "rejected_since_last_look"
+    metadata = "rejected_records"
+    did = "rejected"
+    noun = "record"
+    holds = (
+        "Records that the stream {stream} could not process, byte for byte; headers that begin with "
+        "__exactly_once.errors. have the reason and the place in the input."
+    )
+
+
+@dataclass(frozen=True)
+class DeadLetters(Letters):
+    """A topic for the rows that Kafka cannot take (``sink.dead.letter.topic``), an asset beside the outputs.
+
+    Attributes
+    ----------
+    asset : AssetSpec or str
+        A string is the asset's key; its last part is the topic.
+    warn_above, error_above : int or None
+        The check ``dead_letters_since_last_look`` warns, and fails, above so many; None: never.
+    repair : callable, optional
+        What the job ``<name>_resend`` does to the value of each row before it sends it to the output that it was for;
+        see :class:`Rejected`.
+    most : int
+        The stream stops when more rows of one batch cannot be written (``sink.dead.letter.max``).
+    """
+
+    most: int = DEFAULT_MOST
+
+    argument = "dead_letters"
+    check = "dead_letters_since_last_look"
+    metadata = "dead_letters"
+    did = "made"
+    noun = "dead letter"
+    holds = (
+        "Rows of the stream {stream} that Kafka cannot take, byte for byte; headers that begin with "
+        "__exactly_once.errors. have the reason, and the output that the row was for."
+    )
 
     def __post_init__(self) -> None:
-        for name in ("warn_above", "error_above"):
-            if (limit := getattr(self, name)) is not None and limit < 0:
-                raise BadDeclaration(f"Rejected({name}={limit}): a number of records is 0 or more")
+        super().__post_init__()
+        if self.most < 1:
+            raise BadDeclaration(f"DeadLetters(most={self.most}): a number of rows is 1 or more")
 
-    def spec(self, stream: str) -> dg.AssetSpec:
-        """Return the asset, with a description."""
-        asset = self.asset
-        made = asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(dg.AssetKey.from_user_string(asset))
-        return made.replace_attributes(
-            description=made.description
-            or f"Records that the stream {stream} could not process, byte for byte; headers that begin with "
-            "__exactly_once.errors. have the reason and the place in the input."
+    def options(self, topic: str) -> dict[str, str]:
+        """Return the options of the sink that write them to ``topic``."""
+        return {"sink.dead.letter.topic": topic, "sink.dead.letter.max": str(self.most)}
+
+
+_L = TypeVar("_L", bound=Letters)
+
+
+def letters_of(kind: type[_L], said: Letters | dg.AssetSpec | str | None, stream: str) -> _L | None:
+    """Return what the argument for this kind says.
+
+    Raises
+    ------
+    BadDeclaration
+        It is the other kind.
+    """
+    if said is None or isinstance(said, kind):
+        return said
+    if isinstance(said, Letters):
+        raise BadDeclaration(
+            f"{stream}: {kind.argument} takes a {kind.__name__}, and got a {type(said).__name__}. Write "
+            f"{said.argument}={type(said).__name__}(...)"
         )
-
-
-def rejected_of(said: Rejected | dg.AssetSpec | str | None) -> Rejected | None:
-    """Return what a declaration says."""
-    return said if said is None or isinstance(said, Rejected) else Rejected(said)
+    return kind(said)

@@ -12,17 +12,19 @@ import dagster as dg
 from dagster_exactly_once.declare.columns import ColumnLineage, column_lineage_of
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.config import StreamConfig
+from dagster_exactly_once.declare.dead_letters import stays
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.declare.function import Transform
 from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.origin import InputPlace, Origin, Record
 from dagster_exactly_once.declare.outputs import LINEAGE, Table, topic_of
-from dagster_exactly_once.declare.rejected import Rejected
+from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
 from dagster_exactly_once.runs.spec import StreamSpec
-from exactly_once.error_headers import origin_in
+from exactly_once.error_headers import OUTPUT_TOPIC, PREFIX, origin_in
 from exactly_once.participant import Participant
+from exactly_once.protocol.dead_letters import own_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +45,8 @@ class Checks:
         ``origin(topic, record)`` returns the partition and offset of the input record that an output record came from,
         with several sources ``(source topic, partition, offset)``; None when it does not say. With it, the check
         ``no_duplicates_and_no_loss`` compares input and outputs record by record; only for a stream that makes exactly
-        one output record of each input record. It is not asked about rejected records, whose headers say it.
+        one output record of each input record. It is not asked about rejected records, whose headers say it; about a
+        dead letter it is asked as about the record that it would have been.
     verify_cron : str, optional
         When the schedule ``<name>_verify_schedule`` evaluates the check ``verified``, such as ``"0 * * * *"``. Without
         it, the schedule is off until a person switches it on, and then runs at 03:00 UTC.
@@ -96,6 +99,7 @@ class Stream:
     config_parameter: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     rejected: Rejected | None = None
+    dead_letters: DeadLetters | None = None
     backfill: Backfill | None = None
     complete: Complete | None = None
     output_partitions: int | None = None
@@ -141,10 +145,30 @@ class Stream:
         """The output topics."""
         return tuple(topic_of(spec) for spec in self.declared)
 
+    @cached_property
+    def letters(self) -> dict[str, Letters]:
+        """What is declared of rejected records and of dead letters, by topic: these are the last output topics."""
+        said = [its for its in (self.rejected, self.dead_letters) if its is not None]
+        return dict(zip(self.topics[len(self.topics) - len(said) :], said, strict=True))
+
     @property
     def rejected_topic(self) -> str | None:
-        """The topic of the rejected records, which is the last output; None without one."""
-        return self.topics[-1] if self.rejected is not None else None
+        """The topic of the rejected records; None without one."""
+        return next((topic for topic, its in self.letters.items() if its is self.rejected), None)
+
+    @property
+    def dead_topic(self) -> str | None:
+        """The declared topic of the dead letters, which is the last output; None without one."""
+        return self.topics[-1] if self.dead_letters is not None else None
+
+    @property
+    def row_topics(self) -> tuple[str, ...]:
+        """The topics that rows are for: all but that of the dead letters; that of the rejected records is the last."""
+        return self.topics[:-1] if self.dead_letters is not None else self.topics
+
+    def key_of(self, topic: str) -> dg.AssetKey:
+        """Return the key of the asset of an output topic."""
+        return self.outputs[self.topics.index(topic)].key
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
@@ -202,7 +226,7 @@ class Stream:
 
     @cached_property
     def resend_spec(self) -> StreamSpec:
-        """The job that sends rejected records again, as the sensors know it: a sink of its own, too."""
+        """The job that sends these records again, as the sensors know it: a sink of its own, too."""
         name, op, sink_id = f"{self.name}_resend", f"resend_{self.name}", f"{self.sink_id}-resend"
         return replace(
             self.spec,
@@ -210,7 +234,7 @@ class Stream:
             job=name,
             op=op,
             sink_id=sink_id,
-            sources=self.topics[-1:],
+            sources=tuple(self.resent),
             outputs=(),  # what others have open on the input is not this job's affair
             asset_keys=(),
             source_keys=(),
@@ -218,14 +242,15 @@ class Stream:
 
     @property
     def side_specs(self) -> tuple[StreamSpec, ...]:
-        """The writers beside the stream, with sinks of their own: the backfill, and the job for rejected records."""
-        resend = (self.resend_spec,) if self.resends else ()
+        """The writers beside the stream, with sinks of their own: the backfill, and the job that sends again."""
+        resend = (self.resend_spec,) if self.resent else ()
         return (self.backfill_spec, *resend) if self.backfill is not None else resend
 
-    @property
-    def resends(self) -> bool:
-        """True when it has a job that sends rejected records again."""
-        return self.managed and self.rejected is not None
+    @cached_property
+    def resent(self) -> dict[str, Letters]:
+        """What the job ``<name>_resend`` sends again, by topic; without it there is no such job."""
+        kept = self.dead_topic if stays(self) else None
+        return {topic: its for topic, its in self.letters.items() if self.managed and topic != kept}
 
     @property
     def one_to_one(self) -> bool:
@@ -259,6 +284,8 @@ class Stream:
             The origin of a stream with several sources names no topic.
         """
         origin = self.checks.origin if self.checks else None
+        if output == self.dead_topic:
+            output, record = _row(output, record)
         if origin is not None and output == self.rejected_topic:
             found: Origin | None = origin_in(record.headers)
         else:
@@ -272,3 +299,10 @@ class Stream:
                 "Return (source topic, partition, offset)"
             )
         return (str(topic[0]) if topic else self.source_topics[0], int(partition)), int(offset)
+
+
+def _row(topic: str, letter: Record) -> tuple[str, Record]:
+    """Return the record that a dead letter would have been, and its topic: that of the letter if the row had none."""
+    own, said = own_headers(letter.headers)
+    meant = said.get(OUTPUT_TOPIC.removeprefix(PREFIX))
+    return meant.decode() if meant else topic, letter._replace(headers=letter.headers[: len(own)])

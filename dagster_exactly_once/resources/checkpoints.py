@@ -5,7 +5,15 @@ from __future__ import annotations
 from dagster import ConfigurableResource
 from pydantic import Field
 
-from exactly_once.checkpoint import Checkpoint, first_offsets, listed, read_checkpoint, read_text, torn_files
+from exactly_once.checkpoint import (
+    Checkpoint,
+    first_offsets,
+    listed,
+    read_checkpoint,
+    read_text,
+    torn_files,
+    was_read,
+)
 from exactly_once.inspection.progress import Offsets, StreamProgress, compare, lag, parse_offsets
 from exactly_once.protocol.checkpoint_text import names_sources
 
@@ -30,7 +38,7 @@ class CheckpointReader(ConfigurableResource):
 
     def committed_offsets(self, location: str) -> Offsets:
         """Return the end offsets of the last batch that Spark committed, by topic and partition. Before that batch:
-        where the stream began; before the first start: empty.
+        where the stream began; before the first start: empty. A topic that named sources have dropped has no partition.
 
         Raises
         ------
@@ -42,10 +50,12 @@ class CheckpointReader(ConfigurableResource):
             raise torn_files(location, checkpoint.torn)
         if checkpoint.last_commit is None:
             return self.first_offsets(location)
-        text = read_text(location, f"offsets/{checkpoint.last_commit}")
-        some_wait = names_sources(text) or _NOTHING_YET in text.splitlines()
-        began = self.first_offsets(location) if some_wait else {}
-        return {**began, **parse_offsets(text)}
+        last = checkpoint.last_commit
+        text = read_text(location, f"offsets/{last}")
+        named, read = names_sources(text), parse_offsets(text)
+        began = self.first_offsets(location) if named or _NOTHING_YET in text.splitlines() else {}
+        others = {topic: at for topic, at in began.items() if topic not in read}
+        return {t: {} if named and was_read(location, t, last) else at for t, at in others.items()} | dict(read)
 
     def first_offsets(self, location: str) -> Offsets:
         """Return where the stream's Kafka sources began, by topic and partition; empty before the first start.

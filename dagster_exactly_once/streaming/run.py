@@ -29,6 +29,7 @@ from dagster_exactly_once.runs.tags import TAG_ROTATED
 from dagster_exactly_once.sensors.observation import input_lags
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
+from dagster_exactly_once.streaming.outputs import create_outputs
 from dagster_exactly_once.streaming.query import QueryPlan, sink_options, start_query
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.single_writer import SingleWriter
@@ -105,7 +106,7 @@ def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
     return QueryPlan(
         name=stream.name,
         sources=stream.sources,
-        outputs=stream.topics,
+        outputs=stream.row_topics,
         sink_id=config.sink_id or stream.sink_id,
         checkpoint=config.checkpoint,
         max_offsets_per_trigger=config.max_offsets_per_trigger,
@@ -145,8 +146,7 @@ def _prepared(
     _check_sources(connection, stream)
     log = read_log(connection, plan.sink_id, READ_BUDGET_S)
     _check_operator(context.instance, log, plan.sink_id, config.once.fence)
-    if stream.output_partitions is not None:
-        kafka.create_topics(dict.fromkeys(stream.topics, stream.output_partitions))
+    create_outputs(kafka, stream)
     checkpoint = plan.checkpoint or checkpoints.location(kafka.cluster_id(), plan.sink_id)
     check_whole(checkpoint, plan.sink_id)  # Spark's own error names no way out
     plan = replace(plan, checkpoint=checkpoint)

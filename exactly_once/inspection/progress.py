@@ -77,7 +77,11 @@ def compare(checkpoint: Checkpoint, log: LogState) -> StreamProgress:
 
 
 def lag(committed: Offsets, topic: str, watermarks: Mapping[int, Watermarks]) -> int:
-    """Count the offsets that a read_committed reader could read and Spark has not committed (markers included)."""
+    """Count the offsets that a read_committed reader could read and Spark has not committed (markers included). None
+    waits in a topic that is ``committed`` without a partition: the query reads it no more.
+    """
+    if topic in committed and not committed[topic]:
+        return 0
     done = committed.get(topic, {})
     return sum(max(0, w.last_stable - max(w.low, done.get(p, 0))) for p, w in watermarks.items())
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from dagster_exactly_once import RestartPolicy, WatchPolicy, exactly_once_definitions
 from dagster_exactly_once.checks import definitions
 from dagster_exactly_once.checks.definitions import checks_of
-from dagster_exactly_once.checks.rejected import REJECTED
+from dagster_exactly_once.declare.rejected import Rejected
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -37,6 +37,7 @@ from testkit import oracle
 from testkit.processes import until
 
 PARTITIONS = 2
+REJECTED = Rejected.check
 QUERY = str(uuid.uuid4())
 
 

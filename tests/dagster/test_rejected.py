@@ -1,5 +1,5 @@
-"""Rejected records: not lost, no reason to stop, in the same transactions as the others of their batch; counted by a
-check, and sent again, repaired, once.
+"""Rejected records and dead letters: not lost, no reason to stop, in the same transactions as the others of their
+batch; counted by a check, and sent again, repaired, once.
 """
 
 import json
@@ -21,7 +21,19 @@ from platform_assets.report.reader import read_committed
 from testkit import oracle
 from testkit.flights import findings
 from testkit.processes import kill_session, until
-from testkit.shop import HOPELESS, ORDERS, PRICED, REJECTED, price_orders
+from testkit.shop import (
+    DEAD,
+    HOPELESS,
+    LABELLED,
+    LABELS,
+    ORDERS,
+    PRICED,
+    PRINTED_MS,
+    REJECTED,
+    UNREADABLE,
+    label_orders,
+    price_orders,
+)
 from testkit.stream import ROOT
 
 VALID = 400
@@ -83,12 +95,12 @@ class Shop:
         self.failpoints = site.folder / "failpoints"
         self.failpoints.mkdir()
         self.kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-        self.kafka.create_topics({ORDERS: 1})
+        self.kafka.create_topics({ORDERS: 1, LABELS: 1})
 
-    def send(self, *values):
+    def send(self, *values, topic=ORDERS):
         with self.kafka.producer("shop") as producer, producer.transaction():
             for n, value in enumerate(values):
-                producer.send(ORDERS, value, f"customer-{n}".encode(), [("n", str(n).encode())])
+                producer.send(topic, value, f"customer-{n}".encode(), [("n", str(n).encode())])
 
     def start(self, job, op="", **config):
         log = (self.site.folder / f"{job}.log").open("w")
@@ -107,25 +119,25 @@ class Shop:
         assert (code == 0) is succeeds, said[-5000:]
         return said
 
-    def stream(self):
-        return self.run(price_orders.spec.job, price_orders.spec.op, mode="caught_up")
+    def stream(self, stream=price_orders):
+        return self.run(stream.spec.job, stream.spec.op, mode="caught_up")
 
-    def resend(self, succeeds=True, **config):
-        return self.run(price_orders.resend_spec.job, price_orders.resend_spec.op, succeeds, **config)
+    def resend(self, succeeds=True, stream=price_orders, **config):
+        return self.run(stream.resend_spec.job, stream.resend_spec.op, succeeds, **config)
 
-    def killed_resend(self, point, **config):
+    def killed_resend(self, point, stream=price_orders, **config):
         """Start a resend, and kill -9 all of its processes when one is at ``point``."""
         (self.failpoints / point).write_text("hang")
-        process = self.start(price_orders.resend_spec.job, price_orders.resend_spec.op, **config)
+        process = self.start(stream.resend_spec.job, stream.resend_spec.op, **config)
         try:
             until(point, lambda: (self.failpoints / f"{point}.reached").exists(), 120)
         finally:
             kill_session(process.pid)
 
-    def evaluated(self):
+    def evaluated(self, topic=REJECTED, check="rejected_since_last_look"):
         """The newest evaluation of the check, after the job of the checks."""
         self.run("exactly_once_stream_checks")
-        key = dg.AssetCheckKey(dg.AssetKey(REJECTED), "rejected_since_last_look")
+        key = dg.AssetCheckKey(dg.AssetKey(topic), check)
         with dg.DagsterInstance.from_config(str(self.site.home)) as instance:
             [newest] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
         return newest.event.dagster_event.event_specific_data
@@ -204,3 +216,42 @@ def test_a_repair_that_raises_sends_nothing_and_says_what_it_raised(shop):
     assert "EO-TRANSFORM: ValueError: beyond repair" in said
     assert shop.values(ORDERS) == before
     assert "neither reads nor writes" in shop.resend(succeeds=False, to="elsewhere")
+
+
+@pytest.mark.long
+def test_a_row_that_kafka_cannot_take_is_in_an_asset_of_its_own_is_counted_and_is_sent_again_once(shop):
+    """Guards against dead letters that nobody sees, and against a repaired one that is in the output twice."""
+    shop.send(b"short", b"long-7", b"astray", b"bad", topic=LABELS)
+    said = shop.stream(label_orders)
+    assert f"1 to {UNREADABLE}" in said and f"2 to {DEAD}" in said
+    assert shop.values(LABELLED) == [b"short"] and shop.values(UNREADABLE) == [b"bad"]
+    assert shop.values(DEAD) == [b"long-7" * 400_000, b"astray"], "its topic takes more than the outputs"
+    assert [shop.row_count(topic) for topic in (LABELLED, UNREADABLE, DEAD)] == [1, 1, 2]
+    with dg.DagsterInstance.from_config(str(shop.site.home)) as instance:
+        assert instance.get_latest_materialization_event(dg.AssetKey(DEAD)) is not None
+
+    first = shop.evaluated(DEAD, "dead_letters_since_last_look")
+    assert (first.passed, first.severity.name) == (False, "WARN"), first.description
+    assert first.description.startswith("The stream has made 2 dead letters so far; most often (1): ")
+    assert first.metadata["dead_letters"].value == 2
+    second = shop.evaluated(DEAD, "dead_letters_since_last_look")
+    assert second.passed and second.description == "The stream has made no dead letter since the last evaluation."
+
+    shop.killed_resend("decided", label_orders, topic=DEAD, offsets={"0": "0"})
+    for offsets in ({"0": "0"}, {}):
+        said = shop.resend(stream=label_orders, topic=DEAD, offsets=offsets)
+        assert shop.values(LABELLED) == [b"short", b"long-7long-7"]
+    assert "Sent 0 records of labels_dead again. 1 other cannot be written as before: see labels_dead." in said
+    said = shop.resend(stream=label_orders, topic=DEAD, to=LABELLED)
+    assert "Sent 1 record of labels_dead again." in said
+    assert "There is no record left to send." in shop.resend(stream=label_orders, topic=DEAD)
+
+    printed = oracle.read(shop.site.connection, [LABELLED])
+    assert [(r.key, r.value, list(r.headers)) for r in printed] == [
+        ("customer-0", "short", [("n", b"0")]),
+        ("customer-1", "long-7long-7", [("n", b"1")]),
+        ("customer-2", "astray", [("n", b"2")]),
+    ]
+    assert [r.timestamp_ms == PRINTED_MS for r in printed] == [False, True, False], "the row chose it"
+    oracle.assert_settled(shop.site.connection, label_orders.resend_spec.sink_id, [LABELLED, DEAD])
+    assert shop.values(UNREADABLE) == [b"bad"], "which the job sends again when it is asked to"

@@ -132,6 +132,8 @@ def test_a_named_source_that_is_dropped_reads_no_more_and_returns_where_it_stopp
     fill()
     wrote(alone, orders)
     assert of_group(connection, offsets_group(bench.sink_id))[refunds.topic] == stopped
+    committed = CheckpointReader(root="").committed_offsets(str(bench.checkpoint))
+    assert committed.keys() == {orders.topic, refunds.topic} and committed[refunds.topic] == {}, "no lag"
     fill()
     wrote(both, orders, refunds)
 

@@ -122,6 +122,22 @@ def test_rejected_records_are_declared_in_yaml_too():
     assert (declared.warn_above, declared.error_above, declared.repair) == (5, 9, clean)
 
 
+def test_dead_letters_are_declared_in_yaml_too():
+    """Guards against a component that knows less than the function."""
+    one = {"name": "one", "transform": f"{HERE}.clean", "source": "raw", "outputs": "clean", "dead_letters": "dead"}
+    more = {"topic": "deader", "key": "shop/deader", "warn_above": 5, "error_above": 9, "most": 7}
+    two = {**one, "name": "two", "outputs": "cleaner", "dead_letters": {**more, "repair": f"{HERE}.clean"}}
+    there = {"name": "there", "source": "raw", "outputs": "out", "dead_letters": "deadest"}
+    graph = (defs := loaded(streams=[one, two], observed=[there], **FOLDERS)).resolve_asset_graph()
+    assert graph.get(dg.AssetKey("dead")) and graph.get(dg.AssetKey("deadest"))
+    assert graph.get(dg.AssetKey(["shop", "deader"])).metadata["exactly_once/topic"] == "deader"
+    assert defs.resolve_job_def("one_resend") and defs.resolve_job_def("two_resend")
+    stream = StreamModel.resolve_from_yaml(yaml.safe_dump(two)).stream()
+    declared = stream.dead_letters
+    assert (declared.warn_above, declared.error_above, declared.repair, declared.most) == (5, 9, clean, 7)
+    assert stream.options == {"sink.dead.letter.topic": "deader", "sink.dead.letter.max": "7"}
+
+
 def test_a_stream_that_runs_elsewhere_is_declared_in_yaml_too():
     """Guards against a code location that is rewritten in Python when one of its streams moves to a cluster."""
     there = {

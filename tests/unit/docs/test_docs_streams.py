@@ -88,7 +88,17 @@ def test_the_names_that_follow_from_a_stream_are_those_that_dagster_gets() -> No
         *(spec.sink_id for spec in (stream.spec, *stream.side_specs)),
     } - {"orders_rejected"}
     tables = section("A stream").partition("| for each stream |")[2]
-    assert set(re.findall(r"`([a-z_-]+)`", tables)) - {"complete", "backfill", "rejected", "continues"} == made
+    assert (
+        set(re.findall(r"`([a-z_-]+)`", tables))
+        - {
+            "complete",
+            "backfill",
+            "rejected",
+            "dead_letters",
+            "continues",
+        }
+        == made
+    )
 
 
 @pytest.mark.parametrize("made", [exactly_once_stream, exactly_once_resources, exactly_once_sensors])

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
 from exactly_once.checkpoint import batch_in_flight, first_offsets, kafka_offsets, read_checkpoint
 from exactly_once.errors import CheckpointRewound, CheckpointUnusable
+from exactly_once.kafka.admin import Watermarks
 from exactly_once.ops.repair.files import read_files
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of, source_lines
 from tests.unit.ops.test_checkpoint_repair import Site
@@ -78,6 +79,26 @@ def test_a_topic_that_had_nothing_yet_stands_where_it_began(tmp_path: Path) -> N
     location = write(tmp_path, [FIRST[1]], committed=0)
     found = CheckpointReader(root="").committed_offsets(location)
     assert found == {"orders": {0: 0, 1: 4}, "refunds": {0: 2}}
+
+
+@pytest.mark.parametrize("tidied", [False, True], ids=["the first batch is there", "Spark has deleted it"])
+def test_nothing_waits_in_a_topic_that_was_dropped_and_its_first_offset_is_not_its_place(
+    tidied: bool, tmp_path: Path
+) -> None:
+    """Guards against a lag of all its records, a stream that is called late, and a person who is woken for it."""
+    location = write(tmp_path, FIRST, SECOND, SECOND[1:], committed=2)
+    if tidied:
+        (tmp_path / "offsets" / "0").unlink()
+    found = CheckpointReader(root="").committed_offsets(location)
+    assert found == {"orders": {0: 0, 1: 6}, "refunds": {}}
+    ends = {0: Watermarks(0, 500, 500), 1: Watermarks(0, 7, 7)}
+    assert (lag(found, "refunds", ends), lag(found, "orders", ends)) == (0, 501)
+
+
+def test_a_topic_that_was_added_and_dropped_again_is_found_behind_the_first_batch(tmp_path: Path) -> None:
+    """Guards against a look at the first batch alone, which did not have it."""
+    location = write(tmp_path, [FIRST[1]], SECOND, SECOND[1:], committed=2)
+    assert CheckpointReader(root="").committed_offsets(location)["refunds"] == {}
 
 
 def test_the_digest_is_that_of_the_named_input_and_not_of_the_settings() -> None:

@@ -4,7 +4,6 @@ from datetime import date
 
 import pytest
 
-from dagster_exactly_once.backfill.asset import of_a_write
 from dagster_exactly_once.backfill.days import (
     DayRecords,
     NoBoundary,
@@ -15,6 +14,7 @@ from dagster_exactly_once.backfill.days import (
     start_ms,
     write_id,
 )
+from dagster_exactly_once.backfill.writes import of_a_write
 from dagster_exactly_once.streaming.spans import OffsetSpan, from_start, worth_reading
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.admin import Watermarks
@@ -27,8 +27,8 @@ def marks(**by_partition):
     return {int(name[1:]): Watermarks(low, high, high) for name, (low, high) in by_partition.items()}
 
 
-def test_a_day_is_written_without_the_topic_of_the_streams_whole_batches():
-    """A backfill that is refused (EO-OPTION) since its stream tells readers which batches are whole."""
+def test_what_is_written_beside_a_stream_is_written_without_the_topic_of_its_whole_batches():
+    """A backfill, or a job that sends again, that is refused (EO-OPTION) since its stream publishes whole batches."""
     assert of_a_write({"Sink.Progress.Topic": "progress", "kafka.linger.ms": "5"}) == {"kafka.linger.ms": "5"}
 
 

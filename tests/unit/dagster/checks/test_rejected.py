@@ -113,20 +113,20 @@ def found(count, exact=True, first=False):
 )
 def test_the_check_judges_by_its_limits(count, warn, error, passed, grave):
     """Guards against a limit that is one off, and against an error that passes since there is no warning."""
-    verdict = too_many_rejected(found(count), warn, error)
+    verdict = too_many_rejected(found(count), Rejected("r", warn, error))
     assert (verdict.passed, verdict.grave) == (passed, grave)
 
 
 def test_the_check_says_how_many_and_why():
     """Guards against a warning that a person cannot act on without reading the topic."""
-    said = too_many_rejected(found(1_200), 0, None).said
+    said = too_many_rejected(found(1_200), Rejected("r")).said
     assert (
         said
         == "The stream has rejected 1,200 records since the last evaluation; most often (1,200): KeyError: 'amount'."
     )
     assert (
         "about 70,000 offsets' worth of records so far"
-        in too_many_rejected(found(70_000, exact=False, first=True), 0, None).said
+        in too_many_rejected(found(70_000, exact=False, first=True), Rejected("r")).said
     )
 
 

@@ -1,0 +1,74 @@
+"""The sink's dead letters in a declaration: the options that follow, and what refuses them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_exactly_once.declare.errors import BadDeclaration
+from dagster_exactly_once.declare.outputs import topic_of
+from dagster_exactly_once.declare.rejected import DeadLetters
+from exactly_once.options import Guarantee
+from exactly_once.registry.schema_options import REGISTRY_PREFIXES
+
+if TYPE_CHECKING:
+    from dagster_exactly_once.declare.stream import Stream
+
+_OPTION = "sink.dead.letter.topic"
+_ONCE = Guarantee.EXACTLY_ONCE.value
+
+
+def sink_options(
+    said: Mapping[str, str], dead: DeadLetters | None, topics: Sequence[dg.AssetSpec], stream: str
+) -> dict[str, str]:
+    """Return the options of the sink, with those of the dead letters, whose topic is the last of ``topics``.
+
+    Raises
+    ------
+    BadDeclaration
+        ``dead_letters`` is declared, and ``options`` sets what follows from it.
+    """
+    if dead is None:
+        return dict(said)
+    if twice := sorted(option for option in said if option.lower().startswith("sink.dead.letter.")):
+        raise BadDeclaration(f"{stream}: options names {twice[0]}, which dead_letters sets. Remove it from options")
+    return {**said, **dead.options(topic_of(topics[-1]))}
+
+
+def check_dead_letters(stream: Stream) -> None:
+    """Refuse dead letters, also those of ``options`` alone, that the sink would refuse when the stream starts.
+
+    Raises BadDeclaration.
+    """
+    options = {option.lower(): value for option, value in stream.options.items()}
+    topic = stream.dead_topic or options.get(_OPTION)
+    if topic is None:
+        return
+    said = _OPTION if stream.dead_letters is None else DeadLetters.argument
+    if stream.dead_letters is None and topic == stream.rejected_topic:  # the first rejected row would stop the stream
+        raise BadDeclaration(f"{stream.name}: rejected and {_OPTION} both name {topic}. Name two topics")
+    if others := "outputs names a table" if stream.tables else "participants is set" if stream.participants else "":
+        raise BadDeclaration(
+            f"{stream.name}: {said} is for a stream that writes to Kafka alone, since a row that Kafka cannot take "
+            f"would be in the other outputs, and {others}. Leave one of the two out"
+        )
+    if stream.dead_letters is None:
+        return
+    if options.get("sink.guarantee", _ONCE).lower() != _ONCE:
+        raise BadDeclaration(
+            f"{stream.name}: dead_letters needs sink.guarantee={_ONCE}, since under a weaker one a row could be in "
+            "both topics or in none. Remove sink.guarantee or dead_letters"
+        )
+    if stream.dead_letters.repair is not None and (why := stays(stream)):
+        raise BadDeclaration(f"{stream.name}: no job sends the dead letters again, because {why}. Leave out repair")
+
+
+def stays(stream: Stream) -> str:
+    """Return why the dead letters of a stream cannot be sent again as they are; "" when they can."""
+    if stream.one_to_one:
+        return "Checks(origin=...) would take the row for a duplicate of its dead letter"
+    if any(option.lower().startswith(REGISTRY_PREFIXES) for option in stream.options):
+        return "a row that does not fit its schema is JSON without the schema's id"
+    return ""

@@ -1,0 +1,197 @@
+"""A topic for dead letters: its declaration, the verdict of its check, and what the job sends again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import dagster as dg
+import pytest
+
+from dagster_exactly_once import (
+    BadDeclaration,
+    Checks,
+    DeadLetters,
+    Rejected,
+    Table,
+    exactly_once_definitions,
+    exactly_once_resources,
+    exactly_once_stream,
+    observed_stream,
+)
+from dagster_exactly_once.backfill.resend import Sent, check_topics
+from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
+from dagster_exactly_once.declare.config import ResendConfig
+from dagster_exactly_once.declare.origin import Record
+from exactly_once import error_headers
+from exactly_once.errors import InvalidOption
+
+RESOURCES = exactly_once_resources(
+    work_dir="spark", checkpoints="s3://checkpoints", kafka={"bootstrap_servers": "127.0.0.1:1"}
+)
+BY_HAND = {"sink.dead.letter.topic": "d"}
+
+
+def declared(**arguments):
+    return exactly_once_stream(**{"name": "s", "source": "orders", "outputs": "priced", **arguments})(lambda e: e)
+
+
+def names(defs, key):
+    return {check.name for check in defs.resolve_asset_graph().asset_check_keys if check.asset_key == key}
+
+
+@pytest.mark.parametrize("dead", ["shop/orders_dead", dg.AssetSpec("orders_dead"), DeadLetters("orders_dead")])
+def test_one_line_sets_the_options_and_makes_the_asset_the_check_and_the_job(dead):
+    """Guards against dead letters that nobody sees in the UI."""
+    stream = declared(dead_letters=dead, group_name="shop")
+    assert stream.topics == ("priced", "orders_dead") and stream.row_topics == ("priced",)
+    assert stream.options == {"sink.dead.letter.topic": "orders_dead", "sink.dead.letter.max": "100"}
+    defs = exactly_once_definitions(stream, resources=RESOURCES)
+    key = stream.key_of("orders_dead")
+    node = defs.resolve_asset_graph().get(key)
+    assert node.parent_keys == {dg.AssetKey("orders")} and node.group_name == "shop"
+    assert "Kafka cannot take" in node.description and names(defs, key) == {"dead_letters_since_last_look"}
+    job = defs.resolve_job_def("s_resend")
+    assert dg.validate_run_config(job, {"ops": {"resend_s": {"config": {"topic": "orders_dead", "to": "priced"}}}})
+    assert stream.resend_spec.sources == ("orders_dead",)
+
+
+def test_rejected_records_and_dead_letters_have_a_topic_a_check_and_a_limit_each():
+    """Guards against a rejected row that is addressed to the topic of the dead letters, as the last output."""
+    dead = DeadLetters("d", warn_above=5, error_above=9, most=7)
+    stream = declared(rejected=Rejected("r"), dead_letters=dead, column_schema="a INT", column_lineage={"a": ["b"]})
+    assert (stream.topics, stream.row_topics) == (("priced", "r", "d"), ("priced", "r"))
+    assert (stream.rejected_topic, stream.dead_topic) == ("r", "d")
+    assert stream.options["sink.dead.letter.max"] == "7" and [*stream.resent] == ["r", "d"]
+    defs = exactly_once_definitions(stream, resources=RESOURCES)
+    assert names(defs, dg.AssetKey("r")) == {"rejected_since_last_look"}
+    assert names(defs, dg.AssetKey("d")) == {"dead_letters_since_last_look"}
+    assert {spec.key.to_user_string(): set(spec.metadata) & {"dagster/column_schema"} for spec in stream.outputs} == {
+        "priced": {"dagster/column_schema"},
+        "r": set(),
+        "d": set(),
+    }
+
+
+def test_options_alone_work_as_before_without_an_asset():
+    """Guards against a stream that does not load any more, or has an asset that nobody declared."""
+    stream = declared(options=BY_HAND)
+    assert stream.topics == ("priced",) and stream.options == BY_HAND and stream.resent == {}
+
+
+def test_a_stream_that_runs_elsewhere_has_the_asset_of_its_dead_letters_and_its_check():
+    """Guards against a job that starts Spark where the stream itself may not be started."""
+    stream = observed_stream("s", source="orders", outputs="priced", dead_letters="d")
+    defs = exactly_once_definitions(stream, resources=RESOURCES)
+    assert "s_resend" not in {job.name for job in defs.get_repository_def().get_all_jobs()}
+    assert names(defs, dg.AssetKey("d")) == {"dead_letters_since_last_look"}
+
+
+TABLE = ["priced", Table("t", lambda: None)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"dead_letters": "d", "options": BY_HAND}, "options names sink.dead.letter.topic, which dead_letters sets"),
+        ({"dead_letters": "d", "options": {"Sink.Dead.Letter.Max": "5"}}, "options names Sink.Dead.Letter.Max"),
+        ({"dead_letters": "priced"}, "names the topic priced twice"),
+        ({"dead_letters": "r", "rejected": "r"}, "names the topic r twice"),
+        ({"dead_letters": "orders"}, "the topic orders is in source and in outputs"),
+        ({"dead_letters": "a b"}, "not a name that Kafka allows"),
+        ({"dead_letters": "d", "outputs": TABLE}, "to Kafka alone, since .*, and outputs names a table"),
+        ({"options": BY_HAND, "outputs": TABLE}, "sink.dead.letter.topic is for a stream that writes to Kafka alone"),
+        ({"dead_letters": "d", "participants": list}, "and participants is set. Leave one of the two out"),
+        (
+            {"dead_letters": "d", "options": {"sink.guarantee": "none"}},
+            "dead_letters needs sink.guarantee=exactly",
+        ),
+        ({"dead_letters": Rejected("r")}, "dead_letters takes a DeadLetters, and got a Rejected. Write rejected="),
+        ({"rejected": DeadLetters("d")}, "rejected takes a Rejected, and got a DeadLetters. Write dead_letters="),
+    ],
+)
+def test_what_the_sink_would_refuse_is_refused_when_the_code_loads(arguments, said):
+    """Guards against a stream that fails when it starts, at night, or at its first bad row."""
+    with pytest.raises(BadDeclaration, match=said):
+        declared(**arguments)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [({"most": 0}, r"DeadLetters\(most=0"), ({"warn_above": -1}, "=-1")])
+def test_a_number_of_dead_letters_that_cannot_be_is_refused(arguments, said):
+    """Guards against a stream that stops at every dead letter, though a topic is declared for them."""
+    with pytest.raises(BadDeclaration, match=said):
+        DeadLetters("d", **arguments)
+
+
+STAYS = [
+    ({"checks": Checks(origin=lambda topic, record: None)}, "for a duplicate of its dead letter"),
+    (
+        {"options": {"Value.Format": "avro", "schema.registry.url": "http://r", "value.schema.subject": "v"}},
+        "JSON without the schema's id",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "why"), STAYS)
+def test_dead_letters_that_cannot_be_sent_as_they_are_have_no_job(arguments, why):
+    """Guards against JSON among records of Avro, and against a check that calls a repaired row a duplicate."""
+    stream = declared(dead_letters="d", **arguments)
+    assert stream.resent == {} and stream.side_specs == ()
+    with pytest.raises(BadDeclaration, match=f"no job sends the dead letters again, because .*{why}. Leave out repair"):
+        declared(dead_letters=DeadLetters("d", repair=lambda value: value), **arguments)
+    both = declared(dead_letters="d", rejected="r", **arguments)
+    assert [*both.resent] == ["r"] and both.resend_spec.sources == ("r",)
+    with pytest.raises(InvalidOption, match=f"topic names d, .* since .*{why}"):
+        check_topics(both, ResendConfig(topic="d"))
+
+
+def test_the_job_reads_and_writes_topics_of_its_stream_alone():
+    """Guards against a typing error that sends records to a topic of somebody else, or reads an output."""
+    stream = declared(dead_letters="d", rejected="r")
+    for topic in ("", "r", "d"):
+        check_topics(stream, ResendConfig(topic=topic, to="priced"))
+    with pytest.raises(InvalidOption, match=r"topic names priced, whose records this job does not send .* r, d"):
+        check_topics(stream, ResendConfig(topic="priced"))
+    with pytest.raises(InvalidOption, match=r"to names d, which .* neither reads nor writes"):
+        check_topics(stream, ResendConfig(to="d"))
+
+
+def test_a_dead_letter_is_asked_for_its_origin_as_the_record_that_it_would_have_been():
+    """Guards against a comparison of input and outputs that takes every dead letter for lost."""
+    asked = []
+
+    def origin(topic, record):
+        asked.append((topic, record.headers))
+        return 0, int(record.value)
+
+    stream = declared(dead_letters="d", checks=Checks(origin=origin))
+    own, code = ("trace", b"x"), (error_headers.CODE, b"EO-RECORD")
+    for headers in ((own, code, (error_headers.OUTPUT_TOPIC, b"priced")), (own, code)):
+        assert stream.place_of("d", Record(0, 0, None, b"17", headers)) == (("orders", 0), 17)
+    assert asked == [("priced", (own,)), ("d", (own,))]
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "said"),
+    [
+        (0, True, "The stream has made no dead letter so far."),
+        (1, False, "The stream has made 1 dead letter since the last evaluation; most often (1): why."),
+        (1_200, True, "The stream has made 1,200 dead letters so far; most often (1,200): why."),
+    ],
+)
+def test_the_check_of_dead_letters_says_how_many_and_why(count, first, said):
+    """Guards against a warning that speaks of rejected records, which are in another topic."""
+    verdict = too_many_rejected(Rejections(count, True, Counter({"why": count}), {}, first), DeadLetters("d"))
+    assert (verdict.said, verdict.passed, verdict.metadata) == (said, count == 0, {"dead_letters": count})
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (Sent(0, 0), "There is no record left to send."),
+        (Sent(2, 0), "Sent 2 records of d again."),
+        (Sent(3, 2), "Sent 1 record of d again. 2 others cannot be written as before: see d."),
+    ],
+)
+def test_the_job_says_what_kafka_could_not_take_again(done, said):
+    """Guards against a record that counts as sent, and is a dead letter once more."""
+    assert done.said("d", "d") == said
