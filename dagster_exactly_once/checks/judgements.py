@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any
 
 from dagster_exactly_once.declare.rejected import Letters
@@ -281,7 +282,7 @@ def too_many_rejected(found: Rejections, declared: Letters) -> CheckVerdict:
     said = f"The stream has {declared.did} {counted} {since}"
     if found.reasons:
         reason, most = found.reasons.most_common(1)[0]
-        said += f"; most often ({most:,}): {reason[:LONGEST_REASON]}"
+        said += f"; most often ({most:,}): {shorten(reason, LONGEST_REASON, placeholder='…')}"
     grave = declared.error_above is not None and found.count > declared.error_above
     passed = not grave and (declared.warn_above is None or found.count <= declared.warn_above)
     return CheckVerdict(passed, f"{said}.", grave, metadata)

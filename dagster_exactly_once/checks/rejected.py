@@ -2,8 +2,9 @@
 evaluated last.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
@@ -25,6 +26,9 @@ MOST_OFFSETS = 50_000
 
 #: Reasons on the page of the check, the most frequent ones.
 REASONS = 20
+
+#: In the sink's own words, the key of the one row: what two letters of the same reason differ in.
+_KEY = re.compile(r", key [^)]*(?=\))")
 
 #: By partition, the end of what was looked at.
 Ends = dict[str, int]
@@ -84,12 +88,13 @@ def _reasons(admin: Admin, where: tuple[str, int], start: int, end: int) -> Coun
     if start < end:
         for batch in batches(admin, where, start, end, end):
             if batch.marker is None and not batch.hidden:
-                found.update(
-                    reason_in(r.headers or ()) or "no reason in its headers"
-                    for r in batch.records()
-                    if start <= r.offset < end
-                )
+                found.update(reason_of(r.headers or ()) for r in batch.records() if start <= r.offset < end)
     return found
+
+
+def reason_of(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    """Return why a letter is one, without the key of its row: so equal reasons count as one."""
+    return _KEY.sub("", reason_in(headers)) or "no reason in its headers"
 
 
 def _ends_of(notes: Mapping[str, object] | None) -> Ends | None:

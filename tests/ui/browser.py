@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.processes import until
 from tests.ui.pictures import FOLDER, PICTURES, taken
 
 #: As distributions name it.
@@ -68,6 +69,17 @@ class Ui:
     def go(self, path):
         """Open a page."""
         self.page.goto(f"{self.url}{path}", wait_until="domcontentloaded")
+
+    def opens(self, path, within=SOON_S):
+        """Open a page of a server that has just been started."""
+        from playwright.sync_api import Error
+
+        def answers():
+            with contextlib.suppress(Error):
+                self.go(path)
+                return True
+
+        until(f"a server at {self.url}", answers, within)
 
     def location(self, path):
         """Open a page of the code location."""

@@ -17,6 +17,7 @@ from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB
 from dagster_exactly_once.sensors.health import HEALTH
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHTS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, STREAM_JOB, TRANSACTIONS
+from testkit.shop import DEAD
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 LIST = "pictures.json"
@@ -45,6 +46,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "lineage": (FLIGHTS, FLIGHT_DELAYS),
     "failed-run": (STREAM_JOB, REFUSED),
     "red-check": (FLIGHT_DELAYS, HEALTH, REFUSED),
+    "dead-letters": (DEAD, "dead_letters_since_last_look"),
     "all-streams": (ALL_STREAMS, "flight_delays", "delay_by_hour"),
 }
 

@@ -20,6 +20,7 @@ from dagster_exactly_once import (
 )
 from dagster_exactly_once.backfill.resend import Sent, check_topics
 from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
+from dagster_exactly_once.checks.rejected import reason_of
 from dagster_exactly_once.declare.config import ResendConfig
 from dagster_exactly_once.declare.origin import Record
 from exactly_once import error_headers
@@ -195,3 +196,12 @@ def test_the_check_of_dead_letters_says_how_many_and_why(count, first, said):
 def test_the_job_says_what_kafka_could_not_take_again(done, said):
     """Guards against a record that counts as sent, and is a dead letter once more."""
     assert done.said("d", "d") == said
+
+
+def test_two_rows_that_were_refused_for_the_same_reason_count_as_one_reason() -> None:
+    """Guards against a table of twenty reasons with one record each, of a thousand rows that name a wrong topic."""
+    said = "a record goes to a topic or partition that does not exist (nowhere, key '{}'): it never existed"
+    letters = [[(error_headers.MESSAGE, said.format(key).encode())] for key in ("a", "b")]
+    assert len({reason_of(letter) for letter in letters}) == 1
+    assert reason_of(letters[0]).endswith("does not exist (nowhere): it never existed")
+    assert reason_of([]) == "no reason in its headers"
