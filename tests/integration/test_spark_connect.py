@@ -64,6 +64,7 @@ class Server:
         if processes.of_session(self.session):
             processes.kill_session(self.session)
         self._process.wait()
+        self.spark.client.close()  # else this process asks the dead server for ten minutes when it ends
 
 
 @pytest.fixture
