@@ -5,6 +5,7 @@
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
+from dagster_exactly_once.checks.beside import same_as_blue_check
 from dagster_exactly_once.checks.evaluate import check_begun, check_on, earlier_notes, result
 from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
 from dagster_exactly_once.checks.rejected import rejected_check
@@ -27,9 +28,9 @@ FRESHNESS = "freshness"
 _POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
 
 
-def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
+def checks_of(stream: Stream, blue: Stream | None = None) -> list[dg.AssetChecksDefinition]:
     """Make the checks of a stream, on the asset of its first output, and one on that of its rejected records; none when
-    it declares none.
+    it declares none. ``blue`` is the stream that it reads along with.
     """
     if stream.checks is None:
         return []
@@ -39,6 +40,7 @@ def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
         _checkpoint_equals_commit_log(stream),
         _freshness(stream, stream.checks),
         *([rejected_check(stream, stream.rejected)] if stream.rejected is not None else []),
+        *([same_as_blue_check(stream, blue)] if blue is not None else []),
     ]
     return [_no_duplicates_and_no_loss(stream), *made] if stream.checks.origin is not None else made
 
