@@ -1,14 +1,11 @@
-"""The verdict on a new version that reads along, and where it begins."""
+"""The check ``same_as_blue``: the verdict on a new version that reads along."""
 
 from __future__ import annotations
 
 import dagster as dg
-import pytest
 
-import exactly_once
-from dagster_exactly_once import Checks, KafkaTopic, exactly_once_stream
+from dagster_exactly_once import Checks, exactly_once_stream
 from dagster_exactly_once.checks.beside import _DeclaredOfBoth, _differences, same_as
-from dagster_exactly_once.streaming.beginning import after_older
 from exactly_once.verify import Anomaly, Finding
 from exactly_once.verify.by_origin.against import FEWER, AgainstResult
 
@@ -76,38 +73,6 @@ def test_each_of_the_two_says_by_itself_where_its_records_come_from():
 
     assert both.of(("out", 1))(Found(b"blue-0-17")) == b"orders/0/17"
     assert both.of(("shadow", 1))(Found(b"green-0-17")) == b"orders/0/17"
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """What was asked of the old sink."""
-    found = []
-
-    def starting_offsets(options, *more, beside=False):
-        found.append((*more, beside))
-        return "{}"
-
-    monkeypatch.setattr(exactly_once, "starting_offsets", starting_offsets)
-    return found
-
-
-def test_a_stream_that_reads_along_begins_once_behind_what_the_old_one_has_decided(asked):
-    """Loss: it begins where its topic begins. Duplicate: it begins again at its second start."""
-    sources = {"orders": KafkaTopic("orders", options={"x": "1"})}
-    green = stream("green", "shadow", beside="blue")
-    found, said = after_older(sources, green, {}, begun=False)
-    assert asked == [("blue", "orders", True)] and "reads along with sink blue" in said
-    assert found["orders"].options == {"x": "1", "startingOffsets": "{}"}
-    assert after_older(sources, green, {}, begun=True) == (sources, "") and len(asked) == 1
-
-
-def test_a_stream_that_has_read_along_asks_before_it_takes_over(asked):
-    """Duplicate: launched before the old sink is retired, it would write beside that one into the same topic."""
-    sources = {"orders": KafkaTopic("orders")}
-    over = stream("green", "out", continues="blue")
-    assert after_older(sources, over, {}, begun=True) == (sources, "") and asked == [("blue", False)]
-    _, said = after_older(sources, over, {}, begun=False)
-    assert asked[1] == ("blue", "orders", False) and "continues sink blue" in said
 
 
 def test_the_check_is_made_for_the_asset_of_the_new_output():
