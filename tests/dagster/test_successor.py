@@ -145,3 +145,12 @@ def test_a_new_version_reads_along_is_compared_and_takes_over_with_its_own_check
     found = checked(over, instance, "paid")
     assert all(e.passed for e in found.values()), {name: e.description for name, e in found.items()}
     assert found["no_duplicates_and_no_loss"].metadata["input_records_compared"].value == 6
+
+    again = next(m.value for m in oracle.read(site.connection, ["paid_shadow"]))
+    with kafka.producer("somebody") as producer, producer.transaction():
+        producer.send("paid_shadow", again.encode())
+    red = checked(green, instance, "paid_shadow")["same_as_blue"]
+    assert not red.passed and red.severity is dg.AssetCheckSeverity.WARN, red.description
+    assert "paid-v2 is not the same as paid: 1 differs" in red.description and "old 1 record, new 2" in str(
+        red.metadata
+    )
