@@ -169,6 +169,7 @@ class StreamModel(Declared):
     output_partitions: int | None = None
     state_partitions: int | None = None
     continues: str = Field(default="", description="The sink id of an older version, whose place this stream takes.")
+    beside: str = Field(default="", description="The sink id of an older version, which this stream reads along with.")
 
     def stream(self) -> Stream:
         """Return the stream.
@@ -186,6 +187,7 @@ class StreamModel(Declared):
             output_partitions=self.output_partitions,
             state_partitions=self.state_partitions,
             continues=self.continues,
+            beside=self.beside,
         )(found(self.transform))
 
 

@@ -266,7 +266,20 @@ def _successor_jobs(streams: Sequence[Stream]) -> list[dg.JobDefinition]:
 
 def _checks(streams: Sequence[Stream]) -> dict[Stream, list[dg.AssetChecksDefinition]]:
     """Return the checks of each stream that declares some."""
-    return {s: made for s in streams if (made := checks_of(s))}
+    return {s: made for s in streams if (made := checks_of(s, _blue(s, streams)))}
+
+
+def _blue(stream: Stream, streams: Sequence[Stream]) -> Stream | None:
+    """Return the stream that this one reads along with; None for one that does not."""
+    if not stream.beside:
+        return None
+    found = next((s for s in streams if s.sink_id == stream.beside), None)
+    if found is None or not found.one_to_one:
+        raise BadDeclaration(
+            f"{stream.name}: beside names the sink {stream.beside}, which no stream here has with Checks(origin=...). "
+            "Declare the old stream in the same code location, with observed_stream if it runs elsewhere"
+        )
+    return found
 
 
 def _check_keys(checks: Mapping[Stream, Sequence[dg.AssetChecksDefinition]]) -> dict[str, list[dg.AssetCheckKey]]:

@@ -231,7 +231,8 @@ def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str,
     >>> begin = exactly_once.starting_offsets(options, "orders")                                # doctest: +SKIP
     >>> df = spark.readStream.format("kafka").option("startingOffsets", begin)                  # doctest: +SKIP
 
-    You may leave the call in the program: once the query has a checkpoint, Spark does not read the option any more.
+    You may leave the call in the program: once the query has a checkpoint, Spark does not read the option any more. The
+    call then still fails while the old sink is not retired, so that a query that has read along takes over after that.
 
     Parameters
     ----------

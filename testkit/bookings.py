@@ -73,15 +73,38 @@ GROWING: dict[str, Stream] = {
 }
 
 
+def paid(sink_id: str, output: str, **more: str) -> Stream:
+    """Return a stream whose records name their input."""
+    declare = exactly_once_stream(
+        name=sink_id.replace("-", "_"),
+        source={"a": "pay.in"},
+        outputs=[output],
+        output_partitions=2,
+        sink_id=sink_id,
+        checks=Checks(origin=origin),
+        **more,  # type: ignore[arg-type]
+    )
+    return declare(lambda a: a.selectExpr("key", "string(value) || '/pay.in/' || partition || '/' || offset AS value"))
+
+
+#: A stream, a new version of it that reads along, and the same when it takes over.
+PAID: dict[str, Stream] = {
+    "blue": paid("paid", "paid"),
+    "green": paid("paid-v2", "paid_shadow", beside="paid"),
+    "over": paid("paid-v2", "paid", continues="paid"),
+}
+
+
 def definitions(folder: Path, stream: Stream = bookings) -> dg.Definitions:
     """Return the code location, with its state below ``folder``; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
     found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
-    return exactly_once_definitions(stream, resources=found)
+    blue = [PAID["blue"]] if stream.beside else []
+    return exactly_once_definitions(stream, *blue, resources=found)
 
 
 def main() -> int:
     """Exit code 0 when the run succeeded; the failure's text is on standard error."""
-    stream = GROWING[sys.argv[2]] if sys.argv[2:] else bookings
+    stream = {**GROWING, **PAID}[sys.argv[2]] if sys.argv[2:] else bookings
     job = definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), stream).resolve_job_def(stream.spec.job)
     config = {"mode": "caught_up", **json.loads(sys.argv[1])}
     done = job.execute_in_process(

@@ -20,21 +20,22 @@ from testkit import oracle
 
 
 class Row(NamedTuple):
-    """An output record: its partition, its key, and what it says of its origin (None: nothing)."""
+    """An output record: its partition, its key, what it says of its origin (None: nothing), and its value."""
 
     partition: int
     key: str | None
     source: str | None
+    value: str = "v"
 
 
 class Traced:
-    """An input of two partitions, an output of three, a commit log and a checkpoint."""
+    """An input of two partitions (or that of another stream), an output of three, a commit log and a checkpoint."""
 
-    def __init__(self, connection: Connection, location: Path, config: dict[str, str] | None = None):
+    def __init__(self, connection: Connection, location: Path, config: dict[str, str] | None = None, of: str = ""):
         self.connection, self.location = connection, location
         self.sink_id = brokers.fresh_name("traced")
         servers = connection.bootstrap_servers
-        self.input = brokers.create_topic(servers, brokers.fresh_name("in"), 2, config)
+        self.input = of or brokers.create_topic(servers, brokers.fresh_name("in"), 2, config)
         self.output = brokers.create_topic(servers, brokers.fresh_name("out"), 3)
         self.log = CommitLog(connection, self.sink_id)
         claim = Claim(1, "q", 0, "stream", "elsewhere", 1, str(location), 0.0, "")
@@ -83,7 +84,7 @@ class Traced:
         producer.begin_transaction()
         for row in rows:
             headers: list[tuple[str, str | bytes | None]] = [] if row.source is None else [("src", row.source.encode())]
-            producer.produce(self.output, "v", row.key, partition=row.partition, headers=headers)
+            producer.produce(self.output, row.value, row.key, partition=row.partition, headers=headers)
         producer.flush(30)
         if end is not None:
             (producer.commit_transaction if end else producer.abort_transaction)(30)

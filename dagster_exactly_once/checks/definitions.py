@@ -5,6 +5,7 @@
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
+from dagster_exactly_once.checks.beside import same_as_blue_check
 from dagster_exactly_once.checks.evaluate import check_begun, check_on, earlier_notes, result
 from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
 from dagster_exactly_once.checks.rejected import letters_check
@@ -27,9 +28,9 @@ FRESHNESS = "freshness"
 _POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
 
 
-def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
+def checks_of(stream: Stream, blue: Stream | None = None) -> list[dg.AssetChecksDefinition]:
     """Make the checks of a stream, on the asset of its first output, and one each on that of its rejected records and
-    of its dead letters; none when it declares none.
+    of its dead letters; none when it declares none. ``blue`` is the stream that it reads along with.
     """
     if stream.checks is None:
         return []
@@ -39,6 +40,7 @@ def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
         _checkpoint_equals_commit_log(stream),
         _freshness(stream, stream.checks),
         *(letters_check(stream, topic, declared) for topic, declared in stream.letters.items()),
+        *([same_as_blue_check(stream, blue)] if blue is not None else []),
     ]
     return [_no_duplicates_and_no_loss(stream), *made] if stream.checks.origin is not None else made
 

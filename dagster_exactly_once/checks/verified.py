@@ -92,13 +92,15 @@ def verify_schedule(stream: Stream, job: UnresolvedAssetJobDefinition) -> dg.Sch
 
 
 @dataclass(frozen=True)
-class _Declared:
+class DeclaredOrigin:
     """``Checks(origin=...)``, as the checker asks for it."""
 
     stream: Stream
 
     #: A record of another writer has no origin, by the declaration.
     certain = True
+    #: Only the declaration knows where it stands.
+    header = ""
 
     def of(self, where: Partition) -> Callable[[Any], bytes | None]:
         output, partition = where
@@ -132,7 +134,7 @@ def question_of(
             f"by_origin: {stream.name} does not declare how its records name their input",
             "Declare Checks(origin=...), or leave by_origin out: the commit log proves the last batches without it",
         )
-    return Question(_Declared(stream), PerInput(), order, refuse_foreign, backfilled)
+    return Question(DeclaredOrigin(stream), PerInput(), order, refuse_foreign, backfilled)
 
 
 def _tables(report: Report) -> dict[str, dg.MetadataValue]:

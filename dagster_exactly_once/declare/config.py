@@ -144,7 +144,7 @@ class StreamConfig(dg.Config):
 
 
 class ReconcileConfig(dg.Config):
-    """The configuration of the check ``no_duplicates_and_no_loss``: how much it compares."""
+    """The configuration of the checks ``no_duplicates_and_no_loss`` and ``same_as_blue``: how much they compare."""
 
     offsets: int = Field(
         default=100_000,

@@ -55,6 +55,7 @@ def exactly_once_stream(
     output_partitions: int | None = None,
     state_partitions: int | None = None,
     continues: str = "",
+    beside: str = "",
     group_name: str | None = None,
     owners: Sequence[str] | None = None,
     tags: Mapping[str, str] | None = None,
@@ -115,6 +116,10 @@ def exactly_once_stream(
     continues : str, optional
         The sink id of an older version, whose place this stream takes: without a checkpoint it begins after the last
         decided batch of that sink. Adds the job ``exactly_once_successor``, which retires that sink first.
+    beside : str, optional
+        The sink id of an older version, which this stream reads along with, into topics of its own: without a
+        checkpoint it begins after the last decided batch of that sink. Adds the check ``same_as_blue``, which compares
+        the two; both need ``Checks(origin=...)``. To take over, write ``continues`` in place of it.
     group_name, owners, tags
         For all of the stream's assets that do not say otherwise.
     translator : StreamTranslator, optional
@@ -171,6 +176,7 @@ def exactly_once_stream(
                 output_partitions=output_partitions,
                 state_partitions=state_partitions,
                 continues=continues,
+                beside=beside,
                 lineage=lineage_of(column_lineage, topics[: len(topics) - len(letters)], its_name),
                 group_name=group_name,
                 description=described,
@@ -253,13 +259,7 @@ def _checked(stream: Stream) -> Stream:
         raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
     check_dead_letters(stream)
     SinkOptions.parse({**stream.options, **ours})
-    if stream.continues and check_sink_id(stream.continues) == stream.sink_id:
-        raise BadDeclaration(f"{name}: continues names the stream's own sink {stream.sink_id}. Give it a new sink_id")
-    if stream.continues and stream.backfill is not None:
-        raise BadDeclaration(
-            f"{name}: a backfill would write the input from before the stream's first start, which the sink "
-            f"{stream.continues} has written. Leave one of backfill and continues out"
-        )
+    _check_older(stream)
     cron = stream.checks.verify_cron if stream.checks else None
     if cron is not None and not is_valid_cron_schedule(cron):
         raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is not a cron schedule. Write it like '0 * * * *'")
@@ -267,3 +267,28 @@ def _checked(stream: Stream) -> Stream:
         raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
     check_keys([*stream.source_keys, *(spec.key for spec in stream.assets)], name)
     return stream
+
+
+def _check_older(stream: Stream) -> None:
+    """Refuse what cannot be said of an older version."""
+    name, old = stream.name, stream.continues or stream.beside
+    if not old:
+        return
+    argument = "continues" if stream.continues else "beside"
+    if stream.continues and stream.beside:
+        raise BadDeclaration(
+            f"{name}: continues and beside exclude each other. Write beside={stream.beside!r} while the stream reads "
+            f"along, and continues={stream.beside!r} when it takes over"
+        )
+    if check_sink_id(old) == stream.sink_id:
+        raise BadDeclaration(f"{name}: {argument} names the stream's own sink {stream.sink_id}. Give it a new sink_id")
+    if stream.backfill is not None:
+        raise BadDeclaration(
+            f"{name}: a backfill would write the input from before the stream's first start, which the sink {old} has "
+            f"written. Leave one of backfill and {argument} out"
+        )
+    if stream.beside and not stream.one_to_one:
+        raise BadDeclaration(
+            f"{name}: beside compares the two streams by the input record that each output record names. Declare "
+            "Checks(origin=...)"
+        )

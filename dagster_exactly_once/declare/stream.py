@@ -108,6 +108,7 @@ class Stream:
     bootstrap_servers: str = ""
     managed: bool = True
     continues: str = ""
+    beside: str = ""
     lineage: Mapping[str, ColumnLineage] = field(default_factory=dict)
 
     def others(self) -> tuple[Participant[Any], ...]:

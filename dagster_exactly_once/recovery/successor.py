@@ -1,6 +1,7 @@
 """The job ``exactly_once_successor``: retires the sink of an older version, so that a stream takes its place."""
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,8 @@ def compare_op(registry: SinkRegistry) -> dg.OpDefinition:
             if config.dry_run
             else (f"This run retires sink {old} for good: no stream can start with it any more.")
         )
-        return JobFinding(f"{does} {found.sentence}", found.as_json(), _metadata(found), task)
+        said = [does, found.sentence, *_goes_on(found, registry.topics(sink_id))]
+        return JobFinding(" ".join(said), found.as_json(), _metadata(found), task)
 
     return first_step(
         registry,
@@ -128,6 +130,17 @@ def successor_job(registry: SinkRegistry) -> dg.JobDefinition:
         retire(successor)
 
     return exactly_once_successor
+
+
+def _goes_on(found: Succession, declared: Sequence[str]) -> Iterator[str]:
+    """Say with what the new stream goes on, and where it writes."""
+    if found.has_run:
+        yield f"{found.successor} has read the same input, and goes on with its own checkpoint."
+    if found.topics and declared and not {*found.topics} & {*declared}:
+        yield (
+            f"{found.successor} is declared to write to {', '.join(declared)}: readers of {', '.join(found.topics)} "
+            "will get nothing more. To change that, correct outputs= before you go on."
+        )
 
 
 def _metadata(found: Succession) -> dict[str, Any]:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-import exactly_once
 from dagster_exactly_once.declare.complete import closed
 from dagster_exactly_once.declare.config import Mode, StreamConfig
-from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.outputs import COLUMNS, LINEAGE
 from dagster_exactly_once.declare.start import EARLIEST, start_time_ms
 from dagster_exactly_once.declare.stream import Stream
@@ -27,6 +25,7 @@ from dagster_exactly_once.runs.own_exception import raised_by
 from dagster_exactly_once.runs.process import tag_driver
 from dagster_exactly_once.runs.tags import TAG_ROTATED
 from dagster_exactly_once.sensors.observation import input_lags
+from dagster_exactly_once.streaming import beginning
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.outputs import create_outputs
@@ -38,7 +37,7 @@ from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, ReportWindow
 from exactly_once.checkpoint import check_whole
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator import start
-from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnknownTopic
+from exactly_once.errors import ExactlyOnceError, UnknownTopic
 from exactly_once.inspection.sink import owner_of
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
@@ -154,11 +153,14 @@ def _prepared(
         start.check(sink_options(connection, plan))
     begun = checkpoints.first_offsets(checkpoint)
     found = checkpoints.read(checkpoint)
-    _check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
-    plan = replace(plan, sources=_from(plan.sources, config.start_from, begun))
-    if stream.continues and not begun:
-        plan = replace(plan, sources=_sources_after(plan.sources, sink_options(connection, plan), stream.continues))
-        context.log.info(f"The stream continues sink {stream.continues}, after its last decided batch.")
+    beginning.check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
+    plan = replace(plan, sources=beginning.as_said(plan.sources, config.start_from, begun))
+    if stream.continues or stream.beside:
+        options = sink_options(connection, plan)
+        sources, said = beginning.after_older(plan.sources, stream, options, bool(begun))
+        plan = replace(plan, sources=sources)
+        if said:
+            context.log.info(said)
     _announce(context, config, plan, begun)
 
     def begin(session: SparkSession) -> StreamingQuery:
@@ -194,45 +196,6 @@ def _records(stream: Stream, inputs: Mapping[str, DataFrame], config: StreamConf
         raise
     except Exception as error:
         raise transform_failed(raised_by(error), FailurePlace(stream.spec.job)) from error
-
-
-def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) -> dict[str, KafkaTopic]:
-    """Return the sources with their starts: where the run or the declaration says, if the checkpoint has none yet."""
-    return {
-        name: replace(topic, start_from=EARLIEST if topic.name in begun else start_from or topic.start_from)
-        for name, topic in sources.items()
-    }
-
-
-def _sources_after(sources: Mapping[str, KafkaTopic], options: Mapping[str, str], old: str) -> dict[str, KafkaTopic]:
-    """Return the sources of a stream that takes the place of the sink ``old``: each begins where that one's last
-    decided batch ended. Raises Refused while that sink is not retired for this one.
-    """
-    return {
-        name: replace(
-            topic,
-            start_from=EARLIEST,
-            options={**topic.options, "startingOffsets": exactly_once.starting_offsets(options, old, topic.name)},
-        )
-        for name, topic in sources.items()
-    }
-
-
-def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, counted: bool) -> None:
-    """Refuse other topics than those that the checkpoint began with: Spark's own error speaks of lost input.
-
-    Only where Spark has ``counted`` the sources may there be no further one: before its first planned batch it may know
-    only some of them, and named sources may be added.
-    """
-    wanted = set(stream.source_topics)
-    if not begun.keys() <= wanted or (counted and begun and begun.keys() != wanted):
-        raise CheckpointUnusable(
-            f"the checkpoint {checkpoint} began with the topics {', '.join(sorted(begun))}, but the stream "
-            f"{stream.name} reads {', '.join(stream.source_topics)}",
-            "Name the topics of the checkpoint in source=, or give the stream a new sink_id, with which it begins "
-            "again from the start",
-            "Nothing was started",
-        )
 
 
 def _check_sources(connection: Connection, stream: Stream) -> None:

@@ -33,6 +33,9 @@ class Anomaly(StrEnum):
     ID_LEAK = "id leak"
     SPLIT_SINK = "split sink"
     OFFSET_SKEW = "offset skew"
+    DIFFERS = "differs"
+    ONLY_OLD = "only old"
+    ONLY_NEW = "only new"
 
     @property
     def meaning(self) -> str:
@@ -71,6 +74,9 @@ _MEANING = {
     Anomaly.ID_LEAK: "The sink has transactional ids outside of the bounded scheme of names.",
     Anomaly.SPLIT_SINK: "One output of the sink shows a decided batch, and another one does not.",
     Anomaly.OFFSET_SKEW: "The input offsets that the sink publishes for lag tools are not those of its last decision.",
+    Anomaly.DIFFERS: "The new sink has other output of an input record than the old one.",
+    Anomaly.ONLY_OLD: "The old sink has an output of an input record, and the new one has none.",
+    Anomaly.ONLY_NEW: "The new sink has an output of an input record, and the old one has none.",
 }
 
 _MAY_PASS = frozenset(
@@ -107,6 +113,8 @@ class Finding:
         records. At most :data:`MOST_PLACES`.
     records : int
         How many records it concerns; 0 when it is not about records.
+    examples : tuple of str
+        A few of the records, each with what differs: cut short, for they may hold what not everybody may see.
     """
 
     anomaly: Anomaly
@@ -115,6 +123,7 @@ class Finding:
     transaction: str = ""
     places: tuple[str, ...] = ()
     records: int = 0
+    examples: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -126,6 +135,7 @@ class Finding:
             "transaction": self.transaction,
             "places": list(self.places),
             "records": self.records,
+            "examples": list(self.examples),
         }
 
 

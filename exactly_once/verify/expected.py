@@ -14,7 +14,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision
-from exactly_once.verify.window import Positions, Window, newest_window
+from exactly_once.verify.window import Positions, Window, newest_window, until
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ def expected_input(
     inputs: Sequence[str] = (),
     budget_s: float = 60.0,
     last: int | None = None,
+    stop: Positions | None = None,
 ) -> Expected:
     """Return the input that the sink's stream has worked off by now.
 
@@ -79,6 +80,8 @@ def expected_input(
         Only these input topics. Without a checkpoint, they are compared from their beginning.
     last : int, optional
         Find the newest batches with at most so many offsets of input, too.
+    stop : mapping, optional
+        With ``last``: leave out what these batches read from there on.
 
     Raises
     ------
@@ -117,7 +120,8 @@ def expected_input(
     window = None
     if last is not None:
         older = ((n, _only(positions, inputs)) for n, positions in _before(number, dict(done), checkpoint))
-        window = newest_window(chain([(number, end)] if number >= 0 else (), older), first, last)
+        known = chain([(number, end)] if number >= 0 else (), older)
+        window = newest_window(known if stop is None else until(known, stop), first, last)
     topics = tuple(sorted({topic for d in log.decisions for topic in d.topics}))
     return Expected(first, end, further, _ranges(ends, began, inputs), topics, window)
 

@@ -53,6 +53,11 @@ class Report:
         Whether a driver has ever claimed the sink on this cluster.
     window : str
         Which part of the input was compared by origin; "" for all of it.
+    against_sink : str
+        The sink whose output was compared with this one's; "" without one.
+    against : mapping of str to int
+        What was compared with it: ``input`` records that have an output, how many have the ``same`` in both,
+        and those of each anomaly; empty where there was nothing to compare.
     not_searched : int
         Topics that no decision names, and that this principal may not read: whether the sink wrote there is not known.
     """
@@ -73,6 +78,8 @@ class Report:
     claimed: bool = False
     not_searched: int = 0
     window: str = ""
+    against_sink: str = ""
+    against: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
@@ -98,6 +105,7 @@ class Report:
             "unproven": dict(self.unproven),
             "by_origin": dict(self.by_origin),
             "window": self.window,
+            "against": {"sink_id": self.against_sink, **self.against} if self.against_sink else None,
             "topics_not_searched": self.not_searched,
             "read": self.read,
             "took_s": round(self.took_s, 3),

@@ -30,7 +30,9 @@ from exactly_once.verify.by_log.judge import Verdict, latest
 from exactly_once.verify.by_log.ledger import scopes_to_try
 from exactly_once.verify.by_log.orphans import from_the_first
 from exactly_once.verify.by_log.reading import extent, read_output
+from exactly_once.verify.by_origin.against import AgainstResult, compare_versions
 from exactly_once.verify.by_origin.comparison import OriginResult, Question, compare_origins
+from exactly_once.verify.by_origin.versions import Version
 from exactly_once.verify.expected import Expected, expected_input
 from exactly_once.verify.outputs import judge_outputs, read_again, read_outputs
 from exactly_once.verify.report import OnProgress, Report, limited
@@ -62,6 +64,7 @@ def verify(
     batches: int = BATCHES,
     outputs: Sequence[Participant[Any]] = (),
     origin: Question | None = None,
+    against: str = "",
     inputs: Sequence[str] = (),
     topics: Sequence[str] = (),
     last: int | None = None,
@@ -82,6 +85,8 @@ def verify(
         The sink's outputs beside Kafka. Parts in outputs that are not given are unproven.
     origin : Question, optional
         What the output records say of their input: then the output is compared with the input too.
+    against : str
+        With ``origin``: an older sink that reads the same input, whose output is compared with this one's, too.
     inputs : sequence of str
         With ``origin``: only these input topics; without ``checkpoint``, from their beginning.
     topics : sequence of str
@@ -130,25 +135,30 @@ def verify(
     compared = OriginResult()
     if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
         compared = _by_origin(task, origin, inputs, topics, last, settle_s)
+    beside = AgainstResult("")
+    if origin is not None and against:
+        beside = _against(task, origin, against, inputs, last, settle_s)
     unproven = {reason: n for reason, n in reading.verdict.unproven.items() if n}
-    findings, counts = limited([*reading.findings, *compared.findings])
+    findings, counts = limited([*reading.findings, *compared.findings, *beside.findings])
     return Report(
         sink_id,
         findings=findings,
         batches=reading.verdict.batches,
         parts=reading.verdict.parts,
         records=reading.verdict.records,
-        unproven={**unproven, **compared.unproven},
+        unproven={**unproven, **compared.unproven, **beside.unproven},
         by_origin=compared.by_origin,
         first_batch=batch_name(decisions[0].query_id, decisions[0].batch_id) if decisions else "",
         last_batch=batch_name(decisions[-1].query_id, decisions[-1].batch_id) if decisions else "",
-        read=reading.read + compared.read,
+        read=reading.read + compared.read + beside.read,
         took_s=time.monotonic() - began,
         checked_ms=now_ms(),
         counts=counts,
         claimed=log.owner is not None,
         not_searched=reading.not_searched,
         window=str(compared.window or ""),
+        against_sink=beside.sink_id,
+        against=beside.counts,
     )
 
 
@@ -165,6 +175,23 @@ def _by_origin(
         topics,
         origin,
         expected,
+        settle_s=settle_s,
+        budget_s=task.budget_s,
+        on_progress=task.on_progress,
+    )
+
+
+def _against(
+    task: _Task, origin: Question, old: str, inputs: Sequence[str], last: int | None, settle_s: float
+) -> AgainstResult:
+    """Compare the output with that of an older sink."""
+    return compare_versions(
+        task.connection,
+        Version(old),
+        Version(task.sink_id, tuple(task.topics), task.checkpoint),
+        origin.origin,
+        inputs=inputs,
+        last=last,
         settle_s=settle_s,
         budget_s=task.budget_s,
         on_progress=task.on_progress,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from exactly_once.kafka.admin import Partition
@@ -78,5 +78,19 @@ def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, last:
         number -= 1
     first = since
     if cut and oldest == number:
-        first = {p: max(since[p], end[p] - last // len(end)) for p in end}
+        first = {p: max(since[p], end[p] - last // max(1, len(end))) for p in end}
     return Window(first, since, (oldest, newest[0]), sum(end[p] - first[p] for p in end), last, cut)
+
+
+def until(ends: Iterable[tuple[int, Positions]], stop: Positions) -> Iterator[tuple[int, Positions]]:
+    """Yield batches, newest first, as if the input ended at ``stop``: without those that read nothing before it, and
+    without the partitions that it does not name.
+    """
+    newest: tuple[int, Positions] | None = None
+    for number, end in ends:
+        cut = {p: min(end[p], offset) for p, offset in stop.items() if p in end}
+        if newest is not None and cut != stop:
+            yield newest
+        newest = number, cut
+    if newest is not None:
+        yield newest

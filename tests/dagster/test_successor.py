@@ -6,12 +6,12 @@ import dagster as dg
 import pytest
 
 from dagster_exactly_once import exactly_once_definitions, exactly_once_resources, exactly_once_stream
-from dagster_exactly_once.names import SUCCESSOR_JOB, SUCCESSOR_OP
+from dagster_exactly_once.names import CHECKS_JOB, SUCCESSOR_JOB, SUCCESSOR_OP
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.history import classify
 from exactly_once.commitlog.commit_log import read_log
 from testkit import oracle
-from testkit.bookings import GROWING, definitions
+from testkit.bookings import GROWING, PAID, definitions
 from tests.dagster.test_several_sources import run, send
 from tests.integration.test_successor import Old
 
@@ -93,3 +93,65 @@ def test_a_stream_that_continues_another_begins_after_its_last_batch_and_no_soon
     assert succeeded, said[-5000:]
     found = sorted(m.value for m in oracle.read(site.connection, ["growing"]))
     assert found == ["a0", "a1", "new a2", "new a3"]
+
+
+def checked(defs, instance, output):
+    """Run the checks of a location; those of one output, by name."""
+    done = defs.resolve_job_def(CHECKS_JOB).execute_in_process(instance=instance)
+    return {e.check_name: e for e in done.get_asset_check_evaluations() if e.asset_key == dg.AssetKey(output)}
+
+
+@pytest.mark.long  # four starts of Spark
+def test_a_new_version_reads_along_is_compared_and_takes_over_with_its_own_checkpoint(site, instance, monkeypatch):
+    """Blue/green. Loss or duplicate: what the new one wrote beside the old one is written again, or by neither of them
+    into the topic that readers know; or it takes over while the old one may still write.
+    """
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", site.bootstrap_servers)
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    kafka.create_topics({"pay.in": 2})
+    green, over = (definitions(site.folder, PAID[name]) for name in ("green", "over"))
+
+    def ran(stream, *values):
+        """The stream reads to the end of its input, with these records behind it; what it says."""
+        send(site, "pay.in", values)
+        succeeded, said = run(site, stream)
+        return said if succeeded else f"FAILED {said[-5000:]}"
+
+    assert "FAILED" not in ran("blue", "a0", "a1", "a2")
+    begun = ran("green", "a3", "a4", "a5", "a6")
+    assert "The stream reads along with sink paid, after its last decided batch" in begun, begun
+    before = checked(green, instance, "paid_shadow")["same_as_blue"]
+    assert before.passed and before.description.startswith("Nothing to compare yet"), before.description
+    assert "FAILED" not in ran("blue")
+    found = checked(green, instance, "paid_shadow")
+    assert found["same_as_blue"].description.startswith("The same output as paid for 4 input records"), found
+    assert all(e.passed for e in found.values()), {name: e.description for name, e in found.items()}
+
+    early = ran("over")
+    assert early.startswith("FAILED") and "EO-REFUSED" in early and SUCCESSOR_JOB in early
+    dry, [examined] = launched(over, instance, "paid_v2")
+    assert (
+        dry.success and "paid-v2 has read the same input, and goes on with its own checkpoint." in examined.description
+    )
+    done, [*_, ended] = launched(over, instance, "paid_v2", dry_run=False)
+    assert done.success and ended.description.endswith("Launch the new stream: it goes on."), ended.description
+
+    assert "EO-RETIRED" in ran("blue", "a7", "a8")
+    assert "FAILED" not in ran("over")
+    written = {
+        topic: sorted(m.value.partition("/")[0] for m in oracle.read(site.connection, [topic]))
+        for topic in ("paid", "paid_shadow")
+    }
+    assert written == {"paid": [f"a{n}" for n in range(9)], "paid_shadow": ["a3", "a4", "a5", "a6"]}
+    found = checked(over, instance, "paid")
+    assert all(e.passed for e in found.values()), {name: e.description for name, e in found.items()}
+    assert found["no_duplicates_and_no_loss"].metadata["input_records_compared"].value == 6
+
+    again = next(m.value for m in oracle.read(site.connection, ["paid_shadow"]))
+    with kafka.producer("somebody") as producer, producer.transaction():
+        producer.send("paid_shadow", again.encode())
+    red = checked(green, instance, "paid_shadow")["same_as_blue"]
+    assert not red.passed and red.severity is dg.AssetCheckSeverity.WARN, red.description
+    assert "paid-v2 is not the same as paid: 1 differs" in red.description and "old 1 record, new 2" in str(
+        red.metadata
+    )

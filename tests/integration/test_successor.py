@@ -280,6 +280,21 @@ def test_the_new_query_gets_its_offsets_from_the_old_log_and_later_from_its_own_
     assert json.loads(exactly_once.starting_offsets(options, "gone")) == {old.input: {"0": 1}}
 
 
+def test_a_query_that_has_read_along_takes_over_only_after_the_old_sink_is_retired(old: Old, tmp_path: Path) -> None:
+    """Duplicate: started with the old topic while the old stream may still write to it."""
+    options = {**old.options(tmp_path / "new"), "sink.id": old.new_id}
+    begun = tmp_path / "new" / "sources" / "0" / "0"
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(b"\0v1\n" + json.dumps(old.begins()).encode())
+    assert json.loads(exactly_once.starting_offsets(options, old.sink_id, beside=True)) == old.begins()
+    with pytest.raises(Refused, match=f"sink '{old.sink_id}' is not retired"):
+        exactly_once.starting_offsets(options, old.sink_id)
+    old.retire()
+    assert json.loads(exactly_once.starting_offsets(options, old.sink_id)) == old.begins()
+    with pytest.raises(Refused, match="retired already"):
+        exactly_once.starting_offsets({**options, "sink.id": "somebody-else"}, old.sink_id)
+
+
 def test_a_retirement_can_be_undone_by_its_typed_consequence_alone(run: Run, old: Old) -> None:
     """Duplicate: undone by a slip, the old stream writes what its successor has written."""
     old.retire()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.progress import Progress as Bar
@@ -21,7 +22,7 @@ from exactly_once.verify.by_origin.origin import Origin, PerInput
 from exactly_once.verify.run import BATCHES, SETTLE_S
 
 #: Flags that say something about origins.
-_OF_ORIGIN = ("outputs_per_input", "input", "order", "refuse_foreign", "backfilled", "last")
+_OF_ORIGIN = ("against", "outputs_per_input", "input", "order", "refuse_foreign", "backfilled", "last")
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
@@ -52,6 +53,11 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="also compare the output with the input; says where each output record holds the "
         "topic-partition-offset of its input record: header:NAME, key, value or json:FIELD",
+    )
+    verb.add_argument(
+        "--against",
+        metavar="SINK",
+        help="with --origin: also compare the output with that of this sink, an older version of the stream",
     )
     verb.add_argument(
         "--outputs-per-input",
@@ -122,6 +128,7 @@ def verify_sink(connection: Connection, args: argparse.Namespace) -> Report:
             outputs=given,
             settle_s=args.settle,
             origin=question,
+            against=check_sink_id(args.against) if args.against else "",
             inputs=args.input or (),
             topics=args.topic or (),
             last=args.last,
@@ -154,7 +161,7 @@ def show(report: Report, console: Console) -> None:
     for f in report.findings:
         title = Text(f.anomaly.value, style="bold red")
         console.print(title.append(f", {f.batch}" if f.batch else "", "default"), soft_wrap=True)
-        for text in (f.what, f.transaction, " ".join(f.places[:4])):
+        for text in (f.what, f.transaction, *(f.examples or (" ".join(f.places[:4]),))):
             if text:
                 show_text(text, console, "  ")
     if report.last_batch:
@@ -162,9 +169,11 @@ def show(report: Report, console: Console) -> None:
         show_text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}.", console)
     if report.by_origin:
         part = f" ({report.window})" if report.window else ""
-        show_text(
-            f"By origin{part}: " + ", ".join(f"{n:,} {name}" for name, n in report.by_origin.items()) + ".", console
-        )
+        show_text(f"By origin{part}: " + _counted(report.by_origin), console)
+    if report.against:
+        show_text(f"Against {report.against_sink}: " + _counted(report.against), console)
+    elif report.against_sink:
+        show_text(f"Against {report.against_sink}: the two have no output of the same input yet.", console)
     for reason, count in report.unproven.items():
         show_text(f"Unproven: {count:,} ({reason}).", console)
     if report.not_searched:
@@ -179,3 +188,7 @@ def show(report: Report, console: Console) -> None:
         return
     found = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
     show_text(f"{found or 'No anomalies'} in {report.read:,} records, {report.took_s:.1f} s.", console)
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {name}" for name, n in numbers.items()) + "."

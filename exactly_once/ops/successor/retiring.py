@@ -14,7 +14,7 @@ from exactly_once.coordinator.recover import claim_sink
 from exactly_once.coordinator.resolve import resolve
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
-from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, Fenced
+from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, Fenced, NotAuthorized
 from exactly_once.failpoints import reach
 from exactly_once.inspection.processes import AliveOf
 from exactly_once.inspection.sink import inspect_sink
@@ -31,6 +31,7 @@ from exactly_once.ops.successor.verdicts import (
     check_takes_over,
     ends_of,
     last_decided,
+    not_retired,
 )
 from exactly_once.participant import Participant
 from exactly_once.protocol import succession
@@ -68,6 +69,8 @@ class Succession:
         The record in the old sink's commit log; None before it is written.
     refusal : Refused or None
         Why the old sink may not be retired now.
+    topics : tuple of str
+        The output topics that the old sink's decisions name.
     """
 
     sink_id: str
@@ -79,6 +82,7 @@ class Succession:
     has_run: bool = False
     retired: Retired | None = None
     refusal: Refused | None = field(default=None, compare=False)
+    topics: tuple[str, ...] = field(default=(), compare=False)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -160,8 +164,9 @@ class _Old:
         text = succession.option(ends, _sizes(self.connection, ends))
         return Succession(self.sink_id, self.successor, query_id, batch_id, ends, text, has_run, **more)
 
-    def done(self, retired: Retired) -> Succession:
-        return self.succession(retired.query_id, retired.batch_id, succession.ends_of(retired), retired=retired)
+    def done(self, retired: Retired, **more: Any) -> Succession:
+        ends = succession.ends_of(retired)
+        return self.succession(retired.query_id, retired.batch_id, ends, retired=retired, **more)
 
 
 def examine(
@@ -193,8 +198,9 @@ def examine(
     old = _Old(connection, check_sink_id(sink_id), check_sink_id(successor), location, loses_state)
     found = inspect_sink(connection, sink_id, budget_s, alive_of=alive_of)
     check_names(sink_id, successor, found.log)
+    topics = tuple(sorted({topic for d in found.log.decisions for topic in d.topics}))
     if found.log.retired is not None:
-        return old.done(found.log.retired)
+        return old.done(found.log.retired, topics=topics)
     last, ends = old.ends(found.log)
     new = inspect_sink(connection, successor, budget_s, alive_of=alive_of)
     has_run, refusal = bool(new.log.decisions), None
@@ -204,7 +210,7 @@ def examine(
         old.judged(found.log, has_run)
     except Refused as e:
         refusal = e
-    return old.succession(last.query_id, last.batch_id, ends, has_run, refusal=refusal)
+    return old.succession(last.query_id, last.batch_id, ends, has_run, refusal=refusal, topics=topics)
 
 
 def retire(
@@ -303,6 +309,8 @@ def starting_offsets(
     old = _Old(connection, check_sink_id(predecessor), sink_id, "", "")
     location = options.get("checkpointLocation", "")
     if location and (begun := first_offsets(location)):
+        if not beside:
+            check_taken_over(connection, predecessor, sink_id, budget_s)
         return succession.option(begun, {}, topics)  # which Spark will not read any more
     log = read_log(connection, predecessor, budget_s, whole=True)
     check_names(predecessor, sink_id, log)
@@ -311,12 +319,22 @@ def starting_offsets(
     elif beside:
         _, ends = old.ends(log)
     else:
-        raise Refused(
-            f"sink {predecessor!r} is not retired, so it may write again what this query is about to read",
-            f"Stop its stream, and run exactly-once successor {predecessor} {sink_id}, or launch the job "
-            "exactly_once_successor. To read along beside it, into another topic, give beside=True",
-        )
+        raise not_retired(predecessor, sink_id)
     return succession.option(ends, _sizes(connection, {*ends, *topics}), topics)
+
+
+def check_taken_over(connection: Connection, predecessor: str, sink_id: str, budget_s: float) -> None:
+    """Raise Refused where ``predecessor`` is not retired for this sink, whose query has read along with it so far: both
+    would write the same records.
+
+    Passes where nothing can be told: that sink's log is gone, or may not be read any more.
+    """
+    with suppress(NotAuthorized):
+        log = read_log(connection, predecessor, budget_s, whole=True)
+        if log.owner is not None:
+            check_names(predecessor, sink_id, log)
+            if log.retired is None:
+                raise not_retired(predecessor, sink_id)
 
 
 def _sizes(connection: Connection, topics: Iterable[str]) -> dict[str, int]:

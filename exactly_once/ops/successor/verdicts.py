@@ -82,6 +82,15 @@ def last_decided(sink_id: str, log: LogState) -> Decision:
     return last
 
 
+def not_retired(predecessor: str, sink_id: str) -> Refused:
+    """Make the refusal of a query that is to take the place of a sink that may write on."""
+    return Refused(
+        f"sink {predecessor!r} is not retired, so it may write again what this query is about to read",
+        f"Stop its stream, and run exactly-once successor {predecessor} {sink_id}, or launch the job "
+        "exactly_once_successor. To read along beside it, into another topic, give beside=True",
+    )
+
+
 def check_at_rest(found: Inspection) -> None:
     """Refuse a sink with a batch that is open, or that a driver may still write to."""
     sink_id, owner = found.sink_id, found.owner

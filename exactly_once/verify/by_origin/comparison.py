@@ -11,17 +11,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
-from exactly_once.kafka.admin import Admin, Partition, Watermarks
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.verify.anomalies import Anomaly, Finding
 from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.counts import Counts, Flags, Memory, Offsets
+from exactly_once.verify.by_origin.blocks import Memory
+from exactly_once.verify.by_origin.counts import Counts, Flags, Offsets
+from exactly_once.verify.by_origin.ends import compacted, settled
 from exactly_once.verify.by_origin.input import Existing
 from exactly_once.verify.by_origin.order import Order
 from exactly_once.verify.by_origin.origin import PerInput, Places, SaysOrigin, inputs_of
-from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once
+from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once, hash_of_key
+from exactly_once.verify.by_origin.removed import Removed
 from exactly_once.verify.by_origin.tails import Tails, tails
 from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import Expected
@@ -132,7 +134,7 @@ def compare_origins(
     with Admin(connection, budget_s) as admin, Admin(connection, budget_s) as input_admin:
         for topic in topics:
             admin.check_rights(topic, ("READ",))
-        marks = _settled(admin, topics, settle_s, budget_s)
+        marks = settled(admin, topics, settle_s, budget_s)
         after = expected()
         tail = Tails.whole(marks)
         if before.window is not None:
@@ -141,7 +143,7 @@ def compare_origins(
         reach = {p: max(before.end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
         first, end = before.first, before.end
         of = sum(w.last_stable - w.low for w in tail.marks.values())
-        tell = _telling(on_progress, of + sum(o - before.wanted[p] for p, o in end.items()))
+        tell = telling(on_progress, "origins", of + sum(o - before.wanted[p] for p, o in end.items()))
         existing = Existing(input_admin, end, budget_s, bytes_at_once(len(end)), tell)
         outputs = Outputs(
             admin,
@@ -149,38 +151,44 @@ def compare_origins(
             question.origin,
             inputs_of(end),
             lambda source, offset: min(offset, reach.get(source, 0)) - first.get(source, 0),
-            question.order == "key",
+            hash_of_key if question.order == "key" else None,
             tell,
         )
-        task = _Comparison(question, replace(before, reach=reach), tail, existing, outputs)
-        return task.result(_compacted(admin.renew(budget_s), topics))
+        removed = Removed(tail.truncated, before.batches, end, compacted(admin.renew(budget_s), topics))
+        return _Comparison(question, replace(before, reach=reach), tail.short, existing, outputs, removed).result()
 
 
-def _telling(on_progress: OnProgress, of: int) -> Callable[[int], None]:
+def telling(on_progress: OnProgress, step: str, of: int) -> Callable[[int], None]:
+    """Return what is told how many offsets were read, of so many that this step will read."""
     done = 0
 
     def tell(offsets: int) -> None:
         nonlocal done
         done += offsets
-        on_progress(Progress("origins", min(done, of), of))
+        on_progress(Progress(step, min(done, of), of))
 
     return tell
 
 
 class _Comparison:
-    def __init__(self, question: Question, expected: Expected, tail: Tails, existing: Existing, outputs: Outputs):
-        self._question, self._expected = question, expected
-        self._existing, self._outputs = existing, outputs
-        self._truncated, self._short = tail.truncated, tail.short
+    def __init__(
+        self,
+        question: Question,
+        expected: Expected,
+        short: frozenset[Partition],
+        existing: Existing,
+        outputs: Outputs,
+        removed: Removed,
+    ):
+        self._question, self._expected, self._short = question, expected, short
+        self._existing, self._outputs, self._removed = existing, outputs, removed
         self._memory, self._counts = Memory(), dict[Partition, Counts]()
         self._numbered: bool | None = None
         self._order, self._last = Order(), dict[tuple[Partition, Partition], int]()
         self._tally = FindingTally(expected.batches)
-        self._unsure: dict[Partition, int] = {}  # by input partition: before this, output may have been removed
-        self._entered: dict[Partition, set[Partition]] = {}  # input partitions by output partition
         self._sums = {"earlier": 0, "under way": 0}
 
-    def result(self, compacted: bool) -> OriginResult:
+    def result(self) -> OriginResult:
         """Read everything, and judge."""
         for some in self._outputs.committed():
             self._judge(some)
@@ -189,7 +197,7 @@ class _Comparison:
             self._check_any()
         elif foreign.count:
             self._tally.foreign(foreign.count, foreign.first)
-        self._account_for(compacted)
+        self._account_for()
         unproven = self._tally.unproven
         unproven[RETENTION] += sum(
             min(end, self._existing.removed.get(p, 0)) - self._expected.wanted[p]
@@ -225,24 +233,8 @@ class _Comparison:
             self._tally.phantoms(some, verdicts == kind, kind)
         self._tally.duplicates(some, verdicts == c.DUPLICATE)
         fine = (verdicts == c.FINE) & (some.offsets >= counts.first)
-        if some.where in self._truncated and fine.any():
-            self._enter(some, some.offsets[fine])
+        self._removed.enter(some, some.offsets[fine])
         self._in_order(some, fine)
-
-    def _enter(self, some: Arrivals, offsets: Offsets) -> None:
-        """Note what the first records of an output say, whose older ones are gone: a stream writes batch after batch,
-        so those were of the batch of the first one, or of batches before it.
-        """
-        seen = self._entered.setdefault(some.where, set())
-        if not seen:
-            batch = self._tally.batch_of(some.source, int(offsets[0]))
-            if batch is not None:
-                seen |= set(self._expected.end)
-                ends = {source: stop for source, (_, stop) in batch.offsets.items()}
-                self._unsure = {p: max(self._unsure.get(p, 0), ends.get(p, 0)) for p in self._expected.end}
-        if some.source not in seen:  # no decision tells: what came in one go will be a batch or more
-            seen.add(some.source)
-            self._unsure[some.source] = max(self._unsure.get(some.source, 0), int(offsets.max()) + 1)
 
     def _ks(self, some: Arrivals) -> Offsets | None:
         """Return, for each record, which output of its input record it is; None when the records do not say."""
@@ -266,8 +258,8 @@ class _Comparison:
     def _in_order(self, some: Arrivals, fine: Flags) -> None:
         kept = np.flatnonzero(fine)
         if self._question.order == "key":
-            kept = kept[some.keys[kept] != 0]
-            for descent in self._order.add(some.keys[kept], some.offsets[kept]):
+            kept = kept[some.hashes[kept] != 0]
+            for descent in self._order.add(some.hashes[kept], some.offsets[kept]):
                 self._tally.out_of_order(some, int(kept[descent.record]), descent.after)
         elif self._question.order == "partition" and len(kept):
             key = some.where, some.source
@@ -307,14 +299,13 @@ class _Comparison:
             "Name the header, key or field in which the stream writes topic-partition-offset of its input",
         )
 
-    def _account_for(self, compacted: bool) -> None:
+    def _account_for(self) -> None:
         """Name what is not in the outputs: lost, held back, or removed since."""
         unseen: dict[Partition, Counts] | None = None
         for source in sorted(self._expected.end):
             counts = self._of_source(source)
             assert counts is not None
-            entered = all(source in self._entered.get(where, ()) for where in self._truncated)
-            unsure = self._unsure.get(source, 0) if entered and not compacted else counts.end
+            unsure = self._removed.before(source)
             for offsets, _ in counts.missing():
                 if self._short or not self._question.outputs.exactly:
                     self._tally.unproven[NOT_FAR if self._short else NOT_EXACTLY] += len(offsets)
@@ -357,25 +348,3 @@ class _Comparison:
                 )
             found[some.source].add(some.offsets)
         return found
-
-
-def _settled(admin: Admin, topics: Sequence[str], settle_s: float, budget_s: float) -> dict[Partition, Watermarks]:
-    """Wait until readers come to where the outputs end now, and return those ends."""
-    first = _marks(admin.renew(budget_s), topics)
-    now = first
-    for _ in Deadline(settle_s).tries():
-        if all(now[where].last_stable >= w.high for where, w in first.items()):
-            break
-        now = _marks(admin.renew(budget_s), topics)
-    return {
-        where: Watermarks(now[where].low, min(now[where].last_stable, w.high), w.high) for where, w in first.items()
-    }
-
-
-def _marks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:
-    return {(topic, p): w for topic in topics for p, w in admin.watermarks(topic).items()}
-
-
-def _compacted(admin: Admin, topics: Sequence[str]) -> bool:
-    """Return whether a missing record proves nothing in one of these topics."""
-    return any("compact" in admin.topic_config(topic).get("cleanup.policy", "") for topic in topics)

@@ -1,21 +1,16 @@
 """Counts of the outputs of each input record: a byte for each, block by block, in memory that is bounded. Pure.
 
-A stream works through its input in order, so at any moment only a few blocks are half done. A block that is complete
-becomes a flag. Of the others, those that were not touched for the longest are packed: what is left of a block is
-mostly one byte over and over.
+A block that is complete becomes a flag.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from exactly_once.verify.by_origin.blocks import BLOCK, Block, Memory
 from exactly_once.verify.by_origin.origin import MOST_OUTPUTS, PerInput
 
 Offsets = npt.NDArray[np.int64]
@@ -28,73 +23,8 @@ NO_RECORD, RECORD, ABORTED, UNKNOWN = range(4)
 #: Verdicts on output records, by what they came from.
 FINE, DUPLICATE, OF_NO_RECORD, OF_ABORTED, BEFORE, BEYOND, TOO_MANY = range(7)
 
-#: Outputs in a block: small against what is in memory at once, large against what a call of numpy costs.
-BLOCK = 1 << 18
-
-#: Of all blocks in work. The rest is packed.
-MOST_BYTES = 128 * 1024 * 1024
-
 #: ``kinds(start, stop)`` of input offsets.
 KindsOf = Callable[[int, int], Bytes]
-
-
-@dataclass(slots=True)
-class _Block:
-    kinds: Bytes
-    seen: Bytes
-    left: int
-    """Outputs that are still to come."""
-
-    @property
-    def nbytes(self) -> int:
-        return self.kinds.nbytes + self.seen.nbytes
-
-
-class _Packed(NamedTuple):
-    kinds: bytes
-    seen: bytes
-    left: int
-
-
-class Memory:
-    """The blocks in work, of all partitions of the input together."""
-
-    def __init__(self, most_bytes: int = MOST_BYTES):
-        self.most_bytes = most_bytes
-        self.bytes = 0
-        self._blocks: OrderedDict[tuple[Counts, int], _Block] = OrderedDict()
-        self._packed: dict[tuple[Counts, int], _Packed] = {}
-
-    def get(self, key: tuple[Counts, int]) -> _Block | None:
-        """Return a block that was put here before."""
-        block = self._blocks.get(key)
-        if block is not None:
-            self._blocks.move_to_end(key)
-            return block
-        packed = self._packed.pop(key, None)
-        if packed is None:
-            return None
-        kinds, seen = (np.frombuffer(bytearray(zlib.decompress(p)), np.uint8) for p in packed[:2])
-        block = _Block(kinds, seen, packed.left)
-        self.put(key, block)
-        return block
-
-    def put(self, key: tuple[Counts, int], block: _Block) -> None:
-        """Add a block, and pack others where there is no more room."""
-        self._blocks[key] = block
-        self.bytes += block.nbytes
-        while self.bytes > self.most_bytes and len(self._blocks) > 1:
-            oldest, cold = self._blocks.popitem(last=False)
-            self.bytes -= cold.nbytes
-            kinds, seen = (zlib.compress(a.tobytes(), 1) for a in (cold.kinds, cold.seen))
-            self._packed[oldest] = _Packed(kinds, seen, cold.left)
-
-    def drop(self, key: tuple[Counts, int]) -> None:
-        """Forget a block, packed or not."""
-        block = self._blocks.pop(key, None)
-        if block is not None:
-            self.bytes -= block.nbytes
-        self._packed.pop(key, None)
 
 
 class Counts:
@@ -180,7 +110,7 @@ class Counts:
             base = self.first + number * self._offsets
             cut = slice(max(0, start - base), stop - base)
             block = self._block(number)
-            there = block.kinds[cut] == RECORD
+            there = block.columns[0][cut] == RECORD
             records += int(there.sum())
             whole += int((there & (self._lacking(block)[cut] == 0)).sum())
         return records, whole
@@ -192,7 +122,8 @@ class Counts:
         for number in np.unique(blocks):
             some = blocks == number
             local = offsets[some] - (self.first + int(number) * self._offsets)
-            by_record = self._block(int(number)).seen.reshape(-1, self._width).max(axis=1) > 0
+            _, its = self._block(int(number)).columns
+            by_record = its.reshape(-1, self._width).max(axis=1) > 0
             found[some] = by_record[local]
         return found
 
@@ -200,26 +131,27 @@ class Counts:
 
     def _count(self, number: int, local: Offsets, ks: Offsets | None) -> Bytes:
         block = self._block(number)
-        kinds = block.kinds[local]
+        all_kinds, seen = block.columns
+        kinds = all_kinds[local]
         verdicts = np.full(len(local), FINE, np.uint8)
         verdicts[kinds == NO_RECORD] = OF_NO_RECORD
         verdicts[kinds == ABORTED] = OF_ABORTED
         todo = np.flatnonzero(verdicts == FINE)
         slots = local[todo] if ks is None else local[todo] * self._width + ks[todo]
         if self._capacity is None:
-            block.seen[slots] = 1
+            seen[slots] = 1
             return verdicts
-        again = _surplus(block.seen, slots, self._capacity)
+        again = _surplus(seen, slots, self._capacity)
         verdicts[todo[again]] = DUPLICATE
         fresh = todo[~again]
-        np.add.at(block.seen, slots[~again], 1)
+        np.add.at(seen, slots[~again], 1)
         block.left -= int((kinds[fresh] == RECORD).sum())
-        if not block.left and not (block.kinds == UNKNOWN).any():
+        if not block.left and not (all_kinds == UNKNOWN).any():
             self._complete.add(number)
             self._memory.drop((self, number))
         return verdicts
 
-    def _block(self, number: int) -> _Block:
+    def _block(self, number: int) -> Block:
         block = self._memory.get((self, number))
         if block is None:
             start = self.first + number * self._offsets
@@ -233,15 +165,16 @@ class Counts:
                 seen[:] = self._capacity or 1
             records = int((kinds == RECORD).sum())
             self.records += records if number not in self._touched else 0
-            block = _Block(kinds, seen, 0 if number in self._complete else records * self._want)
+            block = Block((kinds, seen), 0 if number in self._complete else records * self._want)
             self._memory.put((self, number), block)
         self._touched.add(number)
         return block
 
-    def _lacking(self, block: _Block) -> npt.NDArray[np.int64]:
+    def _lacking(self, block: Block) -> npt.NDArray[np.int64]:
         """Return, by offset of a block, the number of missing outputs."""
-        have = block.seen.reshape(-1, self._width).sum(axis=1, dtype=np.int64)
-        return np.where(block.kinds == RECORD, self._want - have, 0)
+        kinds, seen = block.columns
+        have = seen.reshape(-1, self._width).sum(axis=1, dtype=np.int64)
+        return np.where(kinds == RECORD, self._want - have, 0)
 
 
 def _surplus(seen: Bytes, slots: Offsets, capacity: int) -> Flags:

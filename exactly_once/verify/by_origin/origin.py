@@ -41,6 +41,10 @@ class SaysOrigin(Protocol):
     def certain(self) -> bool:
         """True when only records of this stream have such a text."""
 
+    @property
+    def header(self) -> str:
+        """The header that holds the text; "" without one."""
+
     def of(self, where: Partition) -> Callable[[Any], bytes | None]:
         """Return what gives the text of a record of this output partition; None for another writer's record."""
 
@@ -87,6 +91,11 @@ class Origin:
     def certain(self) -> bool:
         """True when only records of this stream have such a text: a header or a field of this name is no accident."""
         return self.way in _NAMED
+
+    @property
+    def header(self) -> str:
+        """The header that holds the text; "" without one."""
+        return self.name if self.way == "header" else ""
 
     def __str__(self) -> str:
         return f"{self.way}:{self.name}" if self.name else self.way

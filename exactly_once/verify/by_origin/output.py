@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
+from exactly_once.protocol.batch_headers import own_headers
 from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 from exactly_once.verify.anomalies import MOST_PLACES
 from exactly_once.verify.by_origin.counts import Offsets
-from exactly_once.verify.by_origin.origin import Places, SaysOrigin, Unreadable
+from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, Unreadable
 
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
@@ -26,6 +30,33 @@ _FEWEST_BYTES = 64 * 1024
 
 _MASK = (1 << 64) - 1
 
+#: ``hash_of(record, source, where)``, in 64 bits; of one process, for Python seeds its hashes.
+HashOf = Callable[[Any, Partition, Partition], int]
+
+
+def hash_of_key(record: Any, source: Partition, where: Partition) -> int:
+    """Return a hash of the record's key and of where it came from and stands; 0 without a key."""
+    return 0 if record.key is None else hash((record.key, source, where)) & _MASK or 1
+
+
+def hash_of_content(without: str = "") -> HashOf:
+    """Return what hashes :func:`content_of` a record, wherever it stands."""
+    return lambda record, source, where: hash(content_of(record, without)) & _MASK
+
+
+class Content(NamedTuple):
+    """What a stream's function made of a record: not its place, nor what the sink added."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def content_of(record: Any, without: str = "") -> Content:
+    """Return the content of a record, as kafka-python has it; ``without`` the header of this name."""
+    own, _ = own_headers(record.headers)
+    return Content(record.key, record.value, tuple((name, value) for name, value in own if name != without))
+
 
 @dataclass
 class Arrivals:
@@ -33,9 +64,9 @@ class Arrivals:
 
     Attributes
     ----------
-    offsets, ks, at, keys : array
+    offsets, ks, at, hashes : array
         Of the input record; which of its outputs each is, -1 when it does not say; the offset of the output record;
-        a hash of its key, 0 without one.
+        the hash of it that was asked for, else 0.
     """
 
     where: Partition
@@ -43,7 +74,7 @@ class Arrivals:
     offsets: Offsets
     ks: Offsets
     at: Offsets
-    keys: npt.NDArray[np.uint64]
+    hashes: npt.NDArray[np.uint64]
 
 
 @dataclass
@@ -57,16 +88,20 @@ class Foreign:
         How many of them have a text that should name one and cannot be read.
     places : list of str
         Of the first unreadable ones, each with what it says.
+    topics : Counter
+        How many stand in each topic.
     """
 
     count: int = 0
     unreadable: int = 0
     places: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)
+    topics: Counter[str] = field(default_factory=Counter)
 
     def add(self, where: Partition, offset: int, why: str = "") -> None:
         """Count a record; ``why`` it cannot be read, when it should name its origin."""
         self.count += 1
+        self.topics[where[0]] += 1
         place = f"{where[0]}-{where[1]}@{offset}"
         if len(self.first) < MOST_PLACES:
             self.first.append(place)
@@ -89,8 +124,8 @@ class Outputs:
     progress : callable
         How far the stream had come at an input record: partitions of the output that are behind are read first, so
         that what belongs together is read at about the same time.
-    keys : bool
-        Whether hashes of keys are wanted.
+    hash_of : callable, optional
+        What to hash of each record.
     on_read : callable
         Is told how many offsets were read.
     """
@@ -102,11 +137,11 @@ class Outputs:
         origin: SaysOrigin,
         inputs: Sequence[str],
         progress: Callable[[Partition, int], int],
-        keys: bool,
+        hash_of: HashOf | None,
         on_read: Callable[[int], None],
     ):
         self._admin, self._marks, self._origin, self._places = admin, marks, origin, Places(inputs)
-        self._progress, self._keys, self._on_read = progress, keys, on_read
+        self._progress, self._hash_of, self._on_read = progress, hash_of, on_read
         self.foreign = Foreign()
         self.read = 0
 
@@ -149,14 +184,27 @@ class Outputs:
                         some = []
             yield from self._taken(where, some)
 
+    def again(self, where: Partition, start: int, stop: int) -> Iterator[tuple[OriginPlace, Any]]:
+        """Yield the committed records of an output partition that name their input, each with its place: a second look
+        at some that were read before.
+        """
+        text = self._origin.of(where)
+        for batch in batches(self._admin, where, start, stop, stop):
+            for record in batch.records() if batch.marker is None and not batch.hidden else ():
+                said = text(record) if start <= record.offset < stop else None
+                with suppress(Unreadable):
+                    place = self._places.read(said) if said is not None else None
+                    if place is not None:
+                        yield place, record
+
     def _taken(self, where: Partition, some: Sequence[LogBatch]) -> Iterator[Arrivals]:
         sources: dict[Partition, int] = {}
         which: list[int] = []
         offsets: list[int] = []
         ks: list[int] = []
         at: list[int] = []
-        keys: list[int] = []
-        text, read, want_keys = self._origin.of(where), self._places.read, self._keys
+        hashes: list[int] = []
+        text, read, hash_of = self._origin.of(where), self._places.read, self._hash_of
         count = 0
         for batch in some:
             for record in batch.records():
@@ -178,16 +226,15 @@ class Outputs:
                 offsets.append(place[1])
                 ks.append(place[2])
                 at.append(record.offset)
-                if want_keys:
-                    key = record.key
-                    keys.append(0 if key is None else hash((key, source, where)) & _MASK or 1)
+                if hash_of is not None:
+                    hashes.append(hash_of(record, source, where))
         self.read += count
         came, numbered, stands = (np.array(c, np.int64) for c in (offsets, ks, at))
-        hashes = np.array(keys if want_keys else [0] * len(at), np.uint64)
+        hashed = np.array(hashes if hash_of is not None else [0] * len(at), np.uint64)
         numbers = np.array(which, np.int64)
         for source, number in sources.items():
             mine = slice(None) if len(sources) == 1 else np.flatnonzero(numbers == number)
-            yield Arrivals(where, source, came[mine], numbered[mine], stands[mine], hashes[mine])
+            yield Arrivals(where, source, came[mine], numbered[mine], stands[mine], hashed[mine])
 
 
 class _Reader:

@@ -13,6 +13,7 @@ from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.counts import Flags, Offsets
 from exactly_once.verify.by_origin.output import Arrivals
+from exactly_once.verify.by_origin.pairs import Unlike
 from exactly_once.verify.expected import BatchRange
 
 _PHANTOM = {
@@ -22,6 +23,9 @@ _PHANTOM = {
     c.BEYOND: "input that no decided batch has read",
     c.TOO_MANY: "input records that have fewer outputs than this number",
 }
+
+#: Input records of a finding that are shown with what differs.
+EXAMPLES = 3
 
 #: Records of other writers, where nobody else may write.
 FOREIGN = "output records that name no input record of the stream"
@@ -127,14 +131,6 @@ class FindingTally:
                     Finding(Anomaly.TORN_BATCH, what, batch.batch, "", places[:MOST_PLACES], records - whole)
                 )
 
-    def batch_of(self, source: Partition, offset: int) -> BatchRange | None:
-        """Return the batch that read this record; None when that is not known."""
-        for batch in self._batches:
-            start, stop = batch.offsets.get(source, (0, 0))
-            if start <= offset < stop:
-                return batch
-        return None
-
     def _group(self, anomaly: Anomaly, what: str, batch: str) -> _Group:
         return self._groups.setdefault((anomaly, what, batch), _Group())
 
@@ -149,6 +145,54 @@ class FindingTally:
                 yield batch.batch, mine
         if left.any():
             yield "", left
+
+
+class UnlikeTally:
+    """What the new one of two sinks makes of the input, and the old one does not: by anomaly and input partition."""
+
+    def __init__(self, old: str, new: str):
+        self._said = {
+            Anomaly.DIFFERS: f"of which {new} has other output than {old}",
+            Anomaly.ONLY_OLD: f"of which {old} has output, and {new} has none",
+            Anomaly.ONLY_NEW: f"of which {new} has output, and {old} has none",
+        }
+        self._groups: dict[tuple[Anomaly, Partition], _Group] = {}
+        self._first: dict[tuple[Anomaly, Partition], list[int]] = {}
+
+    def add(self, source: Partition, some: Unlike) -> None:
+        """Count input records."""
+        for anomaly in self._said:
+            offsets = some.offsets[some.flags(anomaly)]
+            if len(offsets):
+                group = self._groups.setdefault((anomaly, source), _Group())
+                group.add(len(offsets), (f"{_name(source)}@{o}" for o in offsets[:MOST_PLACES]))
+                first = self._first.setdefault((anomaly, source), [])
+                first += [int(o) for o in offsets[: EXAMPLES - len(first)]]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of input records by anomaly."""
+        found = Counter({anomaly.value: 0 for anomaly in self._said})
+        for (anomaly, _), group in self._groups.items():
+            found[anomaly.value] += group.records
+        return dict(found)
+
+    def examples(self) -> dict[Partition, set[int]]:
+        """Return the input records that are shown."""
+        found: dict[Partition, set[int]] = {}
+        for (_, source), offsets in self._first.items():
+            found.setdefault(source, set()).update(offsets)
+        return found
+
+    def findings(self, text: Callable[[Partition, int], str]) -> list[Finding]:
+        """Return all findings, by anomaly; ``text`` says how the outputs of an input record differ."""
+        order = [*self._said]
+        found = []
+        for anomaly, source in sorted(self._groups, key=lambda g: (order.index(g[0]), g[1])):
+            name, group = _name(source), self._groups[anomaly, source]
+            shown = tuple(f"{name}@{o}: {text(source, o)}".removesuffix(": ") for o in self._first[anomaly, source])
+            what = f"input records of {name} {self._said[anomaly]}: {group.records:,}"
+            found.append(Finding(anomaly, what, "", "", tuple(group.places), group.records, shown))
+        return found
 
 
 def _name(where: Partition) -> str:

@@ -281,7 +281,8 @@ def test_a_report_for_scripts_says_whether_it_is_clean_and_whether_there_was_any
     assert empty.as_json() == {
         "sink_id": "s", "clean": True, "nothing_yet": True, "anomalies": {}, "findings": [],
         "proven": {"batches": 0, "parts": 0, "records": 0}, "first_batch": "", "last_batch": "", "unproven": {},
-        "by_origin": {}, "window": "", "topics_not_searched": 0, "read": 0, "took_s": 0, "checked_ms": 0,
+        "by_origin": {}, "window": "", "against": None, "topics_not_searched": 0, "read": 0, "took_s": 0,
+        "checked_ms": 0,
     }  # fmt: skip
     assert not Report("s", last_batch="batch 0").nothing_yet and not Report("s", by_origin={"input": 0}).nothing_yet
     found = Report("s", (Finding(Anomaly.LOST, "w", "b", "t", ("p",), 3),), took_s=1.23456, claimed=True)
@@ -290,7 +291,7 @@ def test_a_report_for_scripts_says_whether_it_is_clean_and_whether_there_was_any
     meaning = "A record that must be visible is not, and no transaction that is still open holds it."
     assert plain["findings"] == [
         {"anomaly": "lost", "meaning": meaning, "what": "w", "batch": "b", "transaction": "t", "places": ["p"],
-         "records": 3}
+         "records": 3, "examples": []}
     ]  # fmt: skip
 
 

@@ -8,10 +8,12 @@ import pytest
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.output import Arrivals
+from exactly_once.verify.by_origin.removed import batch_of
 from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import BatchRange
 
 IN, OUT = ("in", 0), ("out", 2)
+RANGES = [BatchRange("batch 4", {IN: (10, 20)}), BatchRange("batch 5", {IN: (20, 30), ("in", 1): (0, 0)})]
 
 
 def of(*offsets: int) -> np.ndarray:
@@ -31,8 +33,7 @@ def arrived(*offsets: int, at: int = 100) -> Arrivals:
 @pytest.fixture
 def tally() -> FindingTally:
     """Two batches of ten input records each are known; input before them is of older ones."""
-    ranges = [BatchRange("batch 4", {IN: (10, 20)}), BatchRange("batch 5", {IN: (20, 30), ("in", 1): (0, 0)})]
-    return FindingTally(ranges)
+    return FindingTally(RANGES)
 
 
 def test_missing_records_are_grouped_by_their_batch(tally: FindingTally) -> None:
@@ -155,11 +156,11 @@ def test_a_torn_batch_names_no_more_places_than_a_person_looks_at() -> None:
     assert len(tally.findings()[-1].places) == MOST_PLACES
 
 
-def test_the_batch_of_a_record_is_the_one_whose_range_holds_it(tally: FindingTally) -> None:
+def test_the_batch_of_a_record_is_the_one_whose_range_holds_it() -> None:
     """Output that retention removed would be called lost, or the other way round."""
-    names = [batch.batch if (batch := tally.batch_of(IN, o)) else None for o in (9, 10, 19, 20, 29, 30)]
+    names = [batch.batch if (batch := batch_of(RANGES, IN, o)) else None for o in (9, 10, 19, 20, 29, 30)]
     assert names == [None, "batch 4", "batch 4", "batch 5", "batch 5", None]
-    assert tally.batch_of(("in", 1), 0) is None and tally.batch_of(("in", 9), 0) is None
+    assert batch_of(RANGES, ("in", 1), 0) is None and batch_of(RANGES, ("in", 9), 0) is None
 
 
 def test_findings_come_in_the_order_of_the_catalogue(tally: FindingTally) -> None:

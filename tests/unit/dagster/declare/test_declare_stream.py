@@ -290,6 +290,43 @@ def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written(
         exactly_once_stream(source="orders", outputs=["o"], continues="a:b")(clean_orders.transform)
 
 
+def older(**more):
+    """A declaration that says something of an older version."""
+    return exactly_once_stream(source="orders", outputs=["shadow"], sink_id="orders-v2", **more)(clean_orders.transform)
+
+
+def test_a_stream_that_reads_along_says_where_its_records_come_from_and_takes_over_later():
+    """Mishap: a run of weeks beside the old stream, and at its end nothing that compares the two."""
+    origin = Checks(origin=lambda topic, record: (0, 0))
+    green = older(beside="orders", checks=origin)
+    assert green.beside == "orders" and not green.continues
+    with pytest.raises(BadDeclaration, match=r"Write beside='orders' while .* and continues='orders' when it takes"):
+        older(beside="orders", continues="orders", checks=origin)
+    with pytest.raises(BadDeclaration, match=r"beside compares the two .* Declare Checks\(origin=...\)"):
+        older(beside="orders")
+    with pytest.raises(BadDeclaration, match="beside names the stream's own sink orders-v2"):
+        older(beside="orders-v2", checks=origin)
+    with pytest.raises(BadDeclaration, match="Leave one of backfill and beside out"):
+        older(beside="orders", checks=origin, backfill=Backfill.daily("2026-01-01"))
+    with pytest.raises(InvalidOption, match="not a valid sink id"):
+        older(beside="a:b", checks=origin)
+
+
+def test_a_stream_that_reads_along_has_the_old_one_in_its_code_location():
+    """Mishap: the check cannot tell where the old stream's records come from, and is never green."""
+    origin = Checks(origin=lambda topic, record: (0, 0))
+    green = older(beside="orders", checks=origin)
+    blue = {"source": "orders", "outputs": ["orders_out"], "sink_id": "orders"}
+    for others in ([], [exactly_once_stream(**blue, name="blue")(clean_orders.transform)]):
+        with pytest.raises(BadDeclaration, match=r"sink orders, which no stream here has with Checks\(origin=...\)"):
+            exactly_once_definitions(green, *others, resources=RESOURCES)
+    defs = exactly_once_definitions(green, observed_stream("blue", **blue, checks=origin), resources=RESOURCES)
+    names = {key.name for check in defs.asset_checks for key in check.check_keys if key.asset_key.path == ["shadow"]}
+    assert "same_as_blue" in names
+    names = {key.name for check in defs.asset_checks for key in check.check_keys if key.asset_key.path != ["shadow"]}
+    assert "same_as_blue" not in names and "no_duplicates_and_no_loss" in names
+
+
 def test_a_backfill_of_a_stream_with_outputs_beside_kafka_is_refused():
     """It would write the days to Kafka alone, and nobody would see that the archive lacks them."""
     declare = exactly_once_stream(

@@ -17,8 +17,8 @@ from dagster_exactly_once import (
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.sensors.sink_state import _sink_state, _SinkReading
+from dagster_exactly_once.streaming.beginning import as_said, check_begun
 from dagster_exactly_once.streaming.query import QueryPlan
-from dagster_exactly_once.streaming.run import _check_begun, _from
 from exactly_once.errors import CheckpointUnusable, UnknownTopic
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.protocol.log_state import LogState
@@ -103,7 +103,7 @@ def test_a_stream_that_runs_elsewhere_needs_no_names_for_its_topics():
 def test_each_topic_begins_where_it_says_until_the_checkpoint_knows_better():
     """A driver that died between two of Spark's files would begin the second topic at its earliest record."""
     stream = declared(lambda orders, refunds: orders)
-    starts = lambda start_from, begun: [t.start_from for t in _from(stream.sources, start_from, begun).values()]  # noqa: E731
+    starts = lambda start_from, begun: [t.start_from for t in as_said(stream.sources, start_from, begun).values()]  # noqa: E731
     assert starts("", {}) == ["earliest", "latest"]
     assert starts("2026-01-01", {}) == ["2026-01-01", "2026-01-01"]
     assert starts("2026-01-01", {"shop.orders": {0: 5}}) == ["earliest", "2026-01-01"]
@@ -131,12 +131,12 @@ def test_topics_that_a_checkpoint_did_not_begin_with_are_refused_by_name(begun, 
     """Spark would say that records of the input are lost, and a person would accept their loss."""
     stream = declared(lambda orders, refunds: orders)
     if not refused:
-        _check_begun(begun, stream, "/c", planned)
+        check_begun(begun, stream, "/c", planned)
         return
     with pytest.raises(
         CheckpointUnusable, match=r"began with the topics .*, but the stream bookings reads shop.orders, "
     ):
-        _check_begun(begun, stream, "/c", planned)
+        check_begun(begun, stream, "/c", planned)
 
 
 @pytest.fixture
