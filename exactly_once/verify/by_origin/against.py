@@ -29,7 +29,7 @@ from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
 from exactly_once.verify.by_origin.removed import Removed
 from exactly_once.verify.by_origin.tails import Tails, tails
 from exactly_once.verify.by_origin.tally import UnlikeTally
-from exactly_once.verify.by_origin.versions import VersionSide, Version, Versions, versions_of
+from exactly_once.verify.by_origin.versions import Version, Versions, VersionSide, versions_of
 from exactly_once.verify.report import OnProgress
 
 #: Why the comparison says nothing of an input record.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from exactly_once.verify.by_origin.blocks import BLOCK, NumberBlock, Memory
+from exactly_once.verify.by_origin.blocks import BLOCK, Memory, NumberBlock
 from exactly_once.verify.by_origin.origin import MOST_OUTPUTS, PerInput
 
 Offsets = npt.NDArray[np.int64]

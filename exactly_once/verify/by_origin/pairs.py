@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from exactly_once.inspection.words import plural
 from exactly_once.verify.anomalies import Anomaly
-from exactly_once.verify.by_origin.blocks import BLOCK, NumberBlock, Memory
+from exactly_once.verify.by_origin.blocks import BLOCK, Memory, NumberBlock
 from exactly_once.verify.by_origin.counts import Flags, Offsets
 from exactly_once.verify.by_origin.output import Content
 
