@@ -29,7 +29,7 @@ from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
 from exactly_once.verify.by_origin.removed import Removed
 from exactly_once.verify.by_origin.tails import Tails, tails
 from exactly_once.verify.by_origin.tally import UnlikeTally
-from exactly_once.verify.by_origin.versions import Version, Versions, VersionSide, versions_of
+from exactly_once.verify.by_origin.versions import Version, VersionOutput, Versions, versions_of
 from exactly_once.verify.report import OnProgress
 
 #: Why the comparison says nothing of an input record.
@@ -126,7 +126,7 @@ def _tails(
     admin: Admin,
     marks: Mapping[Partition, Watermarks],
     versions: Versions,
-    side: VersionSide,
+    side: VersionOutput,
     origin: SaysOrigin,
     budget_s: float,
 ) -> Tails:

@@ -27,7 +27,7 @@ Key = tuple[Hashable, int]
 
 
 @dataclass(slots=True)
-class NumberBlock:
+class InputBlock:
     """Columns of numbers.
 
     Attributes
@@ -50,12 +50,12 @@ class _Packed(NamedTuple):
     left: int
 
     @classmethod
-    def of(cls, block: NumberBlock) -> _Packed:
+    def of(cls, block: InputBlock) -> _Packed:
         return cls(tuple((zlib.compress(c.tobytes(), 1), c.dtype) for c in block.columns), block.left)
 
-    def opened(self) -> NumberBlock:
+    def opened(self) -> InputBlock:
         columns = (np.frombuffer(bytearray(zlib.decompress(data)), dtype) for data, dtype in self.columns)
-        return NumberBlock(tuple(columns), self.left)
+        return InputBlock(tuple(columns), self.left)
 
 
 class Memory:
@@ -64,10 +64,10 @@ class Memory:
     def __init__(self, most_bytes: int = MOST_BYTES):
         self.most_bytes = most_bytes
         self.bytes = 0
-        self._blocks: OrderedDict[Key, NumberBlock] = OrderedDict()
+        self._blocks: OrderedDict[Key, InputBlock] = OrderedDict()
         self._packed: dict[Key, _Packed] = {}
 
-    def get(self, key: Key) -> NumberBlock | None:
+    def get(self, key: Key) -> InputBlock | None:
         """Return a block that was put here before."""
         block = self._blocks.get(key)
         if block is not None:
@@ -80,7 +80,7 @@ class Memory:
         self.put(key, block)
         return block
 
-    def put(self, key: Key, block: NumberBlock) -> None:
+    def put(self, key: Key, block: InputBlock) -> None:
         """Add a block, and pack others where there is no more room."""
         self._blocks[key] = block
         self.bytes += block.nbytes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from exactly_once.verify.by_origin.blocks import BLOCK, Memory, NumberBlock
+from exactly_once.verify.by_origin.blocks import BLOCK, InputBlock, Memory
 from exactly_once.verify.by_origin.origin import MOST_OUTPUTS, PerInput
 
 Offsets = npt.NDArray[np.int64]
@@ -151,7 +151,7 @@ class Counts:
             self._memory.drop((self, number))
         return verdicts
 
-    def _block(self, number: int) -> NumberBlock:
+    def _block(self, number: int) -> InputBlock:
         block = self._memory.get((self, number))
         if block is None:
             start = self.first + number * self._offsets
@@ -165,12 +165,12 @@ class Counts:
                 seen[:] = self._capacity or 1
             records = int((kinds == RECORD).sum())
             self.records += records if number not in self._touched else 0
-            block = NumberBlock((kinds, seen), 0 if number in self._complete else records * self._want)
+            block = InputBlock((kinds, seen), 0 if number in self._complete else records * self._want)
             self._memory.put((self, number), block)
         self._touched.add(number)
         return block
 
-    def _lacking(self, block: NumberBlock) -> npt.NDArray[np.int64]:
+    def _lacking(self, block: InputBlock) -> npt.NDArray[np.int64]:
         """Return, by offset of a block, the number of missing outputs."""
         kinds, seen = block.columns
         have = seen.reshape(-1, self._width).sum(axis=1, dtype=np.int64)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from exactly_once.inspection.words import plural
 from exactly_once.verify.anomalies import Anomaly
-from exactly_once.verify.by_origin.blocks import BLOCK, Memory, NumberBlock
+from exactly_once.verify.by_origin.blocks import BLOCK, InputBlock, Memory
 from exactly_once.verify.by_origin.counts import Flags, Offsets
 from exactly_once.verify.by_origin.output import Content
 
@@ -90,11 +90,11 @@ class Pairs:
                 base = self._first + number * BLOCK
                 yield Unlike(found + base, old[found].astype(np.int64), new[found].astype(np.int64))
 
-    def _block(self, number: int) -> NumberBlock:
+    def _block(self, number: int) -> InputBlock:
         block = self._memory.get((self, number))
         if block is None:
             length = min(BLOCK, self._end - self._first - number * BLOCK)
-            block = NumberBlock((np.zeros(length, np.uint64), np.zeros(length, np.uint16), np.zeros(length, np.uint16)))
+            block = InputBlock((np.zeros(length, np.uint64), np.zeros(length, np.uint16), np.zeros(length, np.uint16)))
             self._memory.put((self, number), block)
             self._touched.add(number)
         return block

@@ -36,7 +36,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class VersionSide:
+class VersionOutput:
     """A version, with the topics to read, and what it has worked off."""
 
     sink_id: str
@@ -48,8 +48,8 @@ class VersionSide:
 class Versions:
     """Both versions, and the input that both have decided and committed: by partition, its first offset and its end."""
 
-    old: VersionSide
-    new: VersionSide
+    old: VersionOutput
+    new: VersionOutput
     first: Positions
     end: Positions
 
@@ -62,7 +62,7 @@ class Versions:
         """Return whose output a topic is."""
         return topic in self.new.topics
 
-    def sides(self) -> dict[bool, VersionSide]:
+    def sides(self) -> dict[bool, VersionOutput]:
         """Return both, the new one under True."""
         return {False: self.old, True: self.new}
 
@@ -101,8 +101,8 @@ def versions_of(
     if last is not None and first:
         its, other = _worked_off(connection, old, new, inputs, budget_s, last, end)
         first, end = common(other, its, end)
-    topics = apart(old, new, other.topics, its.topics)
-    return Versions(VersionSide(old.sink_id, topics[0], other), VersionSide(new.sink_id, topics[1], its), first, end)
+    olds, news = apart(old, new, other.topics, its.topics)
+    return Versions(VersionOutput(old.sink_id, olds, other), VersionOutput(new.sink_id, news, its), first, end)
 
 
 def common(
