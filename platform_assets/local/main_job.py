@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dagster as dg
@@ -21,7 +22,8 @@ from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import JobProcess, running, why_failed
 from platform_assets.local.show import Bars, show_report
-from platform_assets.report.report import TOPICS, make_report
+from platform_assets.report.contents import Contents
+from platform_assets.report.report import TOPICS, expected_contents, make_report
 from resources.deployment import resources
 
 #: How often a bar moves; each reading costs the brokers a handful of requests.
@@ -43,10 +45,11 @@ def run_main_job(environment: Environment, console: Console) -> int:
         0 if both runs succeeded and the report finds no problem, else 1.
     """
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=environment.bootstrap_servers)
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, ThreadPoolExecutor(1) as beside:
         fail_dead_runs(instance)
         try:
             fed = _run_with_bar(environment, instance, console, FEED_JOB, {}, "feeding flights", _FeedProgress(kafka))
+            contents = beside.submit(expected_contents)  # while Spark starts
             progress = _StreamProgress(kafka, environment)
             _run_with_bar(
                 environment,
@@ -72,18 +75,26 @@ def run_main_job(environment: Environment, console: Console) -> int:
         )
         if rate
     }
-    return _report(environment, kafka, console, rates)
+    return _report(environment, kafka, console, rates, contents.result())
 
 
 def _report(
-    environment: Environment, kafka: KafkaTransactionalProducerFactory, console: Console, rates: dict[str, float]
+    environment: Environment,
+    kafka: KafkaTransactionalProducerFactory,
+    console: Console,
+    rates: dict[str, float],
+    contents: Contents,
 ) -> int:
     checkpoint = resources(environment.folder)["checkpoints"].location(kafka.cluster_id(), SINK_ID)
     with Bars(console) as shown:
         bars = {topic: shown.add(f"reading back {topic}") for topic in TOPICS}
         lengths = {FLIGHTS: DEPARTURES, FLIGHT_DELAYS: DEPARTURES, FLIGHT_DELAYS_REJECTED: None}
         report = make_report(
-            kafka.connection(), checkpoint, rates, lambda topic, count: shown.move(bars[topic], count, lengths[topic])
+            kafka.connection(),
+            checkpoint,
+            rates,
+            contents,
+            lambda topic, count: shown.move(bars[topic], count, lengths[topic]),
         )
         f = report.contents
         for topic, count in zip(TOPICS, (f.records_in, f.out, f.rejected), strict=True):

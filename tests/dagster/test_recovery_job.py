@@ -131,6 +131,7 @@ def test_a_batch_with_lost_parts_is_left_to_the_next_start_which_is_wanted(insta
         assert "Abort" in describe(admin, [undecided])[undecided].state
 
 
+@pytest.mark.long
 def test_a_batch_that_is_in_doubt_is_raised_and_the_rest_is_swept_all_the_same(instance, dead, connection):
     """Readers wait for undecided transactions too; and no sensor may retry the same recovery forever."""
     lost, undecided = dead.open_part(0), dead.open_part(1)
@@ -209,6 +210,7 @@ def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(inst
     assert recover(instance, alive.sink_id, take_over=True, fence=f"fence the {alive_claim(alive)}").success
 
 
+@pytest.mark.long
 def test_a_frozen_owner_is_named_with_the_command_that_ends_it(instance, connection, topic):
     """Mishap: "still alive; waiting for it to end", of a driver that a signal has stopped. Readers wait for it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as driver:
@@ -244,6 +246,7 @@ def test_the_sink_of_another_dagster_instance_is_recovered_only_with_the_typed_c
     assert inspect_sink(connection, theirs.sink_id).quiet
 
 
+@pytest.mark.long
 def test_a_recovery_says_which_instance_and_run_it_works_for(instance, dead, connection):
     """Whoever finds the claim must know whom to ask."""
     dead.open_part(0)

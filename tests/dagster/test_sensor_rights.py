@@ -126,6 +126,7 @@ def test_with_the_documented_rights_the_sensors_find_what_is_stale_and_what_hang
         assert "EO-FENCED" in found["exactly_once_run_failure"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("without", "says"),
     [
@@ -202,6 +203,7 @@ def test_what_hangs_has_not_gone_because_a_right_has(scene: Scene, instance: dg.
     assert memory(d, scene)["incident"] == told
 
 
+@pytest.mark.long
 def test_streams_that_may_not_be_read_leave_the_others_their_turn(
     authorizing: AuthorizingBroker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

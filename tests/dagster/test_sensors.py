@@ -187,6 +187,7 @@ def test_a_stream_that_always_fails_ends_with_a_person_and_not_as_a_storm(instan
     assert [o.metadata["needs_a_person"].value for o in observations] == [d.said("exactly_once_run_failure")]
 
 
+@pytest.mark.long
 def test_a_person_who_starts_it_again_begins_a_new_count(instance):
     d = daemon(instance)
     for _ in range(4):
@@ -415,6 +416,7 @@ def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it
         assert (over["event_action"], over["dedup_key"]) == ("resolve", told["dedup_key"])
 
 
+@pytest.mark.long
 def test_recoveries_that_do_not_help_open_the_circuit(instance, dead, bootstrap_servers, monkeypatch):
     monkeypatch.setattr(checkpoint_progress, "COMPLETING_S", -60.0)
     d = on_broker(instance, dead, bootstrap_servers)
@@ -453,6 +455,7 @@ def test_an_owner_that_nobody_here_can_judge_is_left_alone_by_all_sensors(
         assert "operated by dagster/production/run-1) holds the sink" in said and "requests no recovery" in said
 
 
+@pytest.mark.long
 def test_a_run_on_another_host_lives_as_long_as_its_status_says(
     instance, connection, topic, bootstrap_servers, monkeypatch
 ):

@@ -49,6 +49,7 @@ def assert_refused_and_then_written_once(bench: Bench, driver: SparkDriver, run:
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_an_abort_marker_on_one_partition_of_a_part_that_is_being_written(
     connection: Connection, tmp_path: Path, warm: SparkDriver
 ) -> None:

@@ -111,6 +111,7 @@ def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Output
     assert {h.participant for d in bench.log().decisions for h in d.handles} == set(OUTPUTS)
 
 
+@pytest.mark.long
 def test_the_checker_proves_every_output_of_a_stream_and_names_what_an_operator_broke(
     outputs: Outputs, warm: SparkDriver
 ) -> None:

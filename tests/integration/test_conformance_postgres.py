@@ -197,6 +197,7 @@ def test_a_forged_handle_ends_no_transaction_and_runs_no_statement(out: Out, for
         out.server.sql("ROLLBACK PREPARED 'an application''s own'")
 
 
+@pytest.mark.long
 def test_prepared_parts_survive_a_server_killed_before_the_commit(own_postgres: PostgresServer) -> None:
     """pre_commit promises that the rows outlive any crash of the server."""
     out = Out(own_postgres.start())
@@ -237,6 +238,7 @@ def test_a_server_killed_in_the_midst_of_a_commit_has_committed_once(own_postgre
     assert out.ids() == [0, 1]
 
 
+@pytest.mark.long
 def test_a_part_that_its_standby_does_not_have_is_not_prepared(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_part_that_its_standby_does_not_have_is_not_prepared(
     assert own_postgres.prepared() == set()
 
 
+@pytest.mark.long
 def test_a_server_killed_at_any_time_during_commits_commits_each_part_once(own_postgres: PostgresServer) -> None:
     """The same without a net: wherever the kill lands between sixty commits."""
     out = Out(own_postgres.start())
@@ -334,6 +337,7 @@ def test_a_part_that_an_operator_committed_is_committed(out: Out) -> None:
     assert out.ids() == [0, 1]
 
 
+@pytest.mark.long
 def test_a_standby_that_took_over_commits_what_it_has_and_guesses_nothing(own_postgres: PostgresServer) -> None:
     """A standby gives transaction ids out again: one of them, committed by somebody else, would prove a commit that
     never was, and the part's rows would be lost in silence.
@@ -655,6 +659,7 @@ def test_a_good_table_is_not_refused(postgres: PostgresServer) -> None:
     assert out.ids() == [1]
 
 
+@pytest.mark.long
 def test_a_server_that_cannot_work_is_refused_at_the_start(own_postgres: PostgresServer) -> None:
     """Without slots nothing can be prepared; without fsync a crash loses what pre_commit promised."""
     out = Out(own_postgres.start(max_prepared_transactions="0"))

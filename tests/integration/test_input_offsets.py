@@ -35,6 +35,7 @@ def reading(bench: Bench, source: KafkaInput) -> Job:
     return Job(**{**asdict(bench.job), "source": source.source(1000), "select": ["key", "value"]})
 
 
+@pytest.mark.long
 def test_a_lag_tool_sees_how_far_the_stream_is(bench: Bench, kafka_input: KafkaInput, warm: SparkDriver) -> None:
     """Invariant 9: the group's offsets are those of the last batch, not of what was merely read."""
     group = offsets_group(bench.sink_id)

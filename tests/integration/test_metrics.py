@@ -78,6 +78,7 @@ def observing(connection, *sinks):
     assert not thread.is_alive()
 
 
+@pytest.mark.long
 def test_open_transactions_are_served_as_the_brokers_tell_them(connection, sink):
     """Mishap: an on-call person looks at figures of something else than what holds the readers back."""
     decided, began = sink.open_part(0, records=3), time.time()
@@ -211,6 +212,7 @@ def test_an_observer_outlives_its_broker_and_forgets_what_it_cannot_see(own_brok
     assert ["EO-UNREACHABLE" in line for line in of_cluster] == [True, False]
 
 
+@pytest.mark.long
 def test_the_command_serves_until_it_is_told_to_end(bootstrap_servers, sink):
     """Mishap: a process that a supervisor must kill hard, or that ends as if it had failed."""
     command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", bootstrap_servers, "metrics"]

@@ -53,6 +53,7 @@ def test_records_pass_through_tls_whole(secure: SecureBroker, way: str) -> None:
     assert sorted(m.value or "" for m in oracle.read(connection, [topic])) == [v.decode() for v in values]
 
 
+@pytest.mark.long
 def test_a_broker_whose_certificate_nobody_trusts_is_named_so(secure: SecureBroker, tmp_path: Path) -> None:
     """Mishap: an engineer who looks for a network that is fine."""
     stranger = replace(secure.connection(SCRAM), ssl_ca=str(Authority(tmp_path).certificate))

@@ -48,6 +48,7 @@ def stop(*runs: Run) -> None:
         returned()
 
 
+@pytest.mark.long
 def test_two_queries_of_one_session_write_at_the_same_time(make: MakeBench, warm: SparkDriver) -> None:
     """Guards against state that queries of one session share by accident (a claim, a committer, a batch id): rows in
     the wrong sink, or one query that fences the other.

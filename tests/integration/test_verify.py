@@ -139,6 +139,7 @@ def test_a_commit_of_the_checkpoint_that_nobody_decided_is_ahead_of_the_output(s
     assert "the last decided batch of query q is 0" in ahead.what
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_is_not_ahead_is_clean(sink: MadeSink, tmp_path: Path) -> None:
     """A false alarm: a decided batch that Spark has not counted yet, and one that it has."""
     location = checkpoint(tmp_path, commits=1)
@@ -204,6 +205,7 @@ def test_an_undecided_execution_of_the_first_batch_that_was_committed_is_a_dupli
     assert found.anomaly is Anomaly.DUPLICATE and found.records == 2 and found.batch == "batch 0"
 
 
+@pytest.mark.long
 def test_rows_of_a_batch_in_a_partition_without_a_decided_batch_are_a_duplicate(sink: MadeSink) -> None:
     """Duplicate: rows stand again where no decided batch wrote."""
     sink.batch(0, [("k", "v1", 0), ("k", "v2", 0)])
@@ -247,6 +249,7 @@ def test_an_undecided_transaction_before_a_decided_batch_is_a_phantom(sink: Made
     assert report.findings[0].records == 4 and "batch 1" in report.findings[0].what
 
 
+@pytest.mark.long
 def test_a_committed_batch_without_a_decision_is_ahead_of_it(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     sink.end([sink.write(0, rows(1, 0), "0.2")])
@@ -283,6 +286,7 @@ def test_a_given_up_execution_is_an_aborted_read_beside_the_one_that_was_decided
     assert found(look(sink)) == {"aborted read", "duplicate"}
 
 
+@pytest.mark.long
 def test_a_part_of_two_attempts_is_mixed(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     first = sink.write(0, rows(1, 0, 3), "0.1")
@@ -295,6 +299,7 @@ def test_a_part_of_two_attempts_is_mixed(sink: MadeSink) -> None:
     assert first.transactional_id in report.findings[0].what
 
 
+@pytest.mark.long
 def test_a_superseded_drivers_rows_behind_its_successors_are_a_zombies(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     sink.claim()
@@ -352,6 +357,7 @@ def brokers_clock(sink: MadeSink) -> int:
     return int(time.time() * 1000)
 
 
+@pytest.mark.long
 def test_a_batch_before_an_earlier_one_is_out_of_order(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     later, earlier = sink.write(0, rows(2, 0), "0.1"), sink.write(0, rows(1, 0), "0.2")
@@ -478,6 +484,7 @@ def test_an_input_that_grows_or_goes_and_offsets_that_were_refused_are_clean(
     assert report.clean, report.findings
 
 
+@pytest.mark.long
 def test_a_stream_that_decides_during_each_look_is_clean(sink: MadeSink, connection: Connection) -> None:
     """A false alarm over every fast stream: the offsets of a decision that came after the log was read."""
     source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
@@ -566,6 +573,7 @@ def test_a_transaction_in_a_topic_that_no_decision_names_is_found(
     assert report.findings[0].places[0].startswith(sink.topic)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["part", "batch"])
 def test_what_was_moved_to_another_topic_is_found(sink: MadeSink, which: str) -> None:
     """Silence over a part, or a whole batch, that stands in a topic that its decision does not name."""

@@ -91,6 +91,7 @@ def test_the_same_records_in_other_places_and_another_order_are_the_same(two):
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_what_only_one_of_the_two_has_read_so_far_counts_as_neither(two):
     """Input from before the new stream's first record, and what one has decided ahead of the other, in either way."""
     for _ in range(2):
@@ -142,6 +143,7 @@ def test_each_way_to_differ_is_named_with_its_input_record_and_what_is_different
     }
 
 
+@pytest.mark.long
 def test_an_output_that_retention_removed_accuses_nobody(two):
     """Loss that is none: the old topic keeps a week, and the new one began yesterday."""
     two.batch(20)
@@ -158,6 +160,7 @@ def test_an_output_that_retention_removed_accuses_nobody(two):
     assert findings(report)["only new"][0]["places"] == [place(rows[0].source)]
 
 
+@pytest.mark.long
 def test_an_output_behind_the_open_transaction_of_somebody_else_accuses_nobody(two):
     """Loss that is none: readers of the old topic wait, and those of the new one do not."""
     two.batch()
@@ -169,6 +172,7 @@ def test_an_output_behind_the_open_transaction_of_somebody_else_accuses_nobody(t
     assert two.verified("--settle", "10")[1]["against"]["same"] == 16
 
 
+@pytest.mark.long
 def test_only_the_newest_batches_of_the_common_input_are_compared_and_read(two, monkeypatch):
     """A check every ten minutes that read both outputs whole would never end; and a stream that is behind must be
     compared where it is.

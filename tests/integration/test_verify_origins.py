@@ -164,6 +164,7 @@ def test_records_of_a_key_that_change_places_are_a_key_reorder(stream):
     assert found(look(stream, order="partition"))["key reorder"].records >= 1
 
 
+@pytest.mark.long
 def test_records_behind_an_open_transaction_are_unseen_and_not_lost(stream):
     stream.batch()
     foreign = stream.write([Row(0, "x", None), Row(1, "x", None), Row(2, "x", None)], end=None)
@@ -230,6 +231,7 @@ def test_input_that_retention_deleted_is_said_and_accuses_nobody(stream):
     assert result.unproven == {"input offsets that retention has deleted": 5}
 
 
+@pytest.mark.long
 def test_output_that_retention_deleted_is_said_and_accuses_nobody(stream):
     from kafka.structs import TopicPartition
 
@@ -254,6 +256,7 @@ def short_steps(monkeypatch):
     monkeypatch.setattr(tails, "FIRST_STEP", 8)
 
 
+@pytest.mark.long
 def test_only_the_newest_batches_are_compared_and_only_their_outputs_read(stream, short_steps):
     """A check every ten minutes that read all of the input and the outputs would never end on a stream of a year; one
     that reads too little calls what it has not read lost.
@@ -278,6 +281,7 @@ def test_only_the_newest_batches_are_compared_and_only_their_outputs_read(stream
     assert lost["lost"].places == (as_place(late[0].source),) and lost["torn batch"].batch == "batch 6"
 
 
+@pytest.mark.long
 def test_a_backfill_behind_the_newest_batches_does_not_hide_them_and_one_that_is_too_long_is_said(stream, short_steps):
     """Old records between the end and the window show nothing of where the window begins; and records that were not
     read are not lost.
@@ -296,6 +300,7 @@ def test_a_backfill_behind_the_newest_batches_does_not_hide_them_and_one_that_is
     assert look(stream, last=1_000, backfilled=True).unproven == {}
 
 
+@pytest.mark.long
 def test_the_input_is_read_from_its_beginning_without_a_checkpoint(stream):
     rows = stream.rows(stream.feed(4))
     stream.write(rows[1:])
@@ -351,6 +356,7 @@ def test_other_writers_can_be_refused(stream):
     assert phantom.records == 1 and phantom.places[0].startswith(f"{stream.output}-2@")
 
 
+@pytest.mark.long
 def test_input_from_before_the_stream_is_a_backfills_only_where_there_is_one(stream):
     before = stream.rows(stream.feed(2, partition=0))
     (stream.location / "sources/0/0").write_text(f'\0v1\n{{"{stream.input}":{{"0":3,"1":0}}}}')
@@ -363,6 +369,7 @@ def test_input_from_before_the_stream_is_a_backfills_only_where_there_is_one(str
     assert result.findings == () and result.by_origin["earlier"] == 2
 
 
+@pytest.mark.long
 def test_a_stream_that_goes_on_is_clean_at_every_look(stream):
     """A checker that needs a stream to stop would never be run."""
     stream.batch(50)

@@ -85,6 +85,7 @@ def test_random_outputs_are_judged_as_multisets_judge_them(seed: int, monkeypatc
     assert pairs.same == pairs.records - len(wanted)
 
 
+@pytest.mark.long
 def test_memory_follows_the_disorder_of_the_two_and_not_their_size() -> None:
     """A comparison that runs out of memory after an hour has compared nothing."""
     memory = Memory(most_bytes=4 * 12 * p.BLOCK)
