@@ -33,8 +33,9 @@ STEPS = 3
 #: The Dagster half's distribution; its package is imported from the checkout, too.
 DAGSTER = "distributions/dagster-exactly-once"
 
-#: What make run, cluster, demo and ui use; and every extra, with what builds and tests.
-WANTED = {"example": (".[demo]", "dagster-webserver"), "dev": (".[dev]",)}
+#: What make run, cluster, demo and ui use, of which Python compiles what it imports; and every extra, with what builds
+#: and tests.
+WANTED = {"example": ("--no-compile", "-e", ".[demo]", "dagster-webserver"), "dev": ("-e", ".[dev]")}
 
 #: The wheel that pip builds of PySpark's 450 MB of jars need not be compressed once more.
 STORED = PROJECT / "tools" / "stored-wheels.cfg"
@@ -93,7 +94,7 @@ def install_packages(wanted: str) -> int:
         subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
     PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
     command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt"]
-    command += ["-e", *WANTED[wanted], "-e", DAGSTER]  # the second one needs the first
+    command += [*WANTED[wanted], "-e", DAGSTER]  # the second one needs the first
     pip = subprocess.Popen(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
