@@ -147,6 +147,11 @@ REFUSED = {
         "EO-OPTION",
         ["delivery.timeout.ms", "linger.ms"],
     ),
+    "a request beyond the time for deliveries": (
+        {"linger.ms": "1000", "request.timeout.ms": "20000", "delivery.timeout.ms": "20000"},
+        "EO-OPTION",
+        ["delivery.timeout.ms", "request.timeout.ms", "21000"],
+    ),
     "a buffer below a record": ({"buffer.memory": "2000"}, "EO-RECORD", ["key 'k", "buffer.memory"]),
 }
 
