@@ -102,6 +102,11 @@ def definitions(folder: Path, stream: Stream = bookings) -> dg.Definitions:
     return exactly_once_definitions(stream, *blue, resources=found)
 
 
+def reading_along() -> dg.Definitions:
+    """Return the code location of a stream and of its new version."""
+    return definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), PAID["green"])
+
+
 def main() -> int:
     """Exit code 0 when the run succeeded; the failure's text is on standard error."""
     stream = {**GROWING, **PAID}[sys.argv[2]] if sys.argv[2:] else bookings

@@ -47,6 +47,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "failed-run": (STREAM_JOB, REFUSED),
     "red-check": (FLIGHT_DELAYS, HEALTH, REFUSED),
     "dead-letters": (DEAD, "dead_letters_since_last_look"),
+    "same-as-blue": ("paid_shadow", "same_as_blue"),
     "all-streams": (ALL_STREAMS, "flight_delays", "delay_by_hour"),
 }
 

@@ -1,44 +1,84 @@
-"""What a person sees of the records that a stream could not write, on the pages of Dagster."""
+"""What a person sees of dead letters, and of a new version that reads along, on the pages of Dagster."""
 
+import contextlib
 import subprocess
 import sys
 
+import dagster as dg
 import pytest
 
+from dagster_exactly_once.names import CHECKS_JOB
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once_local.ports import HOST, free_port
+from testkit.bookings import reading_along
 from testkit.processes import kill_session
-from testkit.shop import DEAD, LABELLED, LABELS, label_orders
+from testkit.shop import DEAD, LABELS, label_orders
 from testkit.stream import ROOT
 from tests.dagster.test_rejected import Shop
+from tests.dagster.test_several_sources import run, send
 from tests.ui.browser import Ui
 
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def ui(page, site, tmp_path_factory):
-    """The pages of the shop, after a run of its stream and of its checks."""
-    shop = Shop(site)
-    shop.send(b"short", b"astray", b"bad", topic=LABELS)
-    shop.stream(label_orders)
-    shop.run("exactly_once_stream_checks")
+@contextlib.contextmanager
+def pages(page, site, module, attribute, folder):
+    """The web server of a code location."""
     port = free_port()
     web = [sys.executable, "-m", "dagster_webserver", "-h", HOST, "-p", str(port)]
-    location = ["-m", "testkit.shop", "-a", "definitions", "-d", str(ROOT)]
+    location = ["-m", module, "-a", attribute, "-d", str(ROOT)]
     with (site.folder / "web.log").open("w") as log:
         process = subprocess.Popen(
             [*web, *location], cwd=site.folder, env=site.env, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            yield Ui(page, f"http://{HOST}:{port}", tmp_path_factory.mktemp("pictures"))
+            yield Ui(page, f"http://{HOST}:{port}", folder)
         finally:
             kill_session(process.pid)
 
 
+@pytest.fixture
+def ui(request, page, site, tmp_path):
+    """The pages of the code location that the test names."""
+    module, attribute, made = request.param
+    made(site)
+    with pages(page, site, module, attribute, tmp_path) as shown:
+        yield shown
+
+
+def labels(site):
+    """A run of a stream with a row that Kafka cannot take, and of its checks."""
+    shop = Shop(site)
+    shop.send(b"short", b"astray", b"bad", topic=LABELS)
+    shop.stream(label_orders)
+    shop.run("exactly_once_stream_checks")
+
+
+def versions(site):
+    """Runs of a stream and of a new version that reads along, and of their checks."""
+    KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers).create_topics({"pay.in": 2})
+    for stream, values in (("blue", ["a0"]), ("green", ["a1", "a2", "a3"]), ("blue", [])):
+        send(site, "pay.in", values)
+        succeeded, said = run(site, stream)
+        assert succeeded, said[-3000:]
+    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.from_config(str(site.home)) as instance:
+        for name in ("KAFKA_BOOTSTRAP_SERVERS", "EXACTLY_ONCE_RUN_DIR"):
+            patch.setenv(name, site.env[name])
+        reading_along().resolve_job_def(CHECKS_JOB).execute_in_process(instance=instance)
+
+
+@pytest.mark.parametrize("ui", [("testkit.shop", "definitions", labels)], indirect=True, ids=[""])
 def test_the_page_of_the_dead_letters_says_how_many_there_are_and_why(ui):
     """Guards against rows that nobody misses: the stream goes on, and its own page is green."""
     ui.opens(f"/assets/{DEAD}?view=checks")
     ui.sees("The stream has made 1 dead letter so far; most often (1): ")
     ui.shoot("dead-letters")
-    ui.go(f"/assets/{LABELLED}")
-    ui.sees(LABELLED)
+
+
+@pytest.mark.parametrize("ui", [("testkit.bookings", "reading_along", versions)], indirect=True, ids=[""])
+def test_the_page_of_a_new_version_says_whether_it_is_the_same_as_the_old_one(ui):
+    """Guards against a take-over by a person who does not find the comparison."""
+    ui.opens("/assets/paid_shadow?view=checks")
+    ui.page.get_by_text("same_as_blue").first.click()
+    ui.sees("The same output as paid for 3 input records")
+    ui.shoot("same-as-blue")
