@@ -121,14 +121,15 @@ def _names(file: str, code: str) -> dict[str, str]:
 def events(start: int = 0) -> Iterator[FlightEvent]:
     """Yield the events from sequence number ``start`` on, in time order. The same call always yields the same bytes."""
     table = departures().iloc[start:]
-    columns = [table[name].tolist() for name in EVENT_FIELDS]
     scheduled_ms = table["scheduled"].dt.as_unit("ms").astype("int64").tolist()
-    names = ("sequence", *EVENT_FIELDS)
-    tail = EVENT_FIELDS.index("tailnum")
-    encode = json.JSONEncoder(separators=(",", ":")).encode
-    for sequence, (timestamp_ms, row) in enumerate(
-        zip(scheduled_ms, zip(*columns, strict=True), strict=True), start=start
-    ):
-        body: dict[str, Any] = dict(zip(names, (sequence, *row), strict=True))
-        key = row[tail].encode() if row[tail] is not None else None
-        yield FlightEvent(sequence, key, encode(body).encode(), timestamp_ms)
+    fields = zip(*(_encoded(name, table[name].tolist()) for name in EVENT_FIELDS), strict=True)
+    rows = zip(scheduled_ms, table["tailnum"].tolist(), fields, strict=True)
+    for sequence, (timestamp_ms, tail, row) in enumerate(rows, start=start):
+        value = f'{{"sequence":{sequence},{",".join(row)}}}'.encode()
+        yield FlightEvent(sequence, tail.encode() if tail is not None else None, value, timestamp_ms)
+
+
+def _encoded(name: str, values: list[Any]) -> list[str]:
+    """Return a column as members of JSON objects. Few values are distinct, so each is encoded once."""
+    texts = {value: f'"{name}":{json.dumps(value)}' for value in set(values)}
+    return [texts[value] for value in values]
