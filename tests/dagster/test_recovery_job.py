@@ -254,6 +254,7 @@ def test_a_recovery_says_which_instance_and_run_it_works_for(instance, dead, con
     assert dead.read().owner.operator == operator_of(instance, result.run_id)
 
 
+@pytest.mark.long
 def test_a_stream_that_is_launched_after_the_inspection_is_not_fenced(instance, dead, connection, monkeypatch):
     """The steps take seconds; a person does not wait for them."""
     dead.open_part(0)

@@ -39,6 +39,7 @@ SINK = "orders_1"
 ROWS = pa.schema([("id", pa.int64()), ("word", pa.string())])
 
 
+@pytest.mark.long
 class TestPostgres(ParticipantConformance):
     """The suite for every participant."""
 
@@ -212,6 +213,7 @@ def test_prepared_parts_survive_a_server_killed_before_the_commit(own_postgres: 
     assert out.ids() == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_server_killed_in_the_midst_of_a_commit_has_committed_once(own_postgres: PostgresServer) -> None:
     """The commit record is written, the answer never came: neither lost nor written again. A synchronous standby that
     does not exist holds the server at that very point; nobody may take the part for committed until it is through,

@@ -89,6 +89,7 @@ def properties(options: dict[str, str]) -> str:
     return "".join(f"{k}={v}\n" for k, v in escaped.items())
 
 
+@pytest.mark.long
 def test_spark_s_java_client_gets_its_token_with_the_same_options(
     broker: TokenBroker, endpoint: TokenEndpoint, tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_spark_s_java_client_gets_its_token_with_the_same_options(
     assert [form["scope"] for form in endpoint.asked] == [["kafka"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_commit_log_is_claimed_and_read(broker: TokenBroker, endpoint: TokenEndpoint, source: str) -> None:
     """Outage: a stream whose tasks write and whose driver cannot decide."""
@@ -117,6 +119,7 @@ def test_a_commit_log_is_claimed_and_read(broker: TokenBroker, endpoint: TokenEn
     assert read_log(connection, sink_id).owner == claim
 
 
+@pytest.mark.long
 def test_one_token_serves_all_clients_of_a_process(broker: TokenBroker, endpoint: TokenEndpoint) -> None:
     """Outage: an identity provider that throttles a driver with hundreds of tasks."""
     connection = broker.connection(FUNCTION, endpoint)
@@ -141,6 +144,7 @@ def test_a_wrong_secret_is_named_at_once_and_shown_nowhere(
     assert "wr0ng" not in f"{refused.value}{caplog.text}"
 
 
+@pytest.mark.long
 def test_an_endpoint_that_fails_for_a_while_is_a_restart_and_not_the_end(
     broker: TokenBroker, endpoint: TokenEndpoint
 ) -> None:

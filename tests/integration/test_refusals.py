@@ -151,6 +151,7 @@ def test_under_a_weaker_guarantee_a_refusal_says_that_rows_sent_before_may_be_vi
     until("rows of the failed batch", lambda: len(bench.visible()) > 0, 30)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [5_000, 500_000], ids=["at the flush", "while the task still sends"])
 def test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named(rows: int, bench: Bench, warm: SparkDriver) -> None:
     """Guards against the key of an innocent row: the client reports all rows of the batch, the first one first.

@@ -95,6 +95,7 @@ def test_a_clean_stream_is_clean_with_aborts_markers_other_writers_and_a_batch_u
     assert result.by_origin == {"input": 20, "output": 23, "foreign": 1, "earlier": 0, "under way": 2}
 
 
+@pytest.mark.long
 def test_lost_records_are_named_with_their_batch_which_is_torn(stream):
     stream.batch()
     rows = stream.rows(stream.feed(6))
@@ -118,6 +119,7 @@ def test_a_batch_that_is_lost_whole_is_lost_and_not_torn(stream):
     assert (lost.batch, lost.records, len(lost.places)) == (batch, 6, 6)
 
 
+@pytest.mark.long
 def test_a_batch_written_twice_is_a_duplicate_at_the_place_of_its_second_copy(stream):
     rows = stream.batch()
     marks = len(oracle.read(stream.connection, [stream.output]))
@@ -179,6 +181,7 @@ def test_records_behind_an_open_transaction_are_unseen_and_not_lost(stream):
     assert look(stream, settle_s=10).findings == ()
 
 
+@pytest.mark.long
 def test_records_in_a_transaction_that_nobody_ended_are_unseen_and_those_of_an_aborted_one_are_lost(stream):
     rows = stream.rows(stream.feed(6))
     open_ = stream.write(rows[:2], end=None)
