@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from dagster_exactly_once import TransactionalProducer
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
 from exactly_once_local.duel.departures import FlightEvent
+from platform_assets.consumer import committed_reader, is_record
 
 #: Reading the ends of a few partitions takes well under a second.
 POSITION_BUDGET_S = 30.0
@@ -123,18 +124,8 @@ def _left(end: float) -> float:
 
 
 def _position(client: Mapping[str, Any], topic: str, end: float) -> int:
-    consumer = Consumer(
-        {
-            **client,
-            "group.id": "flights-feed-position",  # the client wants one; nothing joins or commits it
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 20,  # the end is asked for, not waited for
-            "log_level": 2,
-        }
-    )
+    # the end is asked for, not waited for
+    consumer = committed_reader(client, "flights-feed-position", fetch_wait_max_ms=20)
     try:
         partitions = consumer.list_topics(topic, timeout=_left(end)).topics[topic].partitions
         if not partitions:  # the topic does not exist yet
@@ -181,17 +172,9 @@ def _last_after(consumer: Consumer, starts: list[TopicPartition], end: float) ->
                 _SEE_WHY,
             )
         message = consumer.poll(0.2)
-        if message is None:
-            continue
-        partition, error = message.partition() or 0, message.error()
-        if error is None:
-            sequence = _sequence(message)
-            if sequence is not None:
-                last[partition] = max(sequence, last.get(partition, -1))
-        elif error.code() == KafkaError._PARTITION_EOF:
-            reading.discard(partition)
-        elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-            raise KafkaException(error)
+        if message is not None and is_record(message, reading) and (sequence := _sequence(message)) is not None:
+            partition = message.partition() or 0
+            last[partition] = max(sequence, last.get(partition, -1))
     return last
 
 

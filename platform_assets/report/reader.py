@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from dagster_exactly_once import Record
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
+from platform_assets.consumer import committed_reader, is_record
 
 #: Without an answer for so long, the reader gives up.
 PATIENCE_S = 30.0
@@ -43,33 +43,18 @@ def read_committed(
 
 
 def _records(connection: Connection, topic: str, on_read: Callable[[int], None]) -> Iterator[Record]:
-    consumer = Consumer(
-        {
-            **connection.librdkafka(),
-            "group.id": "report",  # the client wants one; nothing joins or commits it
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "log_level": 2,
-        }
-    )
+    consumer = committed_reader(connection.librdkafka(), "report")
     try:
         reading = set(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in reading])
         count, answered = 0, time.monotonic()
         while reading:
             for message in consumer.consume(_TOGETHER, 0.5):
-                answered, partition = time.monotonic(), message.partition() or 0
-                error = message.error()
-                if error is None:
+                answered = time.monotonic()
+                if is_record(message, reading):
                     count += 1
-                    headers: Any = tuple(message.headers() or ())
-                    yield Record(partition, message.offset() or 0, message.key(), message.value(), headers)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    reading.discard(partition)
-                elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                    raise KafkaException(error)
+                    place, headers = (message.partition() or 0, message.offset() or 0), tuple(message.headers() or ())
+                    yield Record(*place, message.key(), message.value(), headers)  # type: ignore[arg-type]
             if time.monotonic() - answered > PATIENCE_S:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             on_read(count)
