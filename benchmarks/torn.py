@@ -43,13 +43,13 @@ def torn(bench: Bench, sink: str, rate: int, seconds: float, number: int) -> Tor
     """
     with streaming(bench, sink, rate, f"{TRIGGER_S:g} seconds") as stream:
         time.sleep(2 * TRIGGER_S)  # what piled up before the start
-        looks, end = [], time.monotonic() + seconds
+        samples, end = [], time.monotonic() + seconds
         partitions = 0
         while time.monotonic() < end:
             offsets = stream.offsets(stream.out)
             partitions = len(offsets)
-            looks.append((time.monotonic(), sum(offsets.values())))
-    found = bursts(looks)
+            samples.append((time.monotonic(), sum(offsets.values())))
+    found = bursts(samples)
     if not found:
         raise RuntimeError(f"{sink}: fewer than three batches in {seconds:.0f} s")
     return TornRun(
@@ -60,7 +60,7 @@ def torn(bench: Bench, sink: str, rate: int, seconds: float, number: int) -> Tor
         least_ms=round(median(b.least_s for b in found) * 1000, 1),
         most_ms=round(median(b.most_s for b in found) * 1000, 1),
         largest_ms=round(max(b.most_s for b in found) * 1000, 1),
-        look_ms=round(median((b[0] - a[0]) * 1000 for a, b in pairwise(looks)), 1),
+        look_ms=round(median((b[0] - a[0]) * 1000 for a, b in pairwise(samples)), 1),
         rate=rate,
         partitions_out=partitions,
     )
@@ -75,13 +75,13 @@ class Burst:
     offsets: int
 
 
-def bursts(looks: Sequence[tuple[float, int]], gap_s: float = GAP_S) -> list[Burst]:
-    """Group looks (seconds, visible offsets) into batches, without the first and the last, which may be incomplete.
+def bursts(samples: Sequence[tuple[float, int]], gap_s: float = GAP_S) -> list[Burst]:
+    """Group samples (seconds, visible offsets) into batches, without the first and the last, which may be incomplete.
 
     A part of a batch was visible at least from the first look that saw some of it to the last one that did not see all,
     and at most from the last look that saw nothing of it to the first that saw all.
     """
-    grown = [(before, now) for before, now in pairwise(looks) if now[1] > before[1]]
+    grown = [(before, now) for before, now in pairwise(samples) if now[1] > before[1]]
     batches: list[list[tuple[tuple[float, int], tuple[float, int]]]] = []
     for step in grown:
         if batches and step[1][0] - batches[-1][-1][1][0] < gap_s:

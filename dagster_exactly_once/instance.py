@@ -43,8 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     target = home.absolute() / "dagster.yaml"
     if not write_settings(home):
         print(
-            f"{target} has settings of its own, and stays as it is. Add what streams need: see the comments of "
-            "python -m dagster_exactly_once.instance --print",
+            f"{target} already has settings, and was not changed. Add the settings that streams need; python -m "
+            "dagster_exactly_once.instance --print shows them with comments",
             file=sys.stderr,
         )
         return 1

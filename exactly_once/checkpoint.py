@@ -216,7 +216,7 @@ def _check_returned(
             raise CheckpointRewound(
                 f"the source {min(names)} would read the topic {topic} again: batch {last} had read it up to "
                 f"{json.dumps(ends)}, and no source has read it since",
-                f"Leave the source out; or give it a name that it never had, and the startingOffsets {wanted}. Then "
+                f"Remove the source, or give it a new name and the startingOffsets {wanted}. Then "
                 f"make Spark plan the batch again: {repair_command(reader.location, sink_id)} --plan-anew --apply",
             )
 

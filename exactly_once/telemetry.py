@@ -1,4 +1,4 @@
-"""What metrics and traces share of OpenTelemetry's variables."""
+"""The variables of OpenTelemetry that metrics and traces share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An archive of the classes that Spark's JVM loads, made once by a trial: half the processor time of a JVM's start."""
+"""An archive of the classes that a JVM of Spark or of Kafka loads, made once by a trial: half the processor time of a
+JVM's start.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ Trial = Callable[[Path, str], None]
 
 
 class ClassArchive:
-    """The archive of one kind of driver, for this Java and this PySpark; see :meth:`options`.
+    """The archive of one kind of JVM, for this Java and this PySpark; see :meth:`options`.
 
     Parameters
     ----------
     name : str
         The kind.
     jars : object
-        Others than PySpark's that the driver loads.
+        Others than PySpark's that the JVM loads.
     """
 
     def __init__(self, name: str, jars: object = ()):
@@ -38,14 +40,24 @@ class ClassArchive:
     @property
     def options(self) -> str:
         """The options with which a JVM uses it; one that cannot is slower, nothing else. "" when there is none."""
-        return f"-XX:SharedArchiveFile={self._file} -Xshare:auto" if self._file.is_file() else ""
+        return " ".join(self.arguments)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The same, one by one."""
+        return [f"-XX:SharedArchiveFile={self._file}", "-Xshare:auto"] if self.made else []
+
+    @property
+    def made(self) -> bool:
+        """True when it is there."""
+        return self._file.is_file()
 
     def make(self, trial: Trial, say: Progress) -> None:
         """Make it by ``trial``, unless it is there; a process that makes it at this moment is awaited."""
-        with locked(self._file.with_suffix(".lock"), say, "makes the archive of Spark's classes"):
-            if self._file.is_file():
+        with locked(self._file.with_suffix(".lock"), say, "makes an archive of classes"):
+            if self.made:
                 return
-            say("Once: a trial run, after which Spark starts twice as fast")
+            say("Once: a trial run, after which each start takes half the time")
             with tempfile.TemporaryDirectory(prefix="trial-", dir=cache_folder()) as folder:
                 made = Path(folder) / "classes.jsa"
                 trial(Path(folder), f"-XX:ArchiveClassesAtExit={made}")

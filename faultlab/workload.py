@@ -51,7 +51,7 @@ class LabWriter:
 
     name: str
     process: subprocess.Popen[bytes] | None = None
-    lives: int = 0
+    starts: int = 0
 
 
 class Workload:
@@ -75,8 +75,8 @@ class Workload:
         The share of records that a writer sends a second time, with the same key and id.
     topic : str
         One that is there; by default a new one.
-    lives : int
-        The number of the writers' first life: ids of different lives never meet.
+    starts : int
+        The number of the writers' first start: ids of different starts never meet.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Workload:
         aborts: float = 0.2,
         repeats: float = 0.0,
         topic: str = "",
-        lives: int = 0,
+        starts: int = 0,
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.connection, self.partitions, self.rate = connection, partitions, rate
         self.topic = topic or create_topic(connection.bootstrap_servers, fresh_name("in"), partitions)
-        self.writers = [LabWriter(f"w{n}-{self.topic}", lives=lives) for n in range(writers)]
+        self.writers = [LabWriter(f"w{n}-{self.topic}", starts=starts) for n in range(writers)]
         self._folder, self._seed, self._keys, self._aborts = folder, seed, keys, aborts
         self._repeats = repeats
         self._log: IO[bytes] | None = None
@@ -108,14 +108,14 @@ class Workload:
             self.start_writer(writer)
 
     def start_writer(self, writer: LabWriter) -> None:
-        """Start a writer. Its transactional id stays: it aborts what its former life left open."""
+        """Start a writer. Its transactional id stays: it aborts what its former process left open."""
         if writer.process is not None and writer.process.poll() is None:
             return
         command = [sys.executable, "-m", "faultlab.writer", self.connection.bootstrap_servers, self.topic, writer.name]
-        command += ["--life", str(writer.lives), "--rate", str(self.rate / len(self.writers))]
+        command += ["--start", str(writer.starts), "--rate", str(self.rate / len(self.writers))]
         command += ["--keys", str(self._keys), "--aborts", str(self._aborts), "--seed", str(self._seed)]
         command += ["--repeats", str(self._repeats)]
-        writer.lives += 1
+        writer.starts += 1
         with (self._folder / f"{writer.name}.log").open("ab") as log:
             writer.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}

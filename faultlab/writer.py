@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("servers")
     parser.add_argument("topic")
     parser.add_argument("name", help="also the transactional id")
-    parser.add_argument("--life", type=int, required=True, help="how often the writer was started before: ids are new")
+    parser.add_argument("--start", type=int, required=True, help="how often the writer was started before: ids are new")
     parser.add_argument("--rate", type=float, required=True, help="records a second")
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--aborts", type=float, required=True, help="share of the transactions that are aborted")
@@ -44,14 +44,14 @@ def main() -> None:
         over.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    random = Random(f"{arguments.seed}/{arguments.name}/{arguments.life}")
+    random = Random(f"{arguments.seed}/{arguments.name}/{arguments.start}")
     number, past = 0, deque[tuple[str, str]](maxlen=REACH)
     while not over.is_set():
         try:
             producer = _producer(arguments.servers, arguments.name)
             while not over.is_set():
                 size = random.randint(1, max(1, int(arguments.rate)))
-                ids = [f"{arguments.name}.{arguments.life}.{number + n}" for n in range(size)]
+                ids = [f"{arguments.name}.{arguments.start}.{number + n}" for n in range(size)]
                 number += size
                 aborts = random.random() < arguments.aborts
                 keys = [f"k{random.randrange(arguments.keys)}" for _ in ids]

@@ -1,4 +1,4 @@
-"""What a person does in the UI: by Dagster's own client, or by the query of the page where that has no method."""
+"""The actions of a person in the UI: by Dagster's own client, or by the query of the page where that has no method."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Collector:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What sends spans here within a tenth of a second."""
+        """Return the variables of a process that sends spans here within a tenth of a second."""
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.server_port}",
             "OTEL_EXPORTER_OTLP_COMPRESSION": "none",

@@ -145,8 +145,7 @@ def try_broker() -> int:
     """Step 3: a trial start of the embedded broker, which makes later starts fast."""
     from exactly_once_local.cluster.embedded_broker import prepare
 
-    show(3, "a trial start of the embedded broker")
-    seconds = prepare()
+    seconds = prepare(lambda line: show(3, f"the embedded broker: {line}"))
     done(3, f"the embedded broker starts{f' in {seconds:.1f} s' if seconds else ''}")
     return 0
 

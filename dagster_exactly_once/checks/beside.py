@@ -79,9 +79,10 @@ def same_as(found: AgainstResult, green: str) -> CheckVerdict:
     if found.findings:
         sums = {f.anomaly.value: found.counts[f.anomaly.value] for f in found.findings}
         said = (
-            f"{green} is not the same as {blue}: {', '.join(f'{count:,} {name}' for name, count in sums.items())}, for "
-            f"example {found.findings[0].places[0]}. Compared: {sample}. To see the values, run exactly-once verify "
-            f"{green} --against {blue} with --origin and --checkpoint"
+            f"The output of {green} differs from that of {blue}: "
+            f"{', '.join(f'{count:,} {name}' for name, count in sums.items())}, for example "
+            f"{found.findings[0].places[0]}. Compared: {sample}. To see the values, run exactly-once verify {green} "
+            f"--against {blue} with --origin and --checkpoint"
         )
         return CheckVerdict(False, f"{said}.", False, metadata)
     if not found.counts["same"]:

@@ -346,7 +346,8 @@ def sink_of(config: RecoveryConfig | RepairConfig | HangingConfig | SuccessorCon
     chosen = str(config.stream.value)
     if config.sink_id not in ("", chosen):
         raise InvalidOption(
-            f"stream is {config.stream.name}, whose sink is {chosen}, and sink_id is {config.sink_id}",
+            f"the fields contradict each other: the stream {config.stream.name} has the sink {chosen}, but sink_id is "
+            f"{config.sink_id}",
             f"Leave sink_id empty; for the sink {config.sink_id}, choose stream: {ANOTHER_SINK}",
         )
     return chosen

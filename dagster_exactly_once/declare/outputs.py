@@ -88,7 +88,7 @@ def outputs_of(
     if tables and any(isinstance(its, Rejected) for its in letters):
         raise BadDeclaration(
             f"{stream}: the table {tables[0].spec.key.to_user_string()} would get the rejected records too: every row "
-            "goes to each output beside Kafka. Leave out rejected, or write the table in a stream that reads "
+            "goes to every output other than Kafka. Leave out rejected, or write the table in a stream that reads "
             f"{topic_of(specs[0])}"
         )
     named = len(specs)

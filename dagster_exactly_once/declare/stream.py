@@ -1,4 +1,4 @@
-"""What a declaration says of a stream, and the names, assets and specs that follow from it."""
+"""The declaration of a stream, and the names, assets and specs that follow from it."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Stream:
 
     @cached_property
     def letters(self) -> dict[str, Letters]:
-        """What is declared of rejected records and of dead letters, by topic: these are the last output topics."""
+        """The declarations of rejected records and of dead letters, by topic: these are the last output topics."""
         said = [its for its in (self.rejected, self.dead_letters) if its is not None]
         return dict(zip(self.topics[len(self.topics) - len(said) :], said, strict=True))
 
@@ -249,7 +249,7 @@ class Stream:
 
     @cached_property
     def resent(self) -> dict[str, Letters]:
-        """What the job ``<name>_resend`` sends again, by topic; without it there is no such job."""
+        """The declarations whose records the job ``<name>_resend`` sends again, by topic: no such job when empty."""
         kept = self.dead_topic if stays(self) else None
         return {topic: its for topic, its in self.letters.items() if self.managed and topic != kept}
 

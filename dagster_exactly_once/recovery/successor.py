@@ -40,7 +40,7 @@ def compare_op(registry: SinkRegistry) -> dg.OpDefinition:
         old = config.predecessor or registry.continues(sink_id)
         if not old:
             raise InvalidOption(
-                f"nothing says which sink {sink_id} continues", "Set predecessor to the id of the old sink"
+                f"the run does not say which old sink {sink_id} continues", "Set predecessor to the id of the old sink"
             )
         # without the sink: a claim in between has this run refuse, so neither a start nor a recovery need wait for it
         tag_run(context.instance, context.run_id)
@@ -104,7 +104,11 @@ def retire(context: dg.OpExecutionContext, successor: Successor, transactions: T
             others=successor.others,
             budget_s=transactions.recovery_budget_s,
         )
-    then = "Launch the new stream: it begins there." if not done.has_run else "Launch the new stream: it goes on."
+    then = (
+        "Launch the new stream: it begins there."
+        if not done.has_run
+        else "Launch the new stream: it continues from its own checkpoint."
+    )
     metadata = _metadata(done)
     successor.audit.ended(context, f"{done.sentence} {then}", metadata)
     context.add_output_metadata(metadata)
@@ -135,7 +139,7 @@ def successor_job(registry: SinkRegistry) -> dg.JobDefinition:
 def _goes_on(found: Succession, declared: Sequence[str]) -> Iterator[str]:
     """Say with what the new stream goes on, and where it writes."""
     if found.has_run:
-        yield f"{found.successor} has read the same input, and goes on with its own checkpoint."
+        yield f"{found.successor} has read the same input, and continues from its own checkpoint."
     if found.topics and declared and not {*found.topics} & {*declared}:
         yield (
             f"{found.successor} is declared to write to {', '.join(declared)}: readers of {', '.join(found.topics)} "

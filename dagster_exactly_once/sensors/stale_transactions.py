@@ -113,7 +113,7 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     if not said:
         return StaleVerdict(
-            f"No transaction has been open for longer than {policy.stale_after_s:g} s ({f.open} are open)"
+            f"No transaction has been open for longer than {policy.stale_after_s:g} s (newer ones: {f.open})"
         )
     oldest = f.stale[0] if f.stale else None
     incident = f"stale/{oldest.transactional_id}/{oldest.producer_id}.{oldest.producer_epoch}" if oldest else None

@@ -1,4 +1,4 @@
-"""Where the sources of a stream begin: where a person says, or after what another sink has decided."""
+"""The starting offsets of a stream's sources: those that a person gives, or behind what another sink has decided."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def check_writable(admin: Admin, topic: str) -> None:
         raise UnknownTopic(
             f"the topic {topic} of sink.progress.topic does not exist, or this principal may not describe it",
             "Create it with one partition and cleanup.policy=compact, and grant WRITE on it; or start the stream, "
-            "which creates it, or goes on without it if you take the option away",
+            "which creates it. To do without it, remove sink.progress.topic",
         ) from e
 
 

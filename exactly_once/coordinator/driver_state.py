@@ -13,6 +13,9 @@ from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms
 
+#: No driver has claimed the sink: claims count from 1.
+UNCLAIMED = 0
+
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
@@ -21,7 +24,7 @@ class DriverState:
     Attributes
     ----------
     token : int
-        The claim.
+        The claim; :data:`UNCLAIMED` under a weaker guarantee whose sink nobody has claimed.
     batch : Batch
         The batch in flight.
     end_txn_version : int

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.claim import CLAIM_BUDGET_S, claim_for_stream
-from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.driver_state import UNCLAIMED, DriverState
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import now_ms
@@ -90,7 +90,7 @@ def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
         with Admin(options.connection, CONTACT_BUDGET_S) as admin:
             version, timeout_ms, _ = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
-        return DriverState(0, batch, version, timeout_ms, 0)
+        return DriverState(UNCLAIMED, batch, version, timeout_ms, clock_ahead_ms=0)
     with Session.of(options) as session:
         state = claim_for_stream(session, options, batch, adopts_all=True)
     if state.replay:

@@ -1,4 +1,4 @@
-"""What a column of any Spark type is written as: Avro, Protobuf or JSON.
+"""Encodings of a column of any Spark type: Avro, Protobuf or JSON.
 
 The driver derives a schema, or takes one that exists; it checks the column's type against it before anything is
 written, and makes a plan that the executor's Java follows for each row. Everything here is a pure function of the

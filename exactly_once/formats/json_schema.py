@@ -179,7 +179,7 @@ def _object(type: SparkType, schema: dict[str, Any], root: Any, path: str) -> No
     made: list[Node] = []
     for c in columns:
         if c.name not in properties and more is False:
-            raise spark.unknown(path, c.name, properties, "the JSON Schema, which allows no others")
+            raise spark.unknown(path, c.name, properties, "the JSON Schema, which allows no others,")
         inner = properties.get(c.name, more)
         node = _node(c.type, inner, root, f"{path}.{c.name}")
         demanded = c.name in required

@@ -32,10 +32,10 @@ _INSTEAD = {"decimal": "string or double", "date": "string or timestamp", "times
 class _Message:
     """A message while it is written: its lines, and the names that a message inside it may not have.
 
-    These are its own, those of the messages around it, which protoc's Java refuses, and those of its fields.
+    These are its own, those of the messages that enclose it, which protoc's Java refuses, and those of its fields.
     """
 
-    around: frozenset[str]
+    enclosing: frozenset[str]
     taken: set[str]
     previous: Any
     lines: list[str] = field(default_factory=list)
@@ -69,18 +69,18 @@ def derive(type: SparkType, name: str, previous: str | None = None) -> str:
     return "\n".join([*head, *lines, ""])
 
 
-def _message(type: SparkType, name: str, around: frozenset[str], path: str, previous: Any) -> list[str]:
+def _message(type: SparkType, name: str, enclosing: frozenset[str], path: str, previous: Any) -> list[str]:
     """Return the lines of a message.
 
     Parameters
     ----------
-    around : set of str
+    enclosing : set of str
         Its name, and those of the messages that it is in.
     previous : Descriptor or None
         The message of the latest version.
     """
     fields = spark.fields(type, path)
-    made = _Message(around, {*around, *(n for f in fields for n in (f.name, f"{camel(f.name)}Entry"))}, previous)
+    made = _Message(enclosing, {*enclosing, *(n for f in fields for n in (f.name, f"{camel(f.name)}Entry"))}, previous)
     numbers, reserved = _numbers([f.name for f in fields], previous)
     lines: dict[int, list[str]] = {}
     written: dict[str, str] = {}
@@ -89,7 +89,7 @@ def _message(type: SparkType, name: str, around: frozenset[str], path: str, prev
         spark.check_name(f.name, inner, "Protobuf")
         if (other := written.setdefault(_json_name(f.name), f.name)) != f.name:
             raise InvalidSchema(
-                f"{path} has the fields {other} and {f.name}, which Protobuf does not tell apart",
+                f"{path} has the fields {other} and {f.name}, whose names collide in Protobuf",
                 f"Rename {inner}: its name must differ from {other} in more than underscores",
             )
         begin = len(made.lines)
@@ -144,7 +144,7 @@ def _single(type: SparkType, name: str, message: _Message, path: str) -> str:
         own = camel(name)
         own = spark.unique(f"{own}Value" if own in message.taken else own, message.taken)
         before = message.previous.nested_types_by_name.get(own) if message.previous is not None else None
-        message.lines += [f"  {line}" for line in _message(type, own, message.around | {own}, path, before)]
+        message.lines += [f"  {line}" for line in _message(type, own, message.enclosing | {own}, path, before)]
         return own
     if kind in _TYPES:
         return _TYPES[kind]

@@ -106,7 +106,7 @@ def compiled(text: str) -> bytes:
             )
         except subprocess.TimeoutExpired:
             raise InvalidSchema(
-                f"protoc has not compiled the Protobuf schema after {TIMEOUT_S:g} s",
+                f"protoc did not compile the Protobuf schema within {TIMEOUT_S:g} s",
                 "Make the Protobuf schema smaller, or start the query when the driver is less busy",
             ) from None
         if ended.returncode:
@@ -118,7 +118,7 @@ def _refusal(stderr: str) -> ExactlyOnceError:
     """Return the error with what protoc says first about the file; without such, it is not the file's fault."""
     if found := _ERROR.search(stderr):
         return InvalidSchema(
-            f"the text is no Protobuf schema ({found[0][:400]})",
+            f"the text is not a valid Protobuf schema ({found[0][:400]})",
             "Correct the Protobuf schema; what it imports must be in its own text, except google/protobuf/*.proto",
         )
     last = (stderr.strip().splitlines() or ["it says nothing"])[-1][:400]

@@ -41,7 +41,7 @@ def full_name(text: str, indexes: tuple[int, ...] = (0,)) -> str:
     Raises
     ------
     InvalidSchema
-        The text is no Protobuf schema, or has no such message.
+        The text is not a valid Protobuf schema, or has no such message.
     """
     return str(proto_text.message(text, indexes).full_name)
 
@@ -52,7 +52,7 @@ def plan(type: SparkType, text: str, column: str, indexes: tuple[int, ...] = (0,
     Raises
     ------
     InvalidSchema
-        The text is no Protobuf schema, or the type does not fit the message.
+        The text is not a valid Protobuf schema, or the type does not fit the message.
     """
     message = proto_text.message(text, indexes)
     if spark.kind(type, column) != "struct":

@@ -129,7 +129,7 @@ def unknown(path: str, name: str, known: Iterable[str], of: str) -> InvalidSchem
     """Return the refusal of a column that the schema does not have: its values would be lost."""
     guess = meant(name, known) or next((k for k in known if k.lower() == name.lower()), None)
     return InvalidSchema(
-        f"{path}.{name} has no field in {of}",
+        f"{of} has no field for {path}.{name}",
         f"Rename {path}.{name} to {guess}"
         if guess
         else f"Drop {path}.{name} from the struct, or add a field of that name to the schema",

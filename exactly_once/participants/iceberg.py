@@ -144,8 +144,8 @@ class _Iceberg(OpenTable):
             raise Conflict(str(e)) from e
         except ValueError as e:  # raised for each file whose columns are not the table's
             raise InvalidSchema(
-                f"{self.shown} takes no file of a decided batch any more ({e})",
-                f"Give the columns of {self.shown} the names and types that they had, and start the stream again",
+                f"{self.shown} rejects the files of a decided batch ({e})",
+                f"Restore the previous names and types of the columns of {self.shown}, and start the stream again",
             ) from e
 
     def written(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""How the sink encodes keys and values: the schema of each, and the plan by which Java's tasks write it."""
+"""The encoding of keys and values: the schema of each, and the plan by which Java's tasks write it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exactly_once.registry.schema_options import Registry, Side
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What a task needs to encode a column; java/exactlyonce/Encoding.java reads it.
+    """The facts that a task needs to encode a column; java/exactlyonce/Encoding.java reads it.
 
     Attributes
     ----------

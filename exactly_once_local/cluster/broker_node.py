@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from exactly_once.sparkenv.jars import broker_classpath, resolve
 from exactly_once.sparkenv.java import find_java
+from exactly_once_local.class_archive import ClassArchive
 from exactly_once_local.cluster.guard import end_all, guarded
 
 _LOG4J = """\
@@ -87,18 +87,17 @@ class Node:
         """Remember that the storage is complete."""
         (self.folder / "formatted").touch()
 
-    def launch(self, inherited: int, archive_to: Path | None = None) -> None:
+    def launch(self, inherited: int, options: str = "") -> None:
         """Start the JVM.
 
         Parameters
         ----------
         inherited : int
             A file descriptor that it holds as long as it lives (the lock of the folder).
-        archive_to : Path, optional
-            Where it writes an archive of its loaded classes when it ends.
+        options : str
+            More options of the JVM.
         """
-        options = [f"-XX:ArchiveClassesAtExit={archive_to}"] if archive_to else []
-        command = self._java("-Xms128m", "-Xmx512m", *options)
+        command = self._java("-Xms128m", "-Xmx512m", *options.split())
         command += ["kafka.Kafka", str(self.folder / "server.properties")]
         with self.console.open("a") as console:
             self._process = guarded(command, console, self.folder, inherited=[inherited])
@@ -109,11 +108,10 @@ class Node:
         return "\n".join(f"{path}:\n{text}" for path, text in shown if text)
 
     def _java(self, *options: str) -> list[str]:
-        archive = class_archive()
         return [
             find_java().executable,
             *options,
-            *([f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive.is_file() else []),
+            *class_archive().arguments,
             *("-Xlog:disable", "-Xlog:all=error:stderr"),  # no warnings about classes that cannot be in the archive
             "-XX:+ExitOnOutOfMemoryError",
             "-XX:-UsePerfData",  # its files are in the system's temporary folder
@@ -134,14 +132,9 @@ def end_nodes(nodes: Iterable[Node], *, graceful_s: float) -> None:
             node._process = None
 
 
-def class_archive() -> Path:
-    """Return the place of the archive of Kafka's classes for this Java and these jars.
-
-    Loading some 8,000 classes is more than half of a start. A JVM that cannot use the archive ignores it.
-    """
-    java = Path(find_java().executable).resolve()
-    key = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    return resolve() / f"classes-{key}.jsa"
+def class_archive() -> ClassArchive:
+    """Return the archive of Kafka's classes: loading some 8,000 of them is more than half of a start."""
+    return ClassArchive("kafka-classes", resolve().name)
 
 
 def _last_lines(path: Path, lines: int) -> str:

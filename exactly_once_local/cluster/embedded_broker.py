@@ -6,7 +6,6 @@ that started them, however it dies.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import tempfile
@@ -21,7 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.sparkenv.jars import cache_folder
+from exactly_once.sparkenv.jars import Progress, cache_folder
 from exactly_once_local.cluster.broker_node import Node, class_archive, end_nodes
 from exactly_once_local.ports import HOST, free_port
 
@@ -77,7 +76,7 @@ class EmbeddedBroker:
         self._nodes = {n: Node(n, self.data_dir / f"node-{n}", classpath) for n in range(1, nodes + 1)}
         self._ports: dict[int, tuple[int, int]] = {}  # node -> (broker port, controller port)
         self._lock: IO[str] | None = None
-        self._archive_to: Path | None = None
+        self._java_options = ""
 
     # -- what a caller asks ------------------------------------------------------------------------------------------
 
@@ -217,7 +216,7 @@ class EmbeddedBroker:
         self._format(cluster_id)
         assert self._lock is not None
         for node in self._nodes.values():
-            node.launch(self._lock.fileno(), self._archive_to)
+            node.launch(self._lock.fileno(), self._java_options)
         self._await_answer()
 
     def _choose_ports(self) -> dict[int, tuple[int, int]]:
@@ -303,7 +302,7 @@ class EmbeddedBroker:
         return f"Read the node's log, which ends with\n{self.log_tail()}"
 
 
-def prepare() -> float:
+def prepare(say: Progress) -> float:
     """Try the broker in a temporary folder, once, and archive its loaded classes, which makes starts twice as fast.
 
     Returns
@@ -312,19 +311,20 @@ def prepare() -> float:
         The seconds that a start takes now; 0.0 when there was nothing to do.
     """
     archive = class_archive()
-    if archive.is_file():
+    if archive.made:
         return 0.0
+    archive.make(_trial, say)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=cache_folder()) as folder:
-        trial = EmbeddedBroker(Path(folder) / "broker")
-        trial._archive_to = Path(folder) / "classes.jsa"
-        with trial:
-            pass
-        with contextlib.suppress(FileNotFoundError):  # a JVM without the feature: slower, nothing else
-            trial._archive_to.rename(archive)
-        trial._archive_to = None
         began = time.monotonic()
-        with trial:
+        with EmbeddedBroker(Path(folder)):
             return time.monotonic() - began
+
+
+def _trial(folder: Path, options: str) -> None:
+    broker = EmbeddedBroker(folder / "broker")
+    broker._java_options = options
+    with broker:
+        pass
 
 
 def _answers(client: AdminClient, number: int) -> bool:

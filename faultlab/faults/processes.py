@@ -152,7 +152,7 @@ class PauseExecutor(OneProcess):
 
 
 class KillWriter(Fault):
-    """A writer of the input dies in a transaction; its next life fences it."""
+    """A writer of the input dies in a transaction; its next start fences it."""
 
     name = "kill-writer"
     what = "kill -9 of one writer of the input; it starts again"

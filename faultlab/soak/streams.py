@@ -27,8 +27,8 @@ KEYS = 200
 #: Of the writers' transactions.
 ABORTS = 0.1
 
-#: A writer's first life in a piece: ids of different pieces never meet.
-LIVES = 1_000
+#: A writer's starts in a piece, at most: ids of different pieces never meet.
+STARTS = 1_000
 
 #: The disk of a soak of hours is that of its last hour; segments are removed as a whole.
 KEPT = {"retention.ms": "3600000", "segment.bytes": str(64 * 1024 * 1024)}
@@ -55,7 +55,7 @@ def soak_workload(connection: Connection, folder: Path, seed: int, piece: int, r
         rate=rate,
         aborts=ABORTS,
         topic=_kept(connection, INPUT, PARTITIONS, KEPT),
-        lives=piece * LIVES,
+        starts=piece * STARTS,
     )
 
 

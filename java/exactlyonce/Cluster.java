@@ -51,14 +51,14 @@ final class Cluster {
         Idle.regularly(Cluster::closeUnused);
     }
 
-    /** The look of an execution at a topic, or at its settings. */
-    private record Look<T>(String execution, FutureTask<T> answer) {}
+    /** What the brokers answered an execution about a topic, or about its settings. */
+    private record Asked<T>(String execution, FutureTask<T> answer) {}
 
     private final Map<String, Object> reader;
     private final Admin admin;
     private final ConcurrentHashMap<String, Topic> topics = new ConcurrentHashMap<>();
-    private final ConcurrentHashMap<String, Look<Topic>> looks = new ConcurrentHashMap<>();
-    private final ConcurrentHashMap<String, Look<Config>> configs = new ConcurrentHashMap<>();
+    private final ConcurrentHashMap<String, Asked<Topic>> descriptions = new ConcurrentHashMap<>();
+    private final ConcurrentHashMap<String, Asked<Config>> configs = new ConcurrentHashMap<>();
     private long usedNs;
 
     private Cluster(Map<String, String> client) {
@@ -109,13 +109,13 @@ final class Cluster {
     /** Forgets what is known of a topic: its limit is not asked for with each part, and may have been lowered. */
     void forget(String topic) {
         topics.remove(topic);
-        looks.remove(topic);
+        descriptions.remove(topic);
         configs.remove(topic);
     }
 
-    /** Returns what {@link #look} says, or raises it: one look in each execution, since the topic may have been deleted after the last one. */
+    /** Returns what {@link #current} says, or raises it: one question in each execution, since the topic may have been deleted after the last one. */
     Topic topic(String execution, String topic) throws Exception {
-        return once(looks, execution, topic, () -> look(topic));
+        return once(descriptions, execution, topic, () -> current(topic));
     }
 
     /**
@@ -128,13 +128,13 @@ final class Cluster {
     }
 
     private static <T> T once(
-            ConcurrentHashMap<String, Look<T>> known, String execution, String topic, Callable<T> look)
+            ConcurrentHashMap<String, Asked<T>> known, String execution, String topic, Callable<T> question)
             throws Exception {
-        Look<T> one = known.compute(
+        Asked<T> one = known.compute(
                 topic,
                 (name, before) -> before != null && before.execution.equals(execution)
                         ? before
-                        : new Look<>(execution, new FutureTask<>(look)));
+                        : new Asked<>(execution, new FutureTask<>(question)));
         one.answer.run(); // unless another part does
         try {
             return one.answer.get();
@@ -150,7 +150,7 @@ final class Cluster {
      *
      * @throws Exception the client's; when it does not exist, or this principal may not describe it
      */
-    Topic look(String topic) throws Exception {
+    Topic current(String topic) throws Exception {
         Topic known = topics.get(topic);
         try {
             if (known != null && isAsBefore(known)) return known;

@@ -74,7 +74,7 @@ final class DeadLetters {
         do {
             Thread.sleep(BETWEEN_LOOKS_MS);
             try {
-                Topic found = Cluster.of(ticket).look(topic);
+                Topic found = Cluster.of(ticket).current(topic);
                 if (partition < found.partitions()) return found;
             } catch (Exception e) {
                 if (!Errors.isUnknown(e)) throw e;

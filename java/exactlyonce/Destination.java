@@ -13,7 +13,7 @@ final class Destination {
     private final String part; // its name
     private final Opening opening; // null: rows name the topic
     private final DeadLetters dead;
-    private final Map<String, Topic> looked = new HashMap<>();
+    private final Map<String, Topic> byName = new HashMap<>();
     private String topic;
     private byte[] bytes;
     private Topic described;
@@ -57,15 +57,15 @@ final class Destination {
     }
 
     private void choose(String named, byte[] raw, InternalRow row) {
-        Topic known = looked.get(named);
-        if (known == null) looked.put(named, known = look(named, row));
+        Topic known = byName.get(named);
+        if (known == null) byName.put(named, known = describe(named, row));
         described = known;
         limit = ProducerSettings.limit(ticket.client(), known);
         topic = named;
         bytes = raw;
     }
 
-    private Topic look(String named, InternalRow row) {
+    private Topic describe(String named, InternalRow row) {
         byte[] key = rows.key().of(row);
         if (dead != null && dead.isAbsent(named, 0))
             throw Errors.unknown(named, key, null).ofRow();
@@ -78,13 +78,13 @@ final class Destination {
         }
     }
 
-    /** Returns the partition that the row chose, -1 for none. Behind the last one the topic is looked at again: it may have grown. */
+    /** Returns the partition that the row chose, -1 for none. Behind the last one the topic is asked for again: it may have grown. */
     int partitionOf(InternalRow row) {
         int chosen = rows.partitionOf(row);
         if (chosen < described.partitions()) return chosen;
         byte[] key = rows.key().of(row);
         try {
-            described = Cluster.of(ticket).look(topic);
+            described = Cluster.of(ticket).current(topic);
         } catch (Exception e) {
             throw Errors.ofRecord(e, part, topic, key, 0);
         }

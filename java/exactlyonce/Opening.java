@@ -17,7 +17,7 @@ final class Opening {
     /** Parts of sinks that had rows in their last batch here. Of any other part the producer waits for a row: there may be none. */
     private static final Set<String> HAD_ROWS = ConcurrentHashMap.newKeySet();
 
-    /** A task is looked at again where its first row comes later than this behind the first look: a sort may take minutes. */
+    /** Whether a task is in time is asked again where its first row comes later than this behind the first answer: a sort may take minutes. */
     private static final long LOOK_IS_GOOD_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final String part;
@@ -34,7 +34,7 @@ final class Opening {
         producer = ticket.isTransactional() && HAD_ROWS.contains(part) ? beside(() -> guessed(ticket, name)) : null;
     }
 
-    /** Returns the topic; raises what {@link Cluster#look} does. */
+    /** Returns the topic; raises what {@link Cluster#current} does. */
     Topic topic() throws Exception {
         return topic.get();
     }

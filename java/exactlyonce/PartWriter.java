@@ -257,7 +257,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         cluster().forget(first.topic);
         if (Errors.cause(first.error) instanceof TimeoutException) {
             try {
-                cluster().look(first.topic); // was the topic deleted?
+                cluster().current(first.topic); // was the topic deleted?
             } catch (Exception e) {
                 return Errors.ofRecord(e, name, first.topic, first.key, 0);
             }

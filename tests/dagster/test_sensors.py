@@ -233,6 +233,7 @@ def test_a_failure_during_a_recovery_is_not_lost(instance):
     assert d.tick("exactly_once_run_failure").run_requests
 
 
+@pytest.mark.long
 def test_runs_on_another_sink_are_not_the_stream_s(instance):
     """The same job may run with another sink id, to try something; its failure is not this stream's."""
     d = daemon(instance)
@@ -333,6 +334,7 @@ def test_a_dead_run_is_failed_then_recovered_then_started(instance):
     assert d.tick("exactly_once_run_failure").run_requests[0].tags[TAG_RESTART_OF] == dead
 
 
+@pytest.mark.long
 def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, monkeypatch):
     """Its last words are in the storage before its process is gone; a tick that read them earlier must not overrule
     them.
@@ -387,6 +389,7 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     assert again.run_key != request.run_key
 
 
+@pytest.mark.long
 def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it_is_over(
     instance, dead, bootstrap_servers, connection, monkeypatch
 ):
@@ -440,6 +443,7 @@ def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic
         assert "the sink's owner is alive" in d.said(name)
 
 
+@pytest.mark.long
 def test_an_owner_that_nobody_here_can_judge_is_left_alone_by_all_sensors(
     instance, connection, topic, bootstrap_servers, monkeypatch
 ):

@@ -75,6 +75,7 @@ def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and
     assert {h.part: h for h in bench.log().decisions[1].handles if h.part in kept} == kept
 
 
+@pytest.mark.long
 def test_a_driver_that_sees_the_loss_itself_says_so_and_its_next_start_makes_it_good(
     bench: Bench, warm: SparkDriver
 ) -> None:

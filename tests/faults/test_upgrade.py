@@ -171,7 +171,14 @@ class OldSink:
         handle[1:3], handle[7], handle[9] = [producer, epoch], place, spread_of(written)
 
 
-@pytest.mark.parametrize(("state", "drained"), [("rest", 0), ("flight", 0), ("decided", 1)])
+@pytest.mark.parametrize(
+    ("state", "drained"),
+    [
+        pytest.param("rest", 0, marks=pytest.mark.long),
+        ("flight", 0),
+        pytest.param("decided", 1, marks=pytest.mark.long),
+    ],
+)
 def test_a_sink_of_the_old_version_goes_on_with_the_new_one(
     state: str, drained: int, connection: Connection, tmp_path: Path, warm: SparkDriver
 ) -> None:

@@ -61,6 +61,7 @@ def test_batches_that_are_as_decided_are_proven_and_clean(sink: MadeSink) -> Non
     assert (report.first_batch, report.last_batch) == ("batch 0", "batch 2")
 
 
+@pytest.mark.long
 def test_aborted_attempts_other_writers_and_a_batch_under_way_are_clean(sink: MadeSink) -> None:
     """A false alarm over what every healthy topic holds."""
     sink.batch(0, rows(0, 0))
@@ -110,6 +111,7 @@ def checkpoint(folder: Path, commits: int) -> str:
     return str(folder)
 
 
+@pytest.mark.long
 def test_a_commit_of_the_checkpoint_whose_batch_was_aborted_is_ahead_of_the_output(
     sink: MadeSink, tmp_path: Path
 ) -> None:
@@ -232,6 +234,7 @@ def test_without_a_settling_time_readers_that_wait_are_reported_at_once(sink: Ma
     assert Anomaly.STALLED_LAST_STABLE_OFFSET in {f.anomaly for f in found}
 
 
+@pytest.mark.long
 def test_rows_that_an_undecided_transaction_repeats_are_duplicates(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0), rows(0, 1))
     sink.end([sink.write(1, rows(0, 1), "1.3")])
@@ -240,6 +243,7 @@ def test_rows_that_an_undecided_transaction_repeats_are_duplicates(sink: MadeSin
     assert report.findings[0].batch == "batch 0" and report.findings[0].records == 4
 
 
+@pytest.mark.long
 def test_an_undecided_transaction_before_a_decided_batch_is_a_phantom(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     sink.end([sink.write(5, rows(7, 5))])
@@ -257,6 +261,7 @@ def test_a_committed_batch_without_a_decision_is_ahead_of_it(sink: MadeSink) -> 
     assert found(report) == {"output ahead"}
 
 
+@pytest.mark.long
 def test_a_given_up_execution_that_is_visible_is_an_aborted_read(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     handle = sink.write(0, rows(1, 0), "0.1")
@@ -268,6 +273,7 @@ def test_a_given_up_execution_that_is_visible_is_an_aborted_read(sink: MadeSink)
     assert (finding.batch, finding.records) == ("batch 1", 4) and handle.transactional_id in finding.transaction
 
 
+@pytest.mark.long
 def test_a_given_up_execution_is_an_aborted_read_beside_the_one_that_was_decided(sink: MadeSink) -> None:
     """Aborted read called a phantom, or not told at all: the batch ran again, and its parts have other rows than those
     of the execution that was given up. With the same rows it is a duplicate.
@@ -338,6 +344,7 @@ def test_fewer_records_than_the_task_wrote_are_lost(sink: MadeSink) -> None:
     assert next(f for f in report.findings if f.anomaly is Anomaly.LOST).records == 2
 
 
+@pytest.mark.long
 def test_a_batch_that_was_visible_before_its_decision_is_a_precommitted_read(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     handle = sink.write(0, rows(1, 0))
@@ -404,6 +411,7 @@ def test_ids_outside_of_the_scheme_leak(sink: MadeSink) -> None:
     assert found(report) == {"id leak"} and "2 transactional ids" in report.findings[0].what
 
 
+@pytest.mark.long
 def test_another_sinks_transaction_that_a_sweep_aborted_is_a_foreign_abort(sink: MadeSink) -> None:
     """A sweep that takes ``job2`` for a part of ``job``."""
     sink.batch(0, rows(0, 0))
@@ -432,6 +440,7 @@ def until_published(sink: MadeSink, batch: int) -> None:
         until("the offsets", lambda: published_batches(admin.renew(10), group) == {"q": batch}, 20)
 
 
+@pytest.mark.long
 def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink, connection: Connection) -> None:
     source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
     read_to(sink, 0, {source: {0: 7}})
@@ -521,6 +530,7 @@ def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSi
     assert report.batches == 1 and report.unproven == {"retention or compaction removed records": 1}
 
 
+@pytest.mark.long
 def test_an_output_that_was_deleted_is_unproven_and_no_anomaly(sink: MadeSink) -> None:
     """A false alarm after a topic was retired; and an output that may not be read must not pass for such a one."""
     sink.batch(0, rows(0, 0))
@@ -553,6 +563,7 @@ def test_an_execution_that_was_committed_to_another_topic_before_the_option_chan
     assert report.batches == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("named", [False, True])
 def test_a_transaction_in_a_topic_that_no_decision_names_is_found(
     sink: MadeSink, named: bool, monkeypatch: pytest.MonkeyPatch
@@ -592,6 +603,7 @@ def test_what_was_moved_to_another_topic_is_found(sink: MadeSink, which: str) ->
     assert elsewhere in report.findings[0].what
 
 
+@pytest.mark.long
 def test_a_topic_to_which_the_sink_wrote_nothing_that_readers_get_is_clean(sink: MadeSink) -> None:
     """A false alarm: an aborted execution in another topic, and another sink's output there."""
     output, sink.topic = sink.topic, other_topic(sink)

@@ -111,6 +111,7 @@ def test_lost_records_are_named_with_their_batch_which_is_torn(stream):
     assert found(result)["torn batch"].what.startswith("4 of the 6 input records")
 
 
+@pytest.mark.long
 def test_a_batch_that_is_lost_whole_is_lost_and_not_torn(stream):
     stream.batch()
     stream.feed(6, partition=1)
@@ -218,6 +219,7 @@ def test_two_numbered_outputs_of_each_record_are_told_apart(stream):
     assert by_name["duplicate"].places[0] == as_place(rows[0].source.partition("#")[0])
 
 
+@pytest.mark.long
 def test_input_that_retention_deleted_is_said_and_accuses_nobody(stream):
     """A missing output of input that is gone may be a loss, or a marker's offset: nothing tells."""
     rows = stream.rows(stream.feed(10, partition=0))

@@ -132,7 +132,8 @@ def check_history(sink_id: str, last: Decision, published: int | None, checkpoin
     if checkpoint.query_id == last.query_id and (checkpoint.last_commit or 0) > last.batch_id:
         raise Refused(
             f"the checkpoint {checkpoint.location} counts batch {checkpoint.last_commit} as done, but the last decided "
-            f"batch of sink {sink_id!r} is {last.batch_id}: a weaker guarantee, or another sink, wrote what follows",
+            f"batch of sink {sink_id!r} is {last.batch_id}: the later batches ran under a weaker guarantee or "
+            "with another sink",
             "Start the new query by hand, at the offsets that exactly-once checkpoint inspect "
             f"{checkpoint.location} prints",
         )
@@ -220,7 +221,7 @@ def check_takes_over(ends: Ends, successor: Inspection) -> None:
     apart = [f"{place}: {one} and {other}" for place, one, other in read_to if one != other]
     if apart:
         raise Refused(
-            f"sink {successor.sink_id!r} has run already, and the two have not read the same input "
+            f"sink {successor.sink_id!r} has already run, and has not read the same input as the old sink "
             f"({', '.join(apart[:3])}{', ...' if len(apart) > 3 else ''})",
             "Choose a sink.id that is new. Or let both streams read to the end of their input, with nobody writing to "
             "it, and stop both; then repeat this command",

@@ -53,7 +53,7 @@ _CONFLICTS_S = 120
 _BATCH_BITS = 36
 
 _UNDECIDED = "The batch is not decided; none of it is visible"
-_DECIDED = "Decided batches stay decided, and the next start goes on with them"
+_DECIDED = "Decided batches stay decided, and the next start commits them"
 
 
 class Conflict(Exception):

@@ -1,4 +1,4 @@
-"""Where the outputs end for readers, and whether a record that is not there proves anything."""
+"""The ends of the outputs for readers, and whether a record that is not there proves anything."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def hash_of_content(without: str = "") -> HashOf:
 
 
 class Content(NamedTuple):
-    """What a stream's function made of a record: not its place, nor what the sink added."""
+    """The result of a stream's function for one record: not its place, nor what the sink added."""
 
     key: bytes | None
     value: bytes | None

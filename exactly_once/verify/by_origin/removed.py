@@ -1,4 +1,4 @@
-"""How far the outputs may lack what retention or compaction has removed. Pure."""
+"""The records that outputs may lack, because retention or compaction has removed them. Pure."""
 
 from __future__ import annotations
 

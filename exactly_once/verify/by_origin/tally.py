@@ -148,7 +148,7 @@ class FindingTally:
 
 
 class UnlikeTally:
-    """What the new one of two sinks makes of the input, and the old one does not: by anomaly and input partition."""
+    """The differences between two sinks of one input, by anomaly and input partition."""
 
     def __init__(self, old: str, new: str):
         self._said = {

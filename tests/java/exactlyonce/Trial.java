@@ -111,7 +111,7 @@ final class Trial {
                 Map<String, Integer> ends = new ConcurrentHashMap<>();
                 NewTopic fresh = new NewTopic(name, partitions, (short) 1).configs(Map.of("min.insync.replicas", "1"));
                 admin.createTopics(List.of(fresh)).all().get();
-                look(ticket, name);
+                describe(ticket, name);
                 producer.beginTransaction();
                 for (int n = 0; n < BATCHES_AT_ONCE; n++)
                     for (int partition = 0; partition < partitions; partition++)
@@ -126,10 +126,10 @@ final class Trial {
     }
 
     /** Looks until the brokers know the topic. */
-    private static Topic look(Ticket ticket, String topic) throws Exception {
+    private static Topic describe(Ticket ticket, String topic) throws Exception {
         for (long end = System.nanoTime() + 30_000_000_000L; ; )
             try {
-                return Cluster.of(ticket).look(topic);
+                return Cluster.of(ticket).current(topic);
             } catch (ExecutionException e) {
                 if (System.nanoTime() > end) throw e;
             }

@@ -25,7 +25,7 @@ def test_the_settings_of_another_instance_stay(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     assert main([str(tmp_path)]) == 1
     assert (tmp_path / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
-    assert "settings of its own" in capsys.readouterr().err
+    assert "already has settings" in capsys.readouterr().err
     assert main(["--print"]) == 0
     assert capsys.readouterr().out == settings()
 

@@ -203,7 +203,7 @@ def test_a_type_is_found_by_its_name_in_its_namespace() -> None:
             "Make value.a decimal(4,1)",
         ),
         (record(("a", "long"), ("b", "long")), struct(a="long"), "value has no field 'b', which the Avro record"),
-        (record(("a", "long")), struct(a="long", b="long"), "value.b has no field in the Avro record shop.Order"),
+        (record(("a", "long")), struct(a="long", b="long"), "the Avro record shop.Order has no field for value.b"),
         (record(("Zip", "long")), struct(zip="long"), "Rename value.zip to Zip"),
         (record(("a", ["null", record(("b", "int"), name="In")])), struct(a=struct(b="long")), "value.a.b is of type"),
         (record(("a", ["int", "string"])), struct(a="long"), "the schema has a union of int, string there"),

@@ -163,7 +163,7 @@ def test_the_plan_of_a_decimal_says_how_spark_holds_it() -> None:
         (closed(a={"type": "integer"}), struct(a="double"), "value.a is of type double, but the schema has integer"),
         (closed(a={"type": "integer"}), struct(a="decimal(9,2)"), "Make value.a byte or short or integer or long"),
         (closed(a={"type": ["string", "null"]}), struct(a="long"), "the schema has string or null there"),
-        (closed(a={}), struct(a="long", b="long"), "value.b has no field in the JSON Schema, which allows no others"),
+        (closed(a={}), struct(a="long", b="long"), "the JSON Schema, which allows no others, has no field for value.b"),
         (closed("b", a={}, b={}), struct(a="long"), "value has no field 'b', which the JSON Schema demands"),
         (closed(a=False), struct(a="long"), "value.a is of type long, but the schema has nothing that fits there"),
         (closed(a={"items": {"type": "string"}}), struct(a=array("long")), "value.a.element is of type long"),

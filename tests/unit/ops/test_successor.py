@@ -214,7 +214,7 @@ def test_a_successor_that_reads_along_takes_over_where_both_have_read_the_same()
     ends = {"orders": {0: 120, 1: 118}}
     verdicts.check_takes_over(ends, ran({0: 120, 1: 118}))
     for apart in ({0: 120, 1: 117}, {0: 121, 1: 118}, {0: 120}, {0: 120, 1: 118, 2: 1}):
-        with pytest.raises(Refused, match="have not read the same input"):
+        with pytest.raises(Refused, match="has not read the same input"):
             verdicts.check_takes_over(ends, ran(apart))
     with pytest.raises(Refused, match="is open"):
         verdicts.check_takes_over(ends, ran({0: 120, 1: 118}, open=(open_transaction(),)))

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -15,11 +16,12 @@ ROOT = Path(__file__).resolve().parents[3]
 ON_THEIR_OWN = ("tests", "testkit", "deploy")
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
     """Every Python file of the repository but those of tests."""
-    for name in subprocess.check_output(("git", "ls-files", "*.py"), cwd=ROOT, text=True).split():
-        if not name.startswith(ON_THEIR_OWN) and (ROOT / name).is_file():
-            yield name, ast.parse((ROOT / name).read_text(encoding="utf-8"))
+    names = subprocess.check_output(("git", "ls-files", "*.py"), cwd=ROOT, text=True).split()
+    kept = [name for name in names if not name.startswith(ON_THEIR_OWN) and (ROOT / name).is_file()]
+    return [(name, ast.parse((ROOT / name).read_text(encoding="utf-8"))) for name in kept]
 
 
 def test_a_class_has_a_name_of_its_own() -> None:
@@ -63,17 +65,28 @@ def test_a_call_with_many_values_names_them() -> None:
 
 
 #: Words that say nothing of what they name, or for which the field has another one.
-VAGUE = {"around", "forms", "life", "look", "looked", "looks", "outbox", "turn", "unlooked", "weaker", "wish"}
+VAGUE = {"around", "forms", "gate", "life", "look", "looked", "looks", "outbox", "turn", "unlooked", "weaker", "wish"}
+
+
+#: What Java declares: a type, a method, a field or a parameter.
+DECLARED = re.compile(r"\b(?:class|record|interface|enum) (\w+)|\b[A-Z]\w*(?:<[^;(){}]*>)?(?:\[\])? (\w+)(?= ?[;,()=])")
 
 
 def names() -> Iterator[tuple[str, str]]:
-    """Every file, and in it every class, function and constant; of the tests the files alone."""
-    for name in subprocess.check_output(("git", "ls-files", "*.py"), cwd=ROOT, text=True).split():
+    """Every file, and in it every class, function, parameter, constant and option; of the tests the files alone."""
+    for name in subprocess.check_output(("git", "ls-files", "*.py", "*.java"), cwd=ROOT, text=True).split():
         yield name, Path(name).stem
+        if name.endswith(".java") and (ROOT / name).is_file():
+            found = DECLARED.finditer((ROOT / name).read_text(encoding="utf-8"))
+            yield from ((name, one[1] or one[2]) for one in found)
     for name, tree in modules():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 yield name, node.name
+            elif isinstance(node, ast.arg):
+                yield name, node.arg
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--"):
+                yield name, node.value
             elif isinstance(node, ast.Assign):
                 yield from ((name, t.id) for t in node.targets if isinstance(t, ast.Name) and t.id.isupper())
 
@@ -87,3 +100,19 @@ def test_a_name_has_no_word_that_needs_a_second_reading() -> None:
 def words(name: str) -> set[str]:
     """Return the words of an identifier, in lower case."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+#: A docstring that begins so is half a sentence: of what?
+ASKS = ("How ", "What ", "When ", "Where ", "Whether ", "Which ", "Who ", "Why ")
+
+
+def test_a_docstring_begins_with_a_verb_or_with_what_it_is() -> None:
+    """Guards against half a question as a contract: "Where the outputs end" does not say what comes out."""
+    found = [
+        f"{name}:{getattr(node, 'lineno', 1)}"
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (ast.get_docstring(node) or "").startswith(ASKS)
+    ]
+    assert found == []

@@ -27,6 +27,7 @@ def tool() -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_the_jar_is_what_the_sources_give_byte_for_byte(tool: ModuleType) -> None:
     """Guards against a change of java/ that no user gets, and against a jar of which nobody knows what is in it."""
     assert tool.build(PROJECT / "java") == JAR.read_bytes(), "Run: make jar"

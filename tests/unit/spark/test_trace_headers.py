@@ -17,6 +17,7 @@ for column in (exactly_once.trace_headers(), exactly_once.trace_headers(F.col("t
 """
 
 
+@pytest.mark.long
 def test_on_spark_connect_the_column_is_one_of_spark_connect() -> None:
     """Guards against a function that asks for a JVM, which a client of Spark Connect does not have."""
     pytest.importorskip("grpc_status")

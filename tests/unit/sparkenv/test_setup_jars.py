@@ -111,6 +111,7 @@ def test_a_jar_that_cannot_be_had_is_named_with_the_log(repository) -> None:
     assert str(repository / "cache" / "ivy.log") in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_jar_that_somebody_removed_from_the_cache_comes_back(repository) -> None:
     (jars.resolve() / "broker" / "server-2.jar").unlink()
     assert not jars.is_resolved()

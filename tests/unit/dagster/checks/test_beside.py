@@ -47,9 +47,9 @@ def test_a_difference_warns_with_its_numbers_and_the_command_that_shows_it():
     verdict = same_as(AgainstResult("orders", 104, counts, (differ, lost)), "orders-v2")
     assert not verdict.passed and not verdict.grave
     assert verdict.said == (
-        "orders-v2 is not the same as orders: 2 differs, 3 only old, for example orders-0@5. Compared: 80 input "
-        "records in 104 offsets that both have committed. To see the values, run exactly-once verify orders-v2 "
-        "--against orders with --origin and --checkpoint."
+        "The output of orders-v2 differs from that of orders: 2 differs, 3 only old, for example orders-0@5. Compared: "
+        "80 input records in 104 offsets that both have committed. To see the values, run exactly-once verify "
+        "orders-v2 --against orders with --origin and --checkpoint."
     )
     rows = [record.data for record in _differences((differ, lost))["findings"].records]
     assert rows[0] == {

@@ -30,4 +30,4 @@ def test_a_take_over_that_leaves_the_readers_behind_is_said_before_it_is_done(wr
 def test_a_stream_that_has_read_along_is_said_to_go_on():
     """Mishap: a person deletes its checkpoint, since the job names offsets to begin at."""
     found = Succession("orders", "orders-v2", "q", 41, {}, "{}", has_run=True)
-    assert [*_goes_on(found, ())] == ["orders-v2 has read the same input, and goes on with its own checkpoint."]
+    assert [*_goes_on(found, ())] == ["orders-v2 has read the same input, and continues from its own checkpoint."]

@@ -19,7 +19,7 @@ def stale(part: int, age_s: float, verdict: str = "undecided") -> OpenTransactio
 @pytest.mark.parametrize(
     ("facts", "incident", "says"),
     [
-        (StaleFacts(open=4), None, "No transaction has been open for longer than 300 s (4 are open)"),
+        (StaleFacts(open=4), None, "No transaction has been open for longer than 300 s (newer ones: 4)"),
         (StaleFacts((stale(0, 400),), 1), "stale/eo:s:1:0:0.0/4000.2", "The brokers will abort the oldest in 500 s"),
         (StaleFacts((stale(0, 400, "decided"),), 1), "stale/eo:s:1:0:0.0/4000.2", "decided, 400 s"),
         (StaleFacts(tuple(stale(n, 400) for n in range(5)), 5), "stale/eo:s:1:0:0.0/4000.2", "and 2 more"),
