@@ -1,0 +1,94 @@
+"""The readers of docs/formats.md, "Readers of each format", as they stand there, on what the sink wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from exactly_once.sparkenv.jars import cache_folder, session_jars
+from testkit.fixtures import Bench
+from testkit.registry import RegistryProcess, compiled_message
+from testkit.stream import ROOT, SparkDriver
+from tests.integration.test_formats import DELAY_ROW, job_of
+from tests.integration.test_schema_registry import DELAY, LATER, changed, delays, ids, read
+from tests.integration.test_schema_registry import registry as registry
+
+#: The registry alone takes 20 s.
+pytestmark = pytest.mark.long
+
+#: A session that downloads Spark's Avro, and reads a topic by the page's function.
+IN_SPARK = """
+import json, sys
+from pyspark.sql import SparkSession
+
+jars, avro, ivy, page, servers, topic, registry = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
+spark = builder.config("spark.jars.packages", avro).config("spark.jars.ivy", ivy).getOrCreate()
+names = {}
+exec(open(page).read(), names)
+options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+records = spark.read.format("kafka").options(**options).load()
+for some in (records, records.limit(0)):
+    print(json.dumps([row.value.asDict() for row in names["decoded"](some, registry, topic + "-value").collect()]))
+"""
+
+
+def code(name: str) -> str:
+    """Return a file of the page."""
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    [found] = re.findall(rf"^```python file={re.escape(name)}\n(.*?)^```$", page, re.M | re.S)
+    return str(found)
+
+
+def assert_same(found: list[Any], expected: list[Any]) -> None:
+    assert Counter(map(str, found)) == Counter(map(str, expected))
+
+
+@pytest.mark.parametrize("value_format", ["avro", "protobuf", "json"])
+def test_the_decoder_of_the_page_gets_every_row_once(
+    value_format: str, bench: Bench, warm: SparkDriver, registry: RegistryProcess
+) -> None:
+    """Guards against a page whose code does not run, or decodes a value into another one."""
+    bench.input.add()
+    options = {"value_format": value_format, "value_schema_register": "true", "value_schema_name": "shop.Delay"}
+    warm.complete(job_of(bench, registry.url, DELAY_ROW, **options))
+    names: dict[str, Any] = {}
+    exec(code("read_formats.py"), names)
+    written = registry.schema(f"{bench.topic}-value")
+    message = compiled_message(written, "shop.Delay") if value_format == "protobuf" else None
+    decode = names["decoder"](value_format, registry.url, bench.topic, message)
+    found = [decode(m.value()) for m in read(bench)]
+    if message is not None:
+        found = [{"carrier": one.carrier, "minutes": one.minutes} for one in found]
+    assert_same(found, [value for _, value in delays(bench)])
+
+
+def test_sparks_from_avro_reads_what_was_written_under_two_versions(
+    bench: Bench, warm: SparkDriver, registry: RegistryProcess, tmp_path: Path
+) -> None:
+    """Guards against a reader that takes the schema's id for data, or reads old values by the new schema."""
+    for schema in (DELAY, LATER):
+        registry.register(f"{bench.topic}-value", schema)
+        bench.input.add()
+        warm.complete(changed(job_of(bench, registry.url, DELAY_ROW, value_format="avro"), {"value.schema": schema}))
+    assert len(ids(read(bench))) == 2
+
+    (tmp_path / "page.py").write_text(code("read_avro_in_spark.py"))
+    avro = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
+    places = [",".join(session_jars()), avro, str(cache_folder() / "spark-ivy"), str(tmp_path / "page.py")]
+    program = [sys.executable, "-c", IN_SPARK, *places, bench.connection.bootstrap_servers, bench.topic, registry.url]
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found, none = map(json.loads, done.stdout.splitlines()[-2:])
+    assert_same(found, [{**value, "origin": None} for _, value in delays(bench)])
+    assert none == []
