@@ -43,17 +43,17 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             repeats=REPEATS if settings.state else 0.0,
         )
         stack.callback(workload.close)
-        outputs = stack.enter_context(_outputs(settings, folder)) if settings.outputs else None
+        outputs = stack.enter_context(_outputs(settings, folder, seed)) if settings.outputs else None
         site = _Site(stack, settings, folder, broker, workload, outputs, LabHistory(folder / "history", show))
         yield _under_dagster(site) if settings.operator == DAGSTER else _in_a_driver(site)
 
 
-def _outputs(settings: Settings, folder: Path) -> LabOutputs:
+def _outputs(settings: Settings, folder: Path, seed: int) -> LabOutputs:
     if not settings.tables:
         return LabOutputs(folder / "archive")
     from faultlab.tables import Tables  # here: only these rounds need the libraries of the tables
 
-    return LabOutputs(folder / "archive", Tables(folder / "tables"))
+    return LabOutputs(folder / "archive", Tables(folder / "tables", seed))
 
 
 class _Site(NamedTuple):

@@ -1,5 +1,5 @@
 """More outputs of the stream beside its topic, and what a reader finds in them: files and a table of PostgreSQL; if
-wanted, also a table of Delta Lake and one of Iceberg.
+wanted, also a table of Delta Lake and one of Iceberg, to which others write too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,16 @@ FILES, TABLE = "archive", "warehouse"
 DELTA, ICEBERG = "lake", "ice"
 
 #: Points of the protocol that a stream with these outputs passes too.
-POINTS = tuple(f"{step}-{output}" for step in ("pre-commit", "commit") for output in ("kafka", FILES, TABLE))
+POINTS = (
+    *(f"{step}-{output}" for step in ("pre-commit", "commit") for output in ("kafka", FILES, TABLE)),
+    "files-gathered",
+)
 
 #: Those of a stream that writes to the other two as well.
 TABLE_POINTS = tuple(
-    f"{step}-{output}" for step in ("pre-commit", "table-commit", "table-committed") for output in (DELTA, ICEBERG)
+    f"{step}-{output}"
+    for step in ("pre-commit", "commit", "table-commit", "table-committed")
+    for output in (DELTA, ICEBERG)
 )
 
 
@@ -58,6 +63,8 @@ class LabOutputs:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self.tables:
+            self.tables.close()
         self.server.close()
 
     @property
@@ -89,6 +96,8 @@ class LabOutputs:
 
     def judge(self, verdict: LabVerdict, expected: Sequence[Row]) -> None:
         """Add what these outputs lack or have too much, and what nobody has ended in them: none keeps an order."""
+        if self.tables:
+            self.tables.rest()
         in_tables = self.tables.rows() if self.tables else {}
         for output, found in {FILES: self._in_files(), TABLE: self._in_table(), **in_tables}.items():
             one = compare(sorted(found), sorted((k or "", v or "") for k, v in expected))
@@ -99,6 +108,8 @@ class LabOutputs:
         verdict.add(f"{FILES}: lingering", staged)
         verdict.add(f"{TABLE}: lingering", sorted(self.server.prepared()))
         verdict.add("tables: lingering", self.tables.marks() if self.tables else [])
+        for anomaly, what in (self.tables.wrong() if self.tables else {}).items():
+            verdict.add(anomaly, what)
 
     def _in_files(self) -> list[Row]:
         lines = [line for f in self.folder.glob("batch=*/*.jsonl") for line in f.read_text().splitlines()]

@@ -126,7 +126,8 @@ def check_too(verdict: LabVerdict, lab: Lab, settings: Settings) -> str:
     others = lab.outputs.participants() if lab.outputs is not None else []
     report = check(verdict, past, lab.sink_id, topic, checkpoint_of(lab), settings.origin, others)
     verdict.forgive(ALLOWED[settings.guarantee] | _by_clocks(lab) | _by_state(settings))
-    return sentence(report)
+    beside = f"; {lab.outputs.tables}" if lab.outputs is not None and lab.outputs.tables is not None else ""
+    return f"{sentence(report)}{beside}"
 
 
 def _by_clocks(lab: Lab) -> frozenset[str]:

@@ -42,7 +42,7 @@ class Settings:
     outputs : bool
         Files and a table of PostgreSQL beside the topic, with exactly_once.
     tables : bool
-        With ``outputs``: a table of Delta Lake and one of Iceberg too.
+        With ``outputs``: a table of Delta Lake and one of Iceberg too, which another process writes to and maintains.
     state : str
         The stream has state in one of :data:`faultlab.state.STORES`, with exactly_once: its input has a fifth of the
         records twice, its output each of them once. Empty: no state.

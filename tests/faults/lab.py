@@ -1,7 +1,11 @@
-"""Rounds of the fault lab in tests: faults in turn, each after the stream is past the one before, and both judges."""
+"""Rounds of the fault lab in tests: faults in turn, each after the stream is past the one before, and both judges.
+
+Faults in a list come at once, each at its own point: the second strikes the driver that comes after the first.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from faultlab import remedy as way_out
@@ -22,16 +26,18 @@ RECOVERY_S = 120.0
 Fault = tuple[str, float, str | None]
 
 
-def in_turn(lab: Lab, seed: int, faults: Sequence[Fault]) -> LabVerdict:
+def in_turn(lab: Lab, seed: int, faults: Sequence[Fault | list[Fault]]) -> LabVerdict:
     """Do these faults to a running stream, each when two batches have gone through since the one before, and judge."""
     lab.workload.start()
     lab.operator.start()
     try:
         lab.operator.await_running()
         lab.history.begin()
-        for number, (name, lasts_s, point) in enumerate(faults):
+        number = itertools.count()
+        for at_once in map(_listed, faults):
             _await_batches(lab)
-            Execution(lab, FaultPlan(seed, 0.0, (Step(number, 0.0, name, lasts_s, point),))).run()
+            steps = (Step(next(number), 0.0, name, lasts_s, point) for name, lasts_s, point in at_once)
+            Execution(lab, FaultPlan(seed, 0.0, tuple(steps))).run()
         _await_batches(lab)
     finally:
         lab.operator.stop()
@@ -39,7 +45,7 @@ def in_turn(lab: Lab, seed: int, faults: Sequence[Fault]) -> LabVerdict:
     return lab.judged()
 
 
-def run_clean(lab: Lab, seed: int, faults: Sequence[Fault], settings: Settings | None = None) -> str:
+def run_clean(lab: Lab, seed: int, faults: Sequence[Fault | list[Fault]], settings: Settings | None = None) -> str:
     """Run :func:`in_turn`; neither the lab nor the product's checker may find anything that the settings (by
     default: those of a round without any) rule out. Returns the history.
     """
@@ -48,10 +54,14 @@ def run_clean(lab: Lab, seed: int, faults: Sequence[Fault], settings: Settings |
     history = lab.history.path.read_text()
     print(verdict, checked)
     assert verdict.clean, f"{verdict}\n{history}"
-    for name, _, point in faults:
+    for name, _, point in itertools.chain.from_iterable(map(_listed, faults)):
         where = [target for target in struck(history, name) if point is None or target.endswith(f" at {point}")]
         assert where, f"{name} was not done at {point}\n{history}"
     return history
+
+
+def _listed(fault: Fault | list[Fault]) -> list[Fault]:
+    return fault if isinstance(fault, list) else [fault]
 
 
 def shown(line: str) -> None:
