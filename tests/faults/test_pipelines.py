@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -21,7 +22,7 @@ from testkit import oracle, processes
 from testkit.broker import create_topic, fresh_name
 from testkit.driverless import pipelines_program, spark_pipeline
 from testkit.processes import until
-from testkit.stream import PATIENCE_S, ROOT
+from testkit.stream import PATIENCE_S, ROOT, Job, SparkDriver
 
 pytestmark = [
     pytest.mark.long,
@@ -126,6 +127,33 @@ def test_a_run_that_is_killed_behind_its_decision_is_continued_and_a_full_refres
     assert visible(pipeline, connection) == sorted(rows)
 
 
+def test_a_stream_becomes_a_flow_by_a_copy_of_its_checkpoint(
+    pipeline: Pipeline, connection: Connection, warm: SparkDriver
+) -> None:
+    """Guards against duplicates of a migration: a flow has a checkpoint of its own and would write all input again.
+    Spark's ``append_flow`` has no ``import_checkpoint``, as that of Databricks has.
+    """
+    from pyspark.pipelines import append_flow  # Spark 3.5 and 4.0 have no such module
+
+    assert "import_checkpoint" not in inspect.signature(append_flow).parameters
+    rows, checkpoint = pipeline.add(), pipeline.folder / "checkpoint"
+    source = {
+        "format": "json",
+        "schema": "key STRING, value STRING",
+        "options": {"path": str(pipeline.folder / "data" / "in")},
+    }
+    options = {**connection.spark(), "sink.id": pipeline.topic, "topic": pipeline.topic}
+    warm.complete(Job(source, {**options, "checkpointLocation": str(checkpoint)}, ["key", "value"]))
+    rows += pipeline.add()
+    flow = pipeline.folder / "storage" / "_checkpoints" / "orders_out" / "orders"
+    shutil.copytree(checkpoint, flow / "0")
+    for _ in range(2):  # the second one finds a checkpoint that a pipeline has written to
+        code, log = pipeline.run()
+        assert code == 0, log[-4000:]
+        assert visible(pipeline, connection) == sorted(rows)
+        rows += pipeline.add()
+
+
 def test_a_second_flow_of_one_sink_is_refused_in_one_sentence(pipeline: Pipeline, connection: Connection) -> None:
     """Guards against two queries that fence each other batch by batch, or write the same sink unseen."""
     rows = pipeline.add()
@@ -174,5 +202,6 @@ def test_dagsters_resource_runs_a_pipeline_and_its_component_runs_one_that_has_a
     assert done.success and visible(pipeline, connection) == sorted(rows)
 
     pipeline.write(pipeline.example().replace('"topic": ', '"topicc": '))
+    resource.discover_datasets(pipeline.folder / "pipeline.yml")  # a dry run asks no sink
     refused = dg.materialize([names["orders_out"]], resources={"spark_pipelines": resource}, raise_on_error=False)
     assert not refused.success and visible(pipeline, connection) == sorted(rows)
