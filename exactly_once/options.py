@@ -35,15 +35,9 @@ DEFAULT_BUFFER_KBYTES = 32 * 1024
 #: A write id is part of a key in the commit log.
 LONGEST_WRITE_ID = 400
 
-#: Options, in lower case, whose values nobody may see; those of Java key stores too, which the sink then refuses.
+#: Options, in lower case, whose values nobody may see.
 SECRET_OPTIONS = frozenset(
-    {
-        *(f"kafka.{name}" for name in kafka_connection.SECRETS),
-        "kafka.ssl.keystore.key",
-        "kafka.ssl.keystore.password",
-        "kafka.ssl.truststore.password",
-        "schema.registry.basic.auth.user.info",
-    }
+    {*(f"kafka.{name}" for name in kafka_connection.SECRETS), "schema.registry.basic.auth.user.info"}
 )
 
 _PRODUCER = {  # Kafka's name -> librdkafka's
@@ -235,8 +229,11 @@ class SinkOptions:
             )
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], batch: bool = False) -> SinkOptions:
-        """Read the options of a query, or of a ``batch`` write; names are case-insensitive, as in Spark.
+    def parse(
+        cls, options: Mapping[str, str], batch: bool = False, pem: Mapping[str, str] | None = None
+    ) -> SinkOptions:
+        """Read the options of a query, or of a ``batch`` write; names are case-insensitive, as in Spark. ``pem`` is
+        what Spark's JVM said of Java's key stores, where the options come from there.
 
         Raises
         ------
@@ -264,7 +261,7 @@ class SinkOptions:
                 'Set checkpointLocation on the query itself, .option("checkpointLocation", "..."): the sink cannot see '
                 "the session-wide spark.sql.streaming.checkpointLocation",
             )
-        connection = Connection.from_options(o)
+        connection = Connection.from_options(o, pem)
         client = _client_settings(o)
         timeout = _timeout(o)
         topics = TopicRule.parse(o.get("sink.topics.allowed", ""))
@@ -473,6 +470,8 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink sets what exactly-once needs"
     if name == "allow.auto.create.topics":
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
+    if name.startswith("sasl.kerberos."):
+        return f"Remove the option, and log in another way: {producer_options.NO_KERBEROS}"
     if name in producer_options.FOREIGN_LOGIN:
         return (
             "Remove the option: the driver's clients are not Java's and cannot use it; docs/reference.md lists the "

@@ -9,11 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from testkit.postgres import PASSWORD as DATABASE
-from testkit.secure import PASSPHRASE, PASSWORD, USER
+from testkit.secure import KEY, PASSPHRASE, PASSWORD, STORE_PASSWORD, USER, pem_of
 
 REGISTRY_USER, REGISTRY = "schemas", "registry-pass-9c1"
 WEBHOOK = "T0PSECRET/B42/hook-3d"
 WRONG = "wr0ng-secret-77"
+#: A line of the private key in PEM that is no other key's.
+KEY_LINE = pem_of(KEY).decode().splitlines()[2]
 
 
 def spellings(secret: str) -> set[bytes]:
@@ -29,6 +31,8 @@ PLANTED = {
     for name, secret in {
         "the SASL password": PASSWORD,
         "the passphrase of the key": PASSPHRASE,
+        "the password of the key stores": STORE_PASSWORD,
+        "the private key": KEY_LINE,
         "the password of the registry": REGISTRY,
         "the password of the database": DATABASE,
         "the address of the webhook": WEBHOOK,

@@ -22,11 +22,22 @@ from exactly_once.kafka.connection import Connection
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from exactly_once_local.ports import HOST, free_port
 from testkit.broker import FAST_TIME_OUTS
+from testkit.key_stores import key_store, trust_store
 
 USER, PASSWORD = "writer", "s3cret-\"quoted\"-'one'"
 
 #: Of the private key of :meth:`SecureBroker.connection`.
 PASSPHRASE = "opens-the-key-5e"
+
+#: Of the Java key stores of :meth:`SecureBroker.stores`.
+STORE_PASSWORD = "opens-the-store-7c"
+
+#: Of the client of :meth:`SecureBroker.stores`: always the same one, so that a search can find it.
+KEY = ec.derive_private_key(int.from_bytes(b"the planted private key of 256 b"), ec.SECP256R1())
+
+#: The forms of trust and key stores.
+FILES, TEXTS, JAVAS = "PEM files", "PEM as text", "Java key stores"
+FORMS = (FILES, TEXTS, JAVAS)
 
 #: The ways to log in: TLS with a user and a password, with a salted challenge, with a certificate.
 PLAIN, SCRAM, CERTIFICATE = "SASL_SSL with PLAIN", "SASL_SSL with SCRAM-SHA-512", "mutual TLS"
@@ -43,6 +54,7 @@ class SecureBroker(EmbeddedBroker):
     def __init__(self, data_dir: Path):
         super().__init__(data_dir, properties=FAST_TIME_OUTS)
         self._authority = Authority(data_dir / "certificates")
+        self._below = Authority(data_dir / "below", self._authority)
         self._secure: dict[str, int] = {}
 
     def start(self) -> SecureBroker:
@@ -80,6 +92,47 @@ class SecureBroker(EmbeddedBroker):
         }
         return Connection.from_options({**options, **login, **mechanism, **(key if passphrase else {})})
 
+    def mutual(self, form: str) -> dict[str, str]:
+        """Return the options of a client that comes in by :data:`CERTIFICATE`, with its stores in this ``form``."""
+        servers = {"kafka.bootstrap.servers": f"{HOST}:{self._secure[CERTIFICATE]}", "kafka.security.protocol": "SSL"}
+        return {**servers, **self.stores(form)}
+
+    def stores(self, form: str) -> dict[str, str]:
+        """Return the options of trust and key store alone. An authority below the one that brokers know has signed the
+        client's certificate: they must get the whole chain.
+        """
+        identity, ca = self._below.identity("planted", key=KEY), self._authority.certificate
+        if form == JAVAS:
+            return {
+                "kafka.ssl.truststore.location": str(self._store("trust.jks", ca)),  # JKS, as without a type
+                "kafka.ssl.truststore.password": STORE_PASSWORD,
+                "kafka.ssl.keystore.location": str(self._store("identity.p12", identity)),
+                "kafka.ssl.keystore.type": "PKCS12",
+                "kafka.ssl.keystore.password": STORE_PASSWORD,
+            }
+        pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
+        if form == FILES:
+            return {
+                **pem,
+                "kafka.ssl.truststore.location": str(ca),
+                "kafka.ssl.keystore.location": str(identity),
+            }
+        key, chain = identity.read_text().split("-----BEGIN CERTIFICATE-----", 1)
+        return {
+            **pem,
+            "kafka.ssl.truststore.certificates": ca.read_text(),
+            "kafka.ssl.keystore.certificate.chain": f"-----BEGIN CERTIFICATE-----{chain}",
+            "kafka.ssl.keystore.key": key,
+        }
+
+    def _store(self, name: str, pem: Path) -> Path:
+        store = self._authority.certificate.with_name(name)
+        if store.exists():
+            return store
+        if name.endswith(".jks"):
+            return trust_store(pem, store, "JKS", STORE_PASSWORD)
+        return key_store(pem, store, "PKCS12", STORE_PASSWORD)
+
     def renew_certificate(self, lasts: timedelta = _DAY) -> datetime:
         """Give the client of :data:`CERTIFICATE` a new certificate, in the file that it has; returns when it ends."""
         self._authority.identity("client", lasts=lasts)
@@ -112,6 +165,12 @@ class SecureBroker(EmbeddedBroker):
         }
 
 
+def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as PEM, without a password."""
+    plain = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+
+
 #: What an authority's certificate must say that it is for.
 _SIGNS_CERTIFICATES = x509.KeyUsage(
     digital_signature=True,
@@ -127,33 +186,41 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """Signs certificates for this machine; everything is a PEM file in ``folder``."""
+    """Signs certificates for this machine; everything is a PEM file in ``folder``. Its own certificate is signed by
+    ``above``, or by itself.
+    """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, above: Authority | None = None):
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "the tests' authority")])
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"the tests' authority in {folder.name}")])
         self.certificate = folder / "authority.pem"
-        made = self._build(self._name, self._key, authority=True)
+        made = (above or self)._build(self._name, self._key, authority=True)
         self.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        self._chain = b"" if above is None else self.certificate.read_bytes()
 
-    def identity(self, name: str, passphrase: str = "", lasts: timedelta | None = None) -> Path:
-        """Return a private key and the certificate of ``name``, valid for this machine's loopback address.
+    def identity(
+        self,
+        name: str,
+        passphrase: str = "",
+        lasts: timedelta | None = None,
+        key: ec.EllipticCurvePrivateKey | None = None,
+    ) -> Path:
+        """Return a private key and the certificates of ``name``, valid for this machine's loopback address.
 
         With ``lasts`` new ones, in place of the old ones.
         """
         path = self._folder / f"{name}.pem"
         if lasts is not None or not path.exists():
-            key = ec.generate_private_key(ec.SECP256R1())
+            key = key or ec.generate_private_key(ec.SECP256R1())
             subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
             made = self._build(subject, key, authority=False, lasts=lasts or _DAY)
-            plain = serialization.NoEncryption()
-            private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+            private = pem_of(key)
             if passphrase:  # in the one way that Java reads, too: not PBES2, which is what cryptography makes
                 command = ["openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{passphrase}"]
                 private = subprocess.run(command, input=private, capture_output=True, check=True).stdout
-            path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+            path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM) + self._chain)
         return path
 
     def _build(

@@ -43,7 +43,12 @@ READ_BUDGET_S = 10.0
 APPEND, UPDATE, COMPLETE = "append", "update", "complete"
 
 
-def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, batch: bool = False) -> SinkOptions:
+def check(
+    given: Mapping[str, str],
+    columns: Iterable[Column] | None = None,
+    batch: bool = False,
+    pem: Mapping[str, str] | None = None,
+) -> SinkOptions:
     """Refuse what cannot work of a stream, or of a ``batch`` write.
 
     Parameters
@@ -52,6 +57,8 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
         The options of ``format("kafka_exactly_once")``.
     columns : iterable of (str, str), optional
         Names and types of the rows' columns; None when they are not known yet, or not for Kafka.
+    pem : mapping, optional
+        What Spark's JVM said of Java's key stores.
 
     Returns
     -------
@@ -62,7 +69,7 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
     ExactlyOnceError
         As the first batch would. A name in it helps where another sink holds the checkpoint's query.
     """
-    options = SinkOptions.parse(given, batch=batch)
+    options = SinkOptions.parse(given, batch, pem)
     check_traces(options)
     if columns is not None:
         options.check_columns(columns)

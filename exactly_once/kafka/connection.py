@@ -1,11 +1,12 @@
 """Connection settings of a cluster, given once and rendered for librdkafka, kafka-python and Spark's Java client.
 
 The user writes Kafka's own (Java) option names behind ``kafka.``, as with Spark's sink. What one of the three clients
-cannot do with them (a JKS trust store) is refused here, before anything connects.
+cannot do with them (Kerberos) is refused here, before anything connects.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -15,8 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.errors import InvalidOption
+from exactly_once.kafka import key_stores
 from exactly_once.kafka import oauth as oauthbearer
+from exactly_once.kafka.key_stores import IDENTITY, KEY_PASSWORD, NO_STORES, TRUST, Stores
 from exactly_once.kafka.oauth import OAuth
+from exactly_once.kafka.producer_options import NO_KERBEROS
 
 #: What librdkafka has to say; everything that matters also comes back as an exception.
 librdkafka_log = logging.getLogger("exactly_once.librdkafka")
@@ -41,18 +45,14 @@ OPTIONS = frozenset(
         "sasl.jaas.config",
         "sasl.username",
         "sasl.password",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.key.password",
         "ssl.endpoint.identification.algorithm",
+        *key_stores.OPTIONS,
         *oauthbearer.OPTIONS,
     }
 )
 
 #: Those of them that hold a secret.
-SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", oauthbearer.SECRET)
+SECRETS = ("sasl.password", "sasl.jaas.config", *key_stores.SECRETS, *oauthbearer.SECRETS)
 
 #: Environment variable -> option.
 VARIABLES = {
@@ -78,7 +78,8 @@ class Connection:
     """Servers and security of one cluster.
 
     ``ssl_ca`` is a PEM file of trusted certificates; ``ssl_identity`` a PEM file with the client's certificate chain
-    and its private key. ``oauth`` stands in for user and password with OAUTHBEARER. Secrets never appear in ``repr``.
+    and its private key; ``stores`` has what is in no such file. ``oauth`` stands in for user and password with
+    OAUTHBEARER. Secrets never appear in ``repr``.
     """
 
     bootstrap_servers: str
@@ -91,15 +92,22 @@ class Connection:
     ssl_key_password: str | None = field(default=None, repr=False)
     check_hostname: bool = True
     oauth: OAuth | None = None
+    stores: Stores = NO_STORES
 
     @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Connection:
+    def from_options(cls, options: Mapping[str, str], pem: Mapping[str, str] | None = None) -> Connection:
         """Read the ``kafka.*`` options of a Spark query (other keys are ignored).
+
+        Parameters
+        ----------
+        pem : mapping, optional
+            What Spark's JVM said of Java's key stores. Without it, a ``java`` is started for them.
 
         Raises
         ------
         InvalidOption
-            When ``kafka.bootstrap.servers`` is missing, or a setting is one that not all three clients can follow.
+            When ``kafka.bootstrap.servers`` is missing, a setting is one that not all three clients can follow, or a
+            key store cannot be read.
         """
         o = {k.lower()[6:]: v for k, v in options.items() if k.lower().startswith("kafka.")}
         servers = o.get("bootstrap.servers", "").strip()
@@ -119,24 +127,19 @@ class Connection:
                 oauth = OAuth.parse(o, jaas)
             else:
                 user, password = _user(o, jaas)
-        for store in ("truststore", "keystore"):
-            if o.get(f"ssl.{store}.location") and o.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
-                raise InvalidOption(
-                    f"kafka.ssl.{store}.location is not declared as PEM, and the sink's clients cannot read Java key "
-                    "stores",
-                    f"Export the {store} as PEM and set kafka.ssl.{store}.type=PEM",
-                )
         return cls(
             bootstrap_servers=servers,
             security_protocol=protocol,
             sasl_mechanism=mechanism,
             sasl_username=user,
             sasl_password=password,
-            ssl_ca=o.get("ssl.truststore.location"),
-            ssl_identity=o.get("ssl.keystore.location"),
-            ssl_key_password=o.get("ssl.key.password"),
+            ssl_ca=key_stores.file_of(TRUST, o),
+            ssl_identity=key_stores.file_of(IDENTITY, o),
+            # a key that Java hands out has none any more
+            ssl_key_password=None if key_stores.is_javas(IDENTITY, o) else o.get(KEY_PASSWORD),
             check_hostname=o.get("ssl.endpoint.identification.algorithm", "https") != "",
             oauth=oauth,
+            stores=key_stores.parse(o, protocol.endswith("SSL"), pem),
         )
 
     @classmethod
@@ -149,7 +152,9 @@ class Connection:
     @property
     def secrets(self) -> tuple[str | None, ...]:
         """The values that ``repr`` leaves out."""
-        return self.sasl_password, self.ssl_key_password, self.oauth.client_secret if self.oauth else None
+        of_stores = (value for name, value in self.stores.options if name in key_stores.SECRETS)
+        token = self.oauth.client_secret if self.oauth else None
+        return self.sasl_password, self.ssl_key_password, token, self.stores.key, *of_stores
 
     def check_login(self) -> None:
         """Make sure that there is a token, where clients log in with one, and that certificates and key can be read: no
@@ -160,24 +165,34 @@ class Connection:
         if self.oauth is not None:
             oauthbearer.tokens_of(self.oauth).current()
         if self.security_protocol.endswith("SSL"):
-            self._check_files()
+            self._context()
 
-    def _check_files(self) -> None:
+    def _context(self) -> ssl.SSLContext:
+        """Return what kafka-python makes of files, from texts too; raise InvalidOption for what cannot be read."""
+        # a file may have been renewed, but a text stays as it is: its key is written to a file once
+        return _kept_context(self) if self.stores.key and not (self.ssl_ca or self.ssl_identity) else self._read()
+
+    def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        option = "kafka.ssl.truststore.location"
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.check_hostname
+        store, password = TRUST, self.ssl_key_password or ""  # without one, OpenSSL would ask the terminal for it
         try:
-            if self.ssl_ca:
+            if self.stores.trust:
+                context.load_verify_locations(cadata=self.stores.trust)
+            elif self.ssl_ca:
                 context.load_verify_locations(self.ssl_ca)
-            option = "kafka.ssl.keystore.location"
-            if self.ssl_identity:
-                # an empty password rather than none: OpenSSL would ask the terminal for it
-                context.load_cert_chain(self.ssl_identity, password=self.ssl_key_password or "")
+            else:
+                context.load_default_certs()
+            store = IDENTITY
+            if self.stores.key:
+                with key_stores.as_file(self.stores.chain + self.stores.key) as file:
+                    context.load_cert_chain(file, password=password)
+            elif self.ssl_identity:
+                context.load_cert_chain(self.ssl_identity, password=password)
         except OSError as e:  # an error of OpenSSL is one too
-            raise InvalidOption(
-                f"{option} cannot be used on this host ({e})",
-                f"Set {option} to a PEM file that driver and executors can read, and kafka.ssl.key.password to the "
-                "password of the private key in it, if it has one",
-            ) from None
+            raise key_stores.unusable(store, dict(self.stores.options), e) from None
+        return context
 
     def librdkafka(self) -> dict[str, Any]:
         """Return the connection for confluent-kafka clients.
@@ -202,6 +217,9 @@ class Connection:
             "ssl.certificate.location": self.ssl_identity,
             "ssl.key.location": self.ssl_identity,
             "ssl.key.password": self.ssl_key_password,
+            "ssl.ca.pem": self.stores.trust or None,
+            "ssl.certificate.pem": self.stores.chain or None,
+            "ssl.key.pem": self.stores.key or None,
         }
         if not self.check_hostname:
             c["ssl.endpoint.identification.algorithm"] = "none"
@@ -209,8 +227,8 @@ class Connection:
         return {**{k: v for k, v in c.items() if v is not None}, **login}
 
     def kafka_python(self) -> dict[str, Any]:
-        """Return the connection for kafka-python clients."""
-        c = {
+        """Return the connection for kafka-python clients; raise InvalidOption for PEM that cannot be read."""
+        c: dict[str, Any] = {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": self.security_protocol,
             "sasl_mechanism": self.sasl_mechanism,
@@ -220,6 +238,7 @@ class Connection:
             "ssl_certfile": self.ssl_identity,
             "ssl_keyfile": self.ssl_identity,
             "ssl_password": self.ssl_key_password,
+            "ssl_context": self._context() if self.stores.trust or self.stores.key else None,
         }
         login = self.oauth.kafka_python() if self.oauth else {}
         return {**{k: v for k, v in c.items() if v is not None}, "ssl_check_hostname": self.check_hostname, **login}
@@ -240,8 +259,9 @@ class Connection:
             c |= {"ssl.truststore.location": self.ssl_ca, "ssl.truststore.type": "PEM"}
         if self.ssl_identity:
             c |= {"ssl.keystore.location": self.ssl_identity, "ssl.keystore.type": "PEM"}
+        c |= self.stores.options
         if self.ssl_key_password:
-            c["ssl.key.password"] = self.ssl_key_password
+            c[KEY_PASSWORD] = self.ssl_key_password
         if not self.check_hostname:
             c["ssl.endpoint.identification.algorithm"] = ""
         return {f"kafka.{k}": v for k, v in c.items()}
@@ -259,6 +279,11 @@ class Connection:
                 "Spark's own Kafka source",
             )
         return c
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_context(connection: Connection) -> ssl.SSLContext:
+    return connection._read()
 
 
 def environment_options() -> dict[str, str]:
@@ -293,4 +318,5 @@ def _quoted(text: str | None) -> str:
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidOption(f"{option}={value!r} is not supported", f"Use one of {', '.join(allowed)}")
+        why = f": {NO_KERBEROS}" if value == "GSSAPI" else ""
+        raise InvalidOption(f"{option}={value!r} is not supported{why}", f"Use one of {', '.join(allowed)}")

@@ -25,14 +25,20 @@ from urllib.parse import urlencode, urlsplit
 
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, InvalidOption, NotAuthorized
 
-#: Option names, without ``kafka.``. Java's client knows the first two, and librdkafka the first five.
+#: Option names, without ``kafka.``. Java's client knows the first two, from 4.1 on those of the credentials, and
+#: librdkafka those without ``credentials``.
 URL = "sasl.oauthbearer.token.endpoint.url"
 HANDLER = "sasl.login.callback.handler.class"
 CLIENT_ID = "sasl.oauthbearer.client.id"
 SECRET = "sasl.oauthbearer.client.secret"
+CREDENTIALS_ID = "sasl.oauthbearer.client.credentials.client.id"
+CREDENTIALS_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
 SCOPE = "sasl.oauthbearer.scope"
 PROVIDER = "sasl.oauthbearer.token.provider"
-OPTIONS = (URL, HANDLER, CLIENT_ID, SECRET, SCOPE, PROVIDER)
+OPTIONS = (URL, HANDLER, CLIENT_ID, SECRET, CREDENTIALS_ID, CREDENTIALS_SECRET, SCOPE, PROVIDER)
+
+#: Those of them that hold a secret.
+SECRETS = (SECRET, CREDENTIALS_SECRET)
 
 #: Java's own client of a token endpoint.
 _JAVA_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
@@ -84,8 +90,8 @@ class OAuth:
         handler = options.get(HANDLER, "")
         found = cls(
             options.get(URL, ""),
-            options.get(CLIENT_ID) or jaas.get("clientId", ""),
-            options.get(SECRET) or jaas.get("clientSecret", ""),
+            options.get(CLIENT_ID) or options.get(CREDENTIALS_ID) or jaas.get("clientId", ""),
+            options.get(SECRET) or options.get(CREDENTIALS_SECRET) or jaas.get("clientSecret", ""),
             options.get(SCOPE) or jaas.get("scope", ""),
             options.get(PROVIDER, ""),
             "" if handler == _JAVA_HANDLER else handler,

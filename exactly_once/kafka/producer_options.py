@@ -56,12 +56,14 @@ FIXED: dict[str, frozenset[str]] = {
     "allow.auto.create.topics": frozenset({"false"}),
 }
 
+#: Why no client logs in with Kerberos.
+NO_KERBEROS = "the driver connects with confluent-kafka, whose wheels are built without Kerberos (GSSAPI)"
+
 #: How Java's producer would log in, or whom it would trust, in ways that the driver's own clients cannot follow.
 FOREIGN_LOGIN = frozenset(
     name
     for name in JAVA
-    if name.startswith(("sasl.kerberos.", "sasl.oauthbearer.client.credentials.", "sasl.oauthbearer.assertion."))
+    if name.startswith(("sasl.kerberos.", "sasl.oauthbearer.assertion."))
     or name in ("sasl.client.callback.handler.class", "sasl.login.class", "sasl.oauthbearer.jwt.retriever.class")
-    or name in ("ssl.engine.factory.class", "ssl.keystore.certificate.chain", "ssl.keystore.key")
-    or name in ("ssl.keystore.password", "ssl.truststore.certificates", "ssl.truststore.password")
+    or name == "ssl.engine.factory.class"
 )

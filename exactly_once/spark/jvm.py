@@ -95,9 +95,9 @@ class Coordinators:
 
     def _check(self, asked: Mapping[str, Any]) -> None:
         batch = bool(asked.get("batch"))
-        SinkOptions.parse(asked["options"], batch=batch).java()
+        _options(asked, batch).java()
         with suppress(BrokerUnreachable):  # the first batch waits for brokers that restart
-            start.check(asked["options"], batch=batch)
+            start.check(asked["options"], batch=batch, pem=asked.get("pem"))
 
     def _plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         return self._plan_write(asked) if asked.get("write") else self._plan_batch(asked)
@@ -108,7 +108,7 @@ class Coordinators:
         with self._lock:
             run = self._runs.get(asked["run"])
             if run is None:
-                run = self._runs[asked["run"]] = QueryRun(coordinator_of(SinkOptions.parse(asked["options"])))
+                run = self._runs[asked["run"]] = QueryRun(coordinator_of(_options(asked)))
         options = run.coordinator.options
         if options.guarantee is Guarantee.EXACTLY_ONCE:
             check_task(asked.get("settings", {}).get)
@@ -124,7 +124,7 @@ class Coordinators:
                 "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
             )
         check_speculation(asked.get("settings", {}).get("spark.speculation"))
-        run = QueryRun(WriteCoordinator(SinkOptions.parse(asked["options"], batch=True)))
+        run = QueryRun(WriteCoordinator(_options(asked, batch=True)))
         try:
             ticket = _answer(run, asked["schema"])
         except BaseException:
@@ -204,6 +204,11 @@ def connect(spark: SparkSession) -> None:
 
 
 # -- to and from JSON -------------------------------------------------------------------------------------------------
+
+
+def _options(asked: Mapping[str, Any], batch: bool = False) -> SinkOptions:
+    """Read the options of a request that begins a run; with it comes what only the JVM can read of them."""
+    return SinkOptions.parse(asked["options"], batch, asked.get("pem"))
 
 
 def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:

@@ -25,8 +25,9 @@ final class MicroBatch implements StreamingWrite {
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
         SparkContext context = SparkContext.getOrCreate();
         run = Execution.property(context, Execution.RUN);
-        coordinator = Queries.coordinator(run, Thread.currentThread());
         HashMap<String, Object> request = new HashMap<>(plan);
+        if (!Queries.isRunning(run)) KeyStores.addTo(request);
+        coordinator = Queries.coordinator(run, Thread.currentThread());
         request.put("run", run);
         request.put("query", Execution.property(context, Execution.QUERY));
         String batch = Execution.property(context, Execution.BATCH);

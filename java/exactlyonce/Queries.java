@@ -28,6 +28,11 @@ final class Queries {
         });
     }
 
+    /** Whether a run has a coordinator, which has the options by then. */
+    static boolean isRunning(String run) {
+        return RUNNING.containsKey(run);
+    }
+
     private static void await(String run, Thread thread, Coordinator coordinator) {
         try {
             thread.join();

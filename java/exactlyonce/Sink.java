@@ -45,9 +45,14 @@ public final class Sink implements TableProvider, DataSourceRegister {
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> options) {
         CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
         boolean batch = given.containsKey("write.id");
-        if (batch || given.containsKey("checkpointLocation"))
-            Bridge.call(
-                    Bridge.coordinator(), Map.of("call", "check", "options", new HashMap<>(options), "batch", batch));
+        if (batch || given.containsKey("checkpointLocation")) {
+            Map<String, Object> request = new HashMap<>();
+            request.put("call", "check");
+            request.put("options", new HashMap<>(options));
+            request.put("batch", batch);
+            KeyStores.addTo(request);
+            Bridge.call(Bridge.coordinator(), request);
+        }
         return new Output(schema);
     }
 

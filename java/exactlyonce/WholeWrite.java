@@ -25,6 +25,7 @@ final class WholeWrite implements BatchWrite {
     @Override
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
         HashMap<String, Object> request = new HashMap<>(plan);
+        KeyStores.addTo(request);
         request.put("write", true);
         request.put("run", run);
         request.put("settings", Execution.settings(SparkContext.getOrCreate()));

@@ -41,10 +41,13 @@ from testkit.planted import (
     planted_in,
 )
 from testkit.postgres import PostgresServer
-from testkit.secure import PASSPHRASE, PASSWORD, SCRAM, USER, SecureBroker
+from testkit.secure import JAVAS, PASSPHRASE, PASSWORD, SCRAM, TEXTS, USER, SecureBroker
 from testkit.stream import ROOT, Input, Job
 
 SCHEMA = json.dumps({"type": "string"})
+
+#: Spark's default, and what SECURITY.md adds to it.
+REDACTED = "(?i)secret|password|token|access[.]?key|keystore[.]key|user[.]info"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def test_no_secret_is_in_anything_that_streams_write(
 ) -> None:
     """Leak: whoever may see a log, Spark's UI, a checkpoint, a topic or ``ps`` on the host has the password."""
     plain, connection = Connection(secure.bootstrap_servers), secure.connection(SCRAM, passphrase=PASSPHRASE)
-    topic, sinks = create_topic(secure.bootstrap_servers, partitions=2), [fresh_name("sink"), fresh_name("sink")]
+    topic, sinks = create_topic(secure.bootstrap_servers, partitions=2), [fresh_name("sink") for _ in range(3)]
     postgres.sql("DROP TABLE IF EXISTS secrets")
     postgres.sql("CREATE TABLE secrets (key text, value text)")
     data = Input(tmp_path / "input", parts=2, rows=20)
@@ -112,6 +115,8 @@ def test_no_secret_is_in_anything_that_streams_write(
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",  # the search reads bytes
         "spark.eventLog.dir": f"file://{events}",
+        "spark.sql.ui.explainMode": "extended",  # the plan of a batch write then has its options
+        "spark.redaction.regex": REDACTED,
         "spark.ui.enabled": "true",
         "spark.ui.port": str(port),
     }
@@ -121,13 +126,14 @@ def test_no_secret_is_in_anything_that_streams_write(
         spark = driver(conf=conf)
         spark.ask("level", name="INFO")
         common = {**connection.spark(), "topic": topic}
-        framed = {
+        login = {name: value for name, value in common.items() if not name.startswith("kafka.ssl.")}
+        stores, texts = ({**login, **secure.stores(form)} for form in (JAVAS, TEXTS))
+        ids = {
             "schema.registry.url": url,
             "schema.registry.basic.auth.user.info": f"{REGISTRY_USER}:{REGISTRY}",
-            "sink.id": sinks[0],
-            "checkpointLocation": str(tmp_path / "checkpoint-0"),
         }
-        first = Job(data.source(), {**common, **framed}, transform=TRANSFORM).until_stopped()
+        framed = {**ids, "sink.id": sinks[0], "checkpointLocation": str(tmp_path / "checkpoint-0")}
+        first = Job(data.source(), {**stores, **framed}, transform=TRANSFORM).until_stopped()
         both = {"sink.id": sinks[1], "checkpointLocation": str(tmp_path / "checkpoint-1")}
         participant = {
             "class": "exactly_once.participants.postgres:PostgresParticipant",
@@ -143,18 +149,31 @@ def test_no_secret_is_in_anything_that_streams_write(
             said += [spark.ask("explain", run=run._run), *pages(port)]
             run.stop()()
             said.append(str(run.end()))
+        said += batch_writes(spark, {**texts, **ids, "sink.id": sinks[2]}, port)
         said += failures(spark, Job(data.source(), first.options), second, participant)
     assert planted_in(PASSWORD) == ["the SASL password"], "the search works"
+    assert planted_in(texts["kafka.ssl.keystore.key"]) == ["the private key"], "that for the key, too"
     kept = b"".join(path.read_bytes() for path in events.rglob("*") if path.is_file())
+    assert b"kafka.ssl.keystore.key=" in kept, "Spark shows the options of a batch write"
     assert all(run.encode() in kept and any(run in text for text in said) for run in runs), "so does what is searched"
     assert list(tmp_path.glob("checkpoint-0/state/**/*.delta")), "one of them has state"
     assert any("java" in line.decode(errors="replace") for line in commands.seen), "the watch saw the driver"
-    assert len(oracle.read(plain, [topic])) == 80 and len(postgres.sql("SELECT * FROM secrets")) == 40
+    assert len(oracle.read(plain, [topic])) == 80 + 40 and len(postgres.sql("SELECT * FROM secrets")) == 40
     spark.close()
     assert commands.found == {}
     assert planted_in(raw(plain, [topic, *map(commit_log_topic, sinks)])) == []
     assert [planted_in(text) for text in said] == [[]] * len(said), said
     assert planted_below(tmp_path) == {}
+
+
+def batch_writes(spark: Any, options: dict[str, str], port: int) -> list[str]:
+    """What a batch write shows, and one that is refused: Spark's plan of such a write has its options."""
+    said = []
+    for name, more in {"good": {}, "refused": {"topic": "nowhere"}}.items():
+        ended = spark.write_batch({**options, "write.id": name, **more})
+        assert (ended.failure is None) == (name == "good"), ended.failure
+        said += [str(ended), *pages(port)]
+    return said
 
 
 def pages(port: int) -> list[str]:
@@ -173,6 +192,8 @@ def failures(spark: Any, framed: Job, both: Job, participant: dict[str, str]) ->
     wrong = [
         framed.having(kafka_sasl_jaas_config=jaas),
         framed.having(kafka_ssl_key_password=WRONG),
+        framed.having(kafka_ssl_truststore_password=WRONG),
+        both.having(kafka_ssl_key_password=WRONG),
         framed.having(schema_registry_basic_auth_user_info=f"{REGISTRY_USER}:{WRONG}"),
     ]
     said = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,15 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.doors import check_doors
 from exactly_once.participants.kafka import part_transaction as kafka_transaction
 from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import end_one
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
-from testkit.fixtures import make_bench
-from testkit.secure import CERTIFICATE, PASSWORD, PLAIN, SCRAM, WAYS, Authority, SecureBroker
-from testkit.stream import SparkDriver
+from testkit.fixtures import KafkaInput, make_bench
+from testkit.planted import WRONG, planted_in
+from testkit.secure import CERTIFICATE, FORMS, JAVAS, PASSWORD, PLAIN, SCRAM, TEXTS, WAYS, Authority, SecureBroker
+from testkit.stream import Refused, SparkDriver
 
 #: More than a connection buffers: what is sent must be cut into TLS records and written on.
 ROWS, SIZE = 20_000, 200
@@ -115,3 +118,60 @@ def test_a_stream_is_written_exactly_once_through_tls(
         bench.input.add()
     warm.complete(bench.job)
     bench.assert_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("form", "several"),
+    [
+        (JAVAS, False),
+        *(pytest.param(form, False, marks=pytest.mark.long) for form in FORMS if form != JAVAS),
+        *(pytest.param(form, True, marks=pytest.mark.long) for form in (JAVAS, TEXTS)),
+    ],
+)
+def test_a_stream_takes_the_stores_that_its_source_takes(
+    secure: SecureBroker, form: str, several: bool, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Outage: the first start of everybody who comes from Spark's sink with a JKS trust store, a PKCS12 key store and
+    mutual TLS. The client's certificate has one between it and the root that brokers trust: all clients must send it.
+    ``several``: in foreach_batch, the tasks are Python's, which starts a Java for the stores. A query needs none.
+    """
+    plain, options = Connection(secure.bootstrap_servers), secure.mutual(form)
+    bench = make_bench(plain, tmp_path)
+    incoming = KafkaInput(plain, create_topic(secure.bootstrap_servers, partitions=4), [])
+    incoming.fill(2, 40)
+    source = incoming.source(per_batch=100)
+    job = replace(
+        bench.job.having(**options),
+        source={**source, "options": {**source["options"], **options}},
+        select=["CAST(key AS STRING) key", "CAST(value AS STRING) value"],
+        participants=[] if several else None,
+    )
+    with nullcontext() if several else no_java(warm):
+        warm.complete(job)
+    bench.assert_exactly(incoming.sent)
+
+
+@contextmanager
+def no_java(driver: SparkDriver) -> Iterator[None]:
+    """Let the driver's Python find no Java, beside the one that runs Spark."""
+    home = driver.ask("evaluate", code="import os", result="os.environ.get('JAVA_HOME')")
+    driver.ask("evaluate", code="os.environ['JAVA_HOME'] = '/nowhere'", result="None")
+    try:
+        yield
+    finally:
+        code = "del os.environ['JAVA_HOME']" if home is None else f"os.environ['JAVA_HOME'] = {home!r}"
+        driver.ask("evaluate", code=code, result="None")
+
+
+def test_a_key_store_that_cannot_be_read_is_refused_before_anything_is_written(
+    secure: SecureBroker, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Mishap: a claim fences the stream that works, and then the first task fails."""
+    bench = make_bench(Connection(secure.bootstrap_servers), tmp_path)
+    bench.input.add()
+    wrong = {**secure.mutual(JAVAS), "kafka.ssl.keystore.password": WRONG}
+    with pytest.raises(Refused, match=r"EO-OPTION: kafka\.ssl\.keystore\.password is not the password of") as refused:
+        warm.start(bench.job.having(**wrong))
+    assert planted_in(str(refused.value)) == []
+    with Admin(bench.connection) as admin:
+        assert commit_log_topic(bench.sink_id) not in admin.topics()

@@ -66,9 +66,7 @@ def parse(text: str, name: str) -> dict[str, str]:
             shown = key if _KEY.fullmatch(key) else "its key"
             raise InvalidOption(
                 f"{where}: {shown} is not a setting that exactly-once supports",
-                did_you_mean(key, OPTIONS)
-                or f"Remove line {number}, or use one of {', '.join(sorted(OPTIONS))}; trust and key stores must be "
-                "PEM",
+                did_you_mean(key, OPTIONS) or f"Remove line {number}, or use one of {', '.join(sorted(OPTIONS))}",
             )
         found[f"kafka.{key}"] = _plain(value, where)
     return found

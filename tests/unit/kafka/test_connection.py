@@ -286,8 +286,7 @@ def test_no_secret_is_in_the_text_of_a_connection(
             },
             "the SASL user name or password is missing",
         ),
-        ({"kafka.ssl.truststore.location": "/t.jks"}, "kafka.ssl.truststore.location is not declared as PEM"),
-        ({"kafka.ssl.keystore.location": "/k.p12"}, "kafka.ssl.keystore.location is not declared as PEM"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "built without Kerberos"),
     ],
 )
 def test_what_not_all_three_clients_can_follow_is_refused(options: dict[str, str], says: str) -> None:
@@ -330,6 +329,15 @@ def test_a_source_of_tokens_that_cannot_work_is_refused_before_anything_connects
         Connection.from_options({**SERVERS, **OAUTH, **options})
     assert says in str(refusal.value) and "What to do: " in str(refusal.value)
     assert "s3cret" not in str(refusal.value)
+
+
+def test_the_names_that_java_gives_the_credentials_from_4_1_on_are_the_same_credentials() -> None:
+    """Outage: the source logs in with options of Kafka's new client, and the sink refuses them."""
+    named = {name.replace(".client.", ".client.credentials.client."): value for name, value in OIDC.items()}
+    assert "kafka.sasl.oauthbearer.client.credentials.client.secret" in named
+    assert Connection.from_options({**SERVERS, **OAUTH, **named}) == Connection.from_options(
+        {**SERVERS, **OAUTH, **OIDC}
+    )
 
 
 def test_a_secret_that_changed_is_another_connection() -> None:

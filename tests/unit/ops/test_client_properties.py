@@ -65,7 +65,7 @@ def test_a_value_is_read_as_java_reads_it(text: str, value: str) -> None:
     [
         ("a=b\n", "client.properties, line 1: a is not a setting"),
         ("\n# c\nsecurity.protocol=SSL\ns3cret\n", "client.properties, line 4: there is no '='"),
-        ("ssl.truststore.password=s3cret\n", "line 1: ssl.truststore.password is not a setting"),
+        ("ssl.engine.factory.class=s3cret\n", "line 1: ssl.engine.factory.class is not a setting"),
         ("acks=all\n", "line 1: acks is not a setting"),
         ('sasl.jaas.config=x required\n  username="u" \\\n  password="s3cret";', "line 2: username is not a setting"),
         (r"sasl.password=\u00zzs3cret", "line 1: \\u is not followed by four hexadecimal digits"),

@@ -65,6 +65,20 @@ def test_a_plan_is_refused_before_anything_connects(more: dict[str, Any], code: 
     assert plan(Coordinators(), **more)["error"]["code"] == code
 
 
+@pytest.mark.parametrize("more", [{}, {"write": True}, {"call": "check"}, {"call": "check", "batch": True}], ids=str)
+def test_a_key_store_that_the_jvm_cannot_read_is_refused_in_its_words(
+    more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a Python that reads the store once more, by a Java that this host may not have."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    kind = {"write.id": "w", "checkpointLocation": None} if "write" in more or more.get("batch") else {}
+    store = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/t.jks"}
+    asked = {"call": "plan", "query": "q", "batch": 0, "schema": SCHEMA, "settings": {}, **more}
+    said = {"what": "it is not there", "way_out": "Correct it"}
+    error = ask(Coordinators(), **asked, options={**GOOD, **kind, **store}, pem=said)["error"]
+    assert error["text"] == "EO-OPTION: it is not there. Nothing was written. What to do: Correct it."
+
+
 def test_a_mistake_is_an_answer_and_the_driver_s_python_gets_the_error_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
