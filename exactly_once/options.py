@@ -97,6 +97,7 @@ _SINK = frozenset(
         "sink.batch.headers",
         "sink.dead.letter.topic",
         "sink.dead.letter.max",
+        "sink.dead.letter.origin",
     }
 )
 
@@ -193,11 +194,16 @@ class SinkOptions:
 
     def check_columns(self, columns: Iterable[Column]) -> frozenset[str]:
         """Return the names of the columns that a record is made of; see
-        :func:`exactly_once.protocol.row_schema.check_columns`.
+        :func:`exactly_once.protocol.row_schema.check_columns`, and
+        :meth:`exactly_once.protocol.dead_letters.DeadLetterTopic.check_columns`.
         """
         if self.registry is None:
-            return check_columns(columns, self.topic)
-        return check_columns(columns, self.topic, self.registry.frames("key"), self.registry.encoded)
+            names = check_columns(columns, self.topic)
+        else:
+            names = check_columns(columns, self.topic, self.registry.frames("key"), self.registry.encoded)
+        if self.dead_letters is not None:
+            self.dead_letters.check_columns(names)
+        return names
 
     def java(self) -> dict[str, str]:
         """Return all settings of Java's producer, those of the connection among them, but for those that the sink
@@ -289,6 +295,7 @@ class SinkOptions:
                 o.get("sink.dead.letter.max", ""),
                 topic,
                 guarantee is Guarantee.EXACTLY_ONCE,
+                o.get("sink.dead.letter.origin", ""),
             ),
             progress_topic=_progress_topic(o, guarantee, batch),
             trace=_trace(o, guarantee),

@@ -6,11 +6,11 @@ and headers of the row, and behind these the sink's own headers, whose names :mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from exactly_once.error_headers import CODE, PREFIX
-from exactly_once.errors import InvalidOption, InvalidRecord
+from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.topics import ANY_TOPIC
@@ -21,17 +21,30 @@ DEFAULT_MOST = 100
 
 Header = tuple[str, bytes | None]
 
+#: The option that names the header in which rows say where they came from, and the form of its value.
+ORIGIN, IN_HEADER = "sink.dead.letter.origin", "header:"
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """The topic, and how many rows of a batch may go there."""
+    """The topic, and how many rows of a batch may go there.
+
+    Attributes
+    ----------
+    origin : str
+        The header in which a row says which input record it came from; "" without one.
+    """
 
     topic: str
     most: int = DEFAULT_MOST
+    origin: str = ""
 
     @classmethod
-    def parse(cls, name: str, most: str, output: str | None, exactly_once: bool) -> DeadLetterTopic | None:
-        """Read ``sink.dead.letter.topic`` and ``sink.dead.letter.max``; None without the first.
+    def parse(
+        cls, name: str, most: str, output: str | None, exactly_once: bool, origin: str = ""
+    ) -> DeadLetterTopic | None:
+        """Read ``sink.dead.letter.topic``, ``sink.dead.letter.max`` and ``sink.dead.letter.origin``; None without the
+        first.
 
         Parameters
         ----------
@@ -45,10 +58,10 @@ class DeadLetterTopic:
         InvalidOption
         """
         if not name:
-            if most:
+            if given := "sink.dead.letter.max" if most else ORIGIN if origin else "":
                 raise InvalidOption(
-                    "sink.dead.letter.max is set, but sink.dead.letter.topic is not",
-                    "Set sink.dead.letter.topic, or remove sink.dead.letter.max",
+                    f"{given} is set, but sink.dead.letter.topic is not",
+                    f"Set sink.dead.letter.topic, or remove {given}",
                 )
             return None
         if why := ANY_TOPIC.refusal(name):
@@ -69,7 +82,15 @@ class DeadLetterTopic:
                 f"sink.dead.letter.max={most} is not a whole number above 0",
                 "Set sink.dead.letter.max to the most rows of a batch that may be dead letters",
             )
-        return cls(name, int(most) if most else DEFAULT_MOST)
+        return cls(name, int(most) if most else DEFAULT_MOST, _header(origin))
+
+    def check_columns(self, names: Collection[str]) -> None:
+        """Raise InvalidSchema when no row can say where it came from, because the columns have no ``headers``."""
+        if self.origin and "headers" not in names:
+            raise InvalidSchema(
+                f"there is no column 'headers', in which {ORIGIN}={IN_HEADER}{self.origin} expects the origin of a row",
+                f"Add the header {self.origin} to the rows, as docs/verify.md shows, or remove {ORIGIN}",
+            )
 
 
 def check_number(dead: DeadLetterTopic | None, parts: Sequence[Part]) -> None:
@@ -90,6 +111,17 @@ def check_number(dead: DeadLetterTopic | None, parts: Sequence[Part]) -> None:
 def first_refusal(parts: Iterable[Part]) -> tuple[str, str]:
     """Return what is wrong with the first row that is a dead letter, and the way out."""
     return next((p.refused for p in parts if p.refused), ("", ""))
+
+
+def _header(origin: str) -> str:
+    """Return the header that ``header:NAME`` names; "" of "". Raise InvalidOption for anything else."""
+    name = origin.removeprefix(IN_HEADER)
+    if origin and (name in ("", origin)):
+        raise InvalidOption(
+            f"{ORIGIN}={origin} does not name a header",
+            f"Use {IN_HEADER}NAME: the header in which rows have topic-partition-offset of their input record",
+        )
+    return name
 
 
 def own_headers(headers: Sequence[Header]) -> tuple[list[Header], dict[str, bytes | None]]:

@@ -73,7 +73,12 @@ class QueryRun:
                 largest = admin.topic_config(dead.topic).get("max.message.bytes")
             if largest is None:
                 raise lacking(["DESCRIBE_CONFIGS"], dead.topic)
-            self._dead_letters = {"topic": dead.topic, "most": dead.most, "largest": int(largest)}
+            self._dead_letters = {
+                "topic": dead.topic,
+                "most": dead.most,
+                "largest": int(largest),
+                "origin": dead.origin,
+            }
         return self._dead_letters
 
     def close(self) -> None:

@@ -8,8 +8,9 @@ import java.io.Serializable;
  *
  * @param most so many rows of a batch may go there
  * @param largest its max.message.bytes, which the producer of a part must be able to send
+ * @param origin the header in which a row says which input record it came from; empty: none does
  */
-record DeadLetterTopic(String topic, long most, long largest) implements Serializable {
+record DeadLetterTopic(String topic, long most, long largest, String origin) implements Serializable {
     private static final long serialVersionUID = 1;
 
     /** Returns what the ticket says; null where the sink has no such topic. */
@@ -18,6 +19,7 @@ record DeadLetterTopic(String topic, long most, long largest) implements Seriali
         return new DeadLetterTopic(
                 said.get("topic").asText(),
                 said.get("most").asLong(),
-                said.get("largest").asLong());
+                said.get("largest").asLong(),
+                said.get("origin").asText());
     }
 }

@@ -159,12 +159,20 @@ final class DeadLetters {
                 "code", "EO-RECORD")); // the first of ours: what is behind the last one with this name is not the row's
         headers.add(header("exception", kindOf(refused).getName()));
         headers.add(header("message", refused.what() + ". What to do: " + refused.wayOut()));
+        addPlace(InputPlace.in(row.headers(), to.origin()), headers);
         headers.add(header("sink", ticket.sink()));
         headers.add(header("batch", String.valueOf(ticket.batch())));
         if (row.topic() != null) headers.add(new RecordHeader(PREFIX + "output.topic", row.topic()));
         if (row.partition() != -1) headers.add(header("output.partition", String.valueOf(row.partition())));
         if (row.timestampMs() != 0) headers.add(header("output.timestamp", String.valueOf(row.timestampMs())));
         return new ProducerRecord<>(to.topic(), null, null, key, value, headers);
+    }
+
+    private static void addPlace(InputPlace from, List<Header> headers) {
+        if (from == null) return;
+        if (from.topic() != null) headers.add(header("topic", from.topic()));
+        headers.add(header("partition", from.partition()));
+        headers.add(header("offset", from.offset()));
     }
 
     private static Class<?> kindOf(SinkException refused) {

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import exactly_once
 from exactly_once.coordinator import start
+from exactly_once.error_headers import origin_in
 from exactly_once.errors import InvalidOption, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
@@ -213,6 +214,40 @@ def test_a_row_of_each_kind_that_cannot_be_written_is_a_dead_letter_and_all_othe
     assert second.counted is not None and second.counted.records[shop.dead] == len(WRONG) + 1
     warned = re.findall(r"EO-WARN-DEAD (.*)", warm.log.read_bytes()[before:].decode())
     assert len(warned) == 2 and f"{len(WRONG)} of {len(WRONG) + len(good) + 1} rows of batch 0" in warned[0]
+    shop.verified()
+
+
+#: What a row says of its origin -> the topic, the partition and the offset that its dead letter names.
+ORIGINS = {
+    "shop.orders-3-17": ("shop.orders", "3", "17"),
+    "a-b-0-5#2": ("a-b", "0", "5"),
+    "shop.orders/3/17": ("shop.orders", "3", "17"),
+    "3-17": (None, "3", "17"),
+    "17": (None, None, None),
+    "shop.orders-3-x": (None, None, None),
+    "": (None, None, None),
+}
+
+
+def test_a_dead_letter_names_the_input_record_that_its_row_came_from(shop: Shop, warm: SparkDriver) -> None:
+    """Guards against a bad row that nobody finds in the input: tools for the dead letters of Kafka Streams look for
+    these three headers.
+    """
+    bench = shop.bench
+    bench.input.add_rows([[(f"k{n}", said) for n, said in enumerate(ORIGINS)], [("other", "none")]])
+    pair = "named_struct('key', '{}', 'value', cast(value as binary))"
+    headers = f"array({pair.format('h')}, {pair.format('src')}, named_struct('key', 'src', 'value', null))"
+    columns = ["key", "value", "77 partition", f"if(key = 'other', null, {headers}) headers"]
+    warm.complete(shop.job(columns, sink_dead_letter_origin="header:src"))
+    letters = {m.key: m for m in oracle.read(bench.connection, [shop.dead])}
+    for n, (said, place) in enumerate(ORIGINS.items()):
+        own, ours = own_headers(letters[f"k{n}"].headers)
+        assert own == [("h", said.encode()), ("src", said.encode()), ("src", None)]
+        names = ("topic", "partition", "offset")
+        assert tuple(ours[x].decode() if x in ours else None for x in names) == place, said
+        whole = ("shop.orders", 3, 17) if said.startswith("shop") and place[0] else None
+        assert said == "a-b-0-5#2" or origin_in(letters[f"k{n}"].headers) == whole
+    assert not {"topic", "partition", "offset"} & set(own_headers(letters["other"].headers)[1])
     shop.verified()
 
 

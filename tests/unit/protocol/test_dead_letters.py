@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from exactly_once.digest import RowDigest
-from exactly_once.errors import InvalidOption, InvalidRecord
+from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.digest_scope import PLAIN, add_read, place_of
 from exactly_once.protocol.dead_letters import (
@@ -23,6 +23,7 @@ from exactly_once.protocol.dead_letters import (
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import PreparedTransaction
+from exactly_once.protocol.row_schema import HEADERS
 
 OPTIONS = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1", "topic": "out"}
 DEAD = DeadLetterTopic("dead", 3)
@@ -38,12 +39,17 @@ def test_without_the_option_there_is_no_dead_letter_topic() -> None:
     assert parse() is None
     assert parse(topic="dead") == DeadLetterTopic("dead", DEFAULT_MOST)
     assert parse(topic="dead", max="7") == DeadLetterTopic("dead", 7)
+    assert parse(topic="dead", origin="header:src") == DeadLetterTopic("dead", DEFAULT_MOST, "src")
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"max": "7"}, "sink.dead.letter.max is set, but sink.dead.letter.topic is not"),
+        ({"origin": "header:src"}, "sink.dead.letter.origin is set, but sink.dead.letter.topic is not"),
+        ({"topic": "dead", "origin": "src"}, "sink.dead.letter.origin=src does not name a header"),
+        ({"topic": "dead", "origin": "header:"}, "sink.dead.letter.origin=header: does not name a header"),
+        ({"topic": "dead", "origin": "json:src"}, "Use header:NAME"),
         ({"topic": "out"}, "is the topic of the rows too"),
         ({"topic": "eo.s.commit-log"}, "is the commit log of a sink"),
         ({"topic": "__consumer_offsets"}, "is a topic of Kafka's own"),
@@ -58,6 +64,16 @@ def test_an_option_that_cannot_work_is_refused_by_its_name(given: dict[str, str]
     with pytest.raises(InvalidOption, match=r"sink\.dead\.letter") as refused:
         parse(**given)
     assert words in str(refused.value)
+
+
+def test_rows_without_headers_cannot_say_where_they_came_from() -> None:
+    """Guards against an option without effect: dead letters that do not name their input, and nobody knows why."""
+    said = {"sink.dead.letter.topic": "dead", "sink.dead.letter.origin": "header:src"}
+    value, headers = ("value", "string"), ("headers", HEADERS)
+    with pytest.raises(InvalidSchema, match=r"no column 'headers', in which sink\.dead\.letter\.origin=header:src"):
+        SinkOptions.parse({**OPTIONS, **said}).check_columns([value])
+    assert SinkOptions.parse({**OPTIONS, **said}).check_columns([value, headers]) == {"value", "headers"}
+    assert SinkOptions.parse(OPTIONS).check_columns([value]) == {"value"}
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "none"])
