@@ -83,12 +83,16 @@ class ChecksModel(dg.Model, dg.Resolvable):
     """The limits by which the asset checks judge."""
 
     freshness_s: float = Field(default=Checks.freshness_s, description="Seconds that input may wait without a commit.")
-    origin: str | None = Field(default=None, description="Dotted name of origin(topic, record): see Checks.")
+    origin: str | None = Field(
+        default=None, description="header:NAME, key, value, json:FIELD, or dotted name of a function: see Checks."
+    )
     verify_cron: str | None = Field(default=None, description="When the check verified is evaluated: see Checks.")
 
     def declared(self) -> Checks:
         """Return the checks."""
-        return Checks(self.freshness_s, found(self.origin) if self.origin else None, self.verify_cron)
+        said = self.origin or ""
+        function = found(said) if "." in said and ":" not in said else None
+        return Checks(self.freshness_s, function or said or None, self.verify_cron)
 
 
 class BackfillModel(dg.Model, dg.Resolvable):

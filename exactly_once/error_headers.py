@@ -6,7 +6,7 @@ project's prefix, so that tools for the one read the other after a change of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 PREFIX = "__exactly_once.errors."
 
@@ -17,7 +17,7 @@ CODE = f"{PREFIX}code"
 EXCEPTION = f"{PREFIX}exception"
 #: The text of the exception, or the reason.
 MESSAGE = f"{PREFIX}message"
-#: The record of the input: its topic, partition and offset.
+#: The record of the input: its topic, partition and offset, as far as they are known.
 TOPIC = f"{PREFIX}topic"
 PARTITION = f"{PREFIX}partition"
 OFFSET = f"{PREFIX}offset"
@@ -25,6 +25,10 @@ OFFSET = f"{PREFIX}offset"
 OUTPUT_TOPIC = f"{PREFIX}output.topic"
 OUTPUT_PARTITION = f"{PREFIX}output.partition"
 OUTPUT_TIMESTAMP = f"{PREFIX}output.timestamp"
+
+#: Of a record that was sent again to an output: the rejected record or the dead letter that it replaces, as
+#: topic-partition-offset.
+RESENT = "__exactly_once.resent"
 
 #: A longer message is cut: the headers count for the largest record that a topic takes.
 LONGEST_MESSAGE = 1_000
@@ -41,6 +45,14 @@ def origin_in(headers: Iterable[tuple[str, bytes | None]]) -> tuple[str, int, in
         return topic, int(partition), int(offset)
     except (KeyError, ValueError):
         return None
+
+
+def replaced_in(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+    """Return what the last :data:`RESENT` says; None for a record that was not sent again."""
+    for name, value in reversed(headers):
+        if name == RESENT:
+            return value
+    return None
 
 
 def reason_in(headers: Iterable[tuple[str, bytes | None]]) -> str:

@@ -13,6 +13,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from dagster_exactly_once import (
+    Checks,
     DeadLetters,
     Rejected,
     exactly_once_definitions,
@@ -71,6 +72,7 @@ def shortened(value: bytes | None) -> bytes | None:
     outputs=LABELLED,
     rejected=UNREADABLE,
     dead_letters=DeadLetters(DEAD, repair=shortened),
+    checks=Checks(origin="header:src"),
     output_partitions=1,
 )
 def label_orders(events: DataFrame) -> DataFrame:
@@ -80,12 +82,14 @@ def label_orders(events: DataFrame) -> DataFrame:
     import exactly_once
 
     rows = exactly_once.attempt(events, label)
+    source = F.concat_ws("-", "tried.topic", "tried.partition", "tried.offset").cast("binary")
+    origin = F.array(F.struct(F.lit("src").alias("key"), source.alias("value")))
     long = F.col("value").startswith("long")
     place = {
         "topic": F.when(F.col("value").startswith("astray"), "labels_nowhere").otherwise(LABELLED),
         "partition": F.when(long, 0),
         "timestamp": F.when(long, F.timestamp_millis(F.lit(PRINTED_MS))),
-        "headers": F.col("tried.headers"),
+        "headers": F.concat("tried.headers", origin),
     }
     return rows.select("tried", "key", "value", *(column.alias(name) for name, column in place.items()))
 

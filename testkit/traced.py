@@ -20,16 +20,21 @@ from testkit import oracle
 
 
 class Row(NamedTuple):
-    """An output record: its partition, its key, what it says of its origin (None: nothing), and its value."""
+    """An output record: its partition, its key, what it says of its origin (None: nothing), its value, and headers
+    behind that of its origin.
+    """
 
     partition: int
     key: str | None
     source: str | None
     value: str = "v"
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class Traced:
-    """An input of two partitions (or that of another stream), an output of three, a commit log and a checkpoint."""
+    """An input of two partitions (or that of another stream), an output of three, a commit log and a checkpoint. Its
+    decisions name ``topics``.
+    """
 
     def __init__(self, connection: Connection, location: Path, config: dict[str, str] | None = None, of: str = ""):
         self.connection, self.location = connection, location
@@ -37,6 +42,7 @@ class Traced:
         servers = connection.bootstrap_servers
         self.input = of or brokers.create_topic(servers, brokers.fresh_name("in"), 2, config)
         self.output = brokers.create_topic(servers, brokers.fresh_name("out"), 3)
+        self.topics: tuple[str, ...] = (self.output,)
         self.log = CommitLog(connection, self.sink_id)
         claim = Claim(1, "q", 0, "stream", "elsewhere", 1, str(location), 0.0, "")
         self.log.claim(lambda state: claim, Deadline(30))
@@ -78,13 +84,16 @@ class Traced:
         """One output record for each input record."""
         return [Row(int(key[1:]) % 3, key, f"{self.input}-{p}-{o}") for p, o, key in records]
 
-    def write(self, rows: Sequence[Row], end: bool | None = True) -> Producer:
-        """Write output in one transaction; ``end`` it by a commit (True), an abort (False), or not at all (None)."""
+    def write(self, rows: Sequence[Row], end: bool | None = True, topic: str = "") -> Producer:
+        """Write output, or to ``topic``, in one transaction; ``end`` it by a commit (True), an abort (False), or not at
+        all (None).
+        """
         producer = self.producer()
         producer.begin_transaction()
         for row in rows:
             headers: list[tuple[str, str | bytes | None]] = [] if row.source is None else [("src", row.source.encode())]
-            producer.produce(self.output, row.value, row.key, partition=row.partition, headers=headers)
+            headers += row.headers
+            producer.produce(topic or self.output, row.value, row.key, partition=row.partition, headers=headers)
         producer.flush(30)
         if end is not None:
             (producer.commit_transaction if end else producer.abort_transaction)(30)
@@ -99,7 +108,7 @@ class Traced:
         text = f'v1\n{{"batchTimestampMs":5}}\n{json.dumps({self.input: ends})}'
         (self.location / "offsets" / str(self.last)).write_text(text)
         self.log.append(
-            Decision("q", self.last, 1, (), "digest", version, 0, topics=(self.output,), offsets=text), Deadline(30)
+            Decision("q", self.last, 1, (), "digest", version, 0, topics=self.topics, offsets=text), Deadline(30)
         )
         if complete:
             self.log.append(Completed("q", self.last, 1, 0), Deadline(30))

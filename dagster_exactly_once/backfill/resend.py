@@ -113,6 +113,12 @@ class _Resend:
     def _topic(self) -> str:
         return self.config.topic or next(iter(self.stream.resent))
 
+    @property
+    def _replaces(self) -> bool:
+        """Whether what is sent takes the place of a letter: in the output. In the input, it is a new record."""
+        to = self.config.to
+        return to not in self.stream.source_topics if to else self._topic == self.stream.dead_topic
+
     def _send(self, pieces: list[RejectedSpan], marks: dict[int, Watermarks], topic_id: str) -> Sent:
         records = dead = 0
         with SparkWorker(self.spark.session, self.spark.kill) as worker:
@@ -142,6 +148,7 @@ class _Resend:
             marks,
             to=self.config.to,
             sources=() if self._topic == stream.dead_topic else stream.source_topics,
+            replaces=self._replaces,
             repair=stream.resent[self._topic].repair,
             options=self.writes.options(write_id, stream.options),
         )

@@ -69,11 +69,12 @@ def send_again(
     marks: Mapping[int, Watermarks],
     to: str,
     sources: Sequence[str],
+    replaces: bool,
     repair: Repair | None,
     options: Mapping[str, str],
 ) -> None:
     """Write the rejected records or dead letters of ``piece`` exactly once, however often this is tried, with their own
-    headers alone.
+    headers.
 
     Parameters
     ----------
@@ -84,6 +85,8 @@ def send_again(
     sources : sequence of str
         The inputs of rejected records. Empty for dead letters: they go to the output, the partition and the time that
         each of their rows was for.
+    replaces : bool
+        Add the header that names the letter, in whose place ``exactly-once verify --origin`` then counts the record.
     repair : callable or None
         Makes the new value; without one the value stays.
     """
@@ -101,7 +104,8 @@ def send_again(
 
     own, said = _parted(F.col("tried.headers"))
     place = _place_of_rejected(said, to, sources) if sources else _place_of_row(said, to)
-    records = rows.select(*place, "key", "value", own.alias("headers"))
+    headers = _replacing(own) if replaces else own
+    records = rows.select(*place, "key", "value", headers.alias("headers"))
     records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
 
 
@@ -113,6 +117,15 @@ def _parted(headers: Column) -> tuple[Column, Column]:
     behind = F.array_position(names, error_headers.CODE).cast("int")
     own = F.size(headers) - behind
     return F.slice(headers, F.lit(1), own), F.slice(headers, own + 1, behind)
+
+
+def _replacing(own: Column) -> Column:
+    """Return the headers with that of the letter; an earlier letter of the same row was replaced by this one."""
+    from pyspark.sql import functions as F
+
+    letter = F.concat_ws("-", "tried.topic", "tried.partition", "tried.offset").cast("binary")
+    pair = F.struct(F.lit(error_headers.RESENT).alias("key"), letter.alias("value"))
+    return F.concat(F.filter(own, lambda header: header["key"] != error_headers.RESENT), F.array(pair))
 
 
 def _said(headers: Column, name: str) -> Column:

@@ -11,6 +11,7 @@ from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.outputs import topic_of
 from dagster_exactly_once.declare.rejected import DeadLetters
 from exactly_once.options import Guarantee
+from exactly_once.protocol.dead_letters import IN_HEADER, ORIGIN
 from exactly_once.registry.schema_options import REGISTRY_PREFIXES
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ _ONCE = Guarantee.EXACTLY_ONCE.value
 
 
 def sink_options(
-    said: Mapping[str, str], dead: DeadLetters | None, topics: Sequence[dg.AssetSpec], stream: str
+    said: Mapping[str, str], dead: DeadLetters | None, topics: Sequence[dg.AssetSpec], origin: str, stream: str
 ) -> dict[str, str]:
-    """Return the options of the sink, with those of the dead letters, whose topic is the last of ``topics``.
+    """Return the options of the sink, with those of the dead letters, whose topic is the last of ``topics``; these name
+    their input where ``origin`` is a header.
 
     Raises
     ------
@@ -32,9 +34,12 @@ def sink_options(
     """
     if dead is None:
         return dict(said)
-    if twice := sorted(option for option in said if option.lower().startswith("sink.dead.letter.")):
+    ours = dead.options(topic_of(topics[-1]))
+    if origin.startswith(IN_HEADER):
+        ours[ORIGIN] = origin
+    if twice := sorted(option for option in said if option.lower() in ours):
         raise BadDeclaration(f"{stream}: options names {twice[0]}, which dead_letters sets. Remove it from options")
-    return {**said, **dead.options(topic_of(topics[-1]))}
+    return {**said, **ours}
 
 
 def check_dead_letters(stream: Stream) -> None:
@@ -67,8 +72,6 @@ def check_dead_letters(stream: Stream) -> None:
 
 def stays(stream: Stream) -> str:
     """Return why the dead letters of a stream cannot be sent again as they are; "" when they can."""
-    if stream.one_to_one:
-        return "Checks(origin=...) would take the row for a duplicate of its dead letter"
     if any(option.lower().startswith(REGISTRY_PREFIXES) for option in stream.options):
         return "a row that does not fit its schema is JSON without the schema's id"
     return ""

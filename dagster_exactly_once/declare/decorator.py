@@ -166,7 +166,7 @@ def exactly_once_stream(
                 sink_id=sink_id or its_name.replace("_", "-"),
                 config=config,
                 config_parameter=config_parameter,
-                options=sink_options(options or {}, its_dead, topics, its_name),
+                options=sink_options(options or {}, its_dead, topics, checks.in_records if checks else "", its_name),
                 participants=participants,
                 rejected=its_rejected,
                 dead_letters=its_dead,

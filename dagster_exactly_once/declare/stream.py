@@ -16,15 +16,17 @@ from dagster_exactly_once.declare.dead_letters import stays
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.declare.function import Transform
 from dagster_exactly_once.declare.inputs import KafkaTopic
-from dagster_exactly_once.declare.origin import InputPlace, Origin, Record
+from dagster_exactly_once.declare.origin import InputPlace, Origin, OriginOf, Record, origin_in_records
 from dagster_exactly_once.declare.outputs import LINEAGE, Table, topic_of
 from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.error_headers import OUTPUT_TOPIC, PREFIX, origin_in
+from exactly_once.errors import InvalidOption
 from exactly_once.participant import Participant
 from exactly_once.protocol.dead_letters import own_headers
+from exactly_once.verify.by_origin.origin import Origin as OriginIn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,20 +43,36 @@ class Checks:
     ----------
     freshness_s : float
         Seconds that input may wait without a commit.
-    origin : callable, optional
-        ``origin(topic, record)`` returns the partition and offset of the input record that an output record came from,
-        with several sources ``(source topic, partition, offset)``; None when it does not say. With it, the check
-        ``no_duplicates_and_no_loss`` compares input and outputs record by record; only for a stream that makes exactly
-        one output record of each input record. It is not asked about rejected records, whose headers say it; about a
-        dead letter it is asked as about the record that it would have been.
+    origin : str or callable, optional
+        Where an output record says which input record it came from, as ``exactly-once verify --origin`` takes it: with
+        a header, such as ``"header:src"``, dead letters name their input record too. Or ``origin(topic, record)``,
+        which returns partition and offset, with several sources ``(source topic, partition, offset)``; None when the
+        record does not say. With it, the check ``no_duplicates_and_no_loss`` compares input and outputs record by
+        record; only for a stream that makes exactly one output record of each input record. It is not asked about
+        rejected records, whose headers say it; about a dead letter it is asked as about the record that it would have
+        been.
     verify_cron : str, optional
         When the schedule ``<name>_verify_schedule`` evaluates the check ``verified``, such as ``"0 * * * *"``. Without
         it, the schedule is off until a person switches it on, and then runs at 03:00 UTC.
     """
 
     freshness_s: float = FRESHNESS_LIMIT_S
-    origin: Callable[[str, Record], Origin | None] | None = None
+    origin: OriginOf | str | None = None
     verify_cron: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.origin, str):
+            try:
+                OriginIn.parse(self.origin)
+            except InvalidOption as error:
+                raise BadDeclaration(
+                    f"Checks(origin=...): {error.what}. {error.way_out}, or give a function"
+                ) from error
+
+    @property
+    def in_records(self) -> str:
+        """The place in the records where they say it; "" where a function does, or nothing."""
+        return self.origin if isinstance(self.origin, str) else ""
 
 
 @dataclass(frozen=True)
@@ -276,6 +294,11 @@ class Stream:
             return self.transform(events, **more)
         return self.transform(**inputs, **more)
 
+    @cached_property
+    def _origin_of(self) -> OriginOf | None:
+        said = self.checks.origin if self.checks else None
+        return origin_in_records(said, self.source_topics) if isinstance(said, str) else said
+
     def place_of(self, output: str, record: Record) -> InputPlace | None:
         """Return the input record that a record of ``output`` came from; None when the record does not say.
 
@@ -284,7 +307,7 @@ class Stream:
         BadDeclaration
             The origin of a stream with several sources names no topic.
         """
-        origin = self.checks.origin if self.checks else None
+        origin = self._origin_of
         if output == self.dead_topic:
             output, record = _row(output, record)
         if origin is not None and output == self.rejected_topic:

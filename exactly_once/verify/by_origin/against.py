@@ -21,10 +21,11 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.verify.anomalies import Finding
 from exactly_once.verify.by_origin.blocks import Memory
 from exactly_once.verify.by_origin.comparison import UNREADABLE, telling
+from exactly_once.verify.by_origin.content import Content, content_of, hash_of_content
 from exactly_once.verify.by_origin.counts import Flags, Offsets
 from exactly_once.verify.by_origin.ends import compacted, of_topics, settled
 from exactly_once.verify.by_origin.origin import Places, SaysOrigin, inputs_of
-from exactly_once.verify.by_origin.output import Arrivals, Content, Outputs, content_of, hash_of_content
+from exactly_once.verify.by_origin.output import Arrivals, Outputs
 from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
 from exactly_once.verify.by_origin.removed import Removed
 from exactly_once.verify.by_origin.tails import Tails, tails
@@ -113,6 +114,7 @@ def compare_versions(
         outputs = Outputs(
             admin,
             parts,
+            {where: w.low for where, w in marks.items()},
             origin,
             inputs_of({**found.old.expected.end, **found.new.expected.end}),
             lambda source, offset: min(offset, found.end.get(source, 0)) - found.first.get(source, 0),
@@ -158,6 +160,7 @@ class _Comparison:
         self._origin, self._values = origin, values
         self._pairs = {p: Pairs(first, versions.end[p], memory) for p, first in versions.first.items()}
         self._chunks: list[_Chunk] = []
+        self._replaced: set[tuple[Partition, int]] = set()  # of the letters
         self._named: Counter[bool] = Counter()
         self._held: dict[bool, dict[Partition, Offsets]] | None = None
 
@@ -166,6 +169,7 @@ class _Comparison:
         for some in self._outputs.committed():
             self._take(some)
         self._check_any()
+        self._replace()
         tally, unproven = UnlikeTally(self._versions.old.sink_id, self._versions.new.sink_id), Counter[str]()
         for source, pairs in sorted(self._pairs.items()):
             for unlike in pairs.unlike():
@@ -211,6 +215,27 @@ class _Comparison:
                     "Have both streams write topic-partition-offset of their input in the same place",
                 )
 
+    def _replace(self) -> None:
+        """Put the records that were sent again in the place of their letters; who sent one twice has two."""
+        hash_of = hash_of_content(self._origin.header)
+        for some in self._outputs.resent.by_letters():
+            new = self._versions.is_new(some.letters[0])
+            for place, letter in self._outputs.letters(some):
+                pairs = self._pairs.get(place.partition) if place is not None else None
+                if place is None or pairs is None or not pairs.inside(np.array([place.offset]))[0]:
+                    continue
+                mine = some.of(letter.offset)
+                if self._outputs.has_read(some.letters, letter.offset):
+                    replaced = hash_of(letter, place.partition, some.letters)
+                    pairs.replace(new, place.offset, replaced, some.hashes[mine])
+                else:
+                    pairs.add(new, np.full(len(some.at[mine]), place.offset), some.hashes[mine])
+                self._replaced.add((some.letters, letter.offset))
+                self._chunks += [
+                    _Chunk(some.wheres[which], place.partition, (place.offset, place.offset), (int(at), int(at)))
+                    for which, at in zip(some.which[mine], some.at[mine], strict=True)
+                ]
+
     def _doubtful(self, source: Partition, some: Unlike) -> Flags:
         """Return of which of these input records one sink has less, and may have had more."""
         doubtful = np.zeros(len(some.offsets), np.bool_)
@@ -239,12 +264,15 @@ class _Comparison:
         found: dict[tuple[Partition, int], tuple[list[Content], list[Content]]] = {
             (source, offset): ([], []) for source, offsets in wanted.items() for offset in offsets
         }
+        seen = set(self._replaced)
         for chunk in self._chunks:
             low, high = chunk.origins
             if not any(low <= offset <= high for offset in wanted.get(chunk.source, ())):
                 continue
             for place, record in self._outputs.again(chunk.where, chunk.at[0], chunk.at[1] + 1):
                 both = found.get((place.partition, place.offset)) if place.partition == chunk.source else None
-                if both is not None:
+                stands = chunk.where, record.offset
+                if both is not None and stands not in seen:
+                    seen.add(stands)
                     both[self._versions.is_new(chunk.where[0])].append(content_of(record, self._origin.header))
         return found

@@ -17,13 +17,15 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.verify.anomalies import Anomaly, Finding
 from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.blocks import Memory
+from exactly_once.verify.by_origin.content import hash_of_key
 from exactly_once.verify.by_origin.counts import Counts, Flags, Offsets
 from exactly_once.verify.by_origin.ends import compacted, settled
 from exactly_once.verify.by_origin.input import Existing
 from exactly_once.verify.by_origin.order import Order
 from exactly_once.verify.by_origin.origin import PerInput, Places, SaysOrigin, inputs_of
-from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once, hash_of_key
+from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once, origin_hash
 from exactly_once.verify.by_origin.removed import Removed
+from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, REPLACES, TWICE
 from exactly_once.verify.by_origin.tails import Tails, tails
 from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import Expected
@@ -40,6 +42,7 @@ OUTPUT_REMOVED = "input records that are in no output, where retention or compac
 NOT_FAR = "input records in no output that was read: those before may hold records of a backfill"
 NO_ROOM = "output records of more keys than the order check can remember"
 UNREADABLE = "output records whose origin cannot be read"
+LETTER_REMOVED = "output records that were sent again for what retention or compaction has removed"
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class OriginResult:
     ----------
     by_origin : mapping
         ``input`` records expected; ``output`` records read, of which so many are ``foreign``, came from ``earlier``
-        input, or from input of batches that are ``under way``.
+        input, or from input of batches that are ``under way``, or were ``sent again`` in the place of others.
     read : int
         Output records that were read.
     unproven : mapping
@@ -148,6 +151,7 @@ def compare_origins(
         outputs = Outputs(
             admin,
             tail.marks,
+            {where: w.low for where, w in marks.items()},
             question.origin,
             inputs_of(end),
             lambda source, offset: min(offset, reach.get(source, 0)) - first.get(source, 0),
@@ -186,7 +190,7 @@ class _Comparison:
         self._numbered: bool | None = None
         self._order, self._last = Order(), dict[tuple[Partition, Partition], int]()
         self._tally = FindingTally(expected.batches)
-        self._sums = {"earlier": 0, "under way": 0}
+        self._sums = {"earlier": 0, "under way": 0, "sent again": 0}
 
     def result(self) -> OriginResult:
         """Read everything, and judge."""
@@ -197,6 +201,7 @@ class _Comparison:
             self._check_any()
         elif foreign.count:
             self._tally.foreign(foreign.count, foreign.first)
+        self._judge_resent()
         self._account_for()
         unproven = self._tally.unproven
         unproven[RETENTION] += sum(
@@ -298,6 +303,19 @@ class _Comparison:
             f"none of the {read:,} output records names its input record by {self._question.origin} ({why})",
             "Name the header, key or field in which the stream writes topic-partition-offset of its input",
         )
+
+    def _judge_resent(self) -> None:
+        """Look again at the letters that were replaced: each is there, once, and came from the same input."""
+        for some in self._outputs.resent.by_letters():
+            found = [(letter.offset, origin_hash(place)) for place, letter in self._outputs.letters(some)]
+            letters, origins = np.array(found, np.int64).reshape(-1, 2).T
+            verdicts = some.judged(letters, origins)
+            low, _ = self._outputs.ends_of(some.letters)
+            gone = (verdicts == NO_LETTER) & (self._removed.everywhere | (some.offsets < low))
+            for kind in (TWICE, NO_LETTER, OTHER_INPUT):
+                self._tally.sent_again(some, (verdicts == kind) & ~gone, kind)
+            self._tally.unproven[LETTER_REMOVED] += int(gone.sum())
+            self._sums["sent again"] += int((verdicts == REPLACES).sum())
 
     def _account_for(self) -> None:
         """Name what is not in the outputs: lost, held back, or removed since."""

@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from exactly_once.error_headers import CODE, replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
-from exactly_once.protocol.batch_headers import own_headers
 from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 from exactly_once.verify.anomalies import MOST_PLACES
+from exactly_once.verify.by_origin.content import HashOf
 from exactly_once.verify.by_origin.counts import Offsets
 from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, Unreadable
+from exactly_once.verify.by_origin.resent import Hashes, Replacing, Resent, SentAgain
 
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
@@ -28,34 +29,13 @@ _MOST_BYTES = 128 * 1024 * 1024
 #: Of one partition: a record may be as large, and is read whole all the same.
 _FEWEST_BYTES = 64 * 1024
 
+#: Letters that are no further apart are read in one go.
+_GAP = 1_000
+
+#: For the ends of a partition.
+_LOOK_S = 30.0
+
 _MASK = (1 << 64) - 1
-
-#: ``hash_of(record, source, where)``, in 64 bits; of one process, for Python seeds its hashes.
-HashOf = Callable[[Any, Partition, Partition], int]
-
-
-def hash_of_key(record: Any, source: Partition, where: Partition) -> int:
-    """Return a hash of the record's key and of where it came from and stands; 0 without a key."""
-    return 0 if record.key is None else hash((record.key, source, where)) & _MASK or 1
-
-
-def hash_of_content(without: str = "") -> HashOf:
-    """Return what hashes :func:`content_of` a record, wherever it stands."""
-    return lambda record, source, where: hash(content_of(record, without)) & _MASK
-
-
-class Content(NamedTuple):
-    """The result of a stream's function for one record: not its place, nor what the sink added."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-def content_of(record: Any, without: str = "") -> Content:
-    """Return the content of a record, as kafka-python has it; ``without`` the header of this name."""
-    own, _ = own_headers(record.headers)
-    return Content(record.key, record.value, tuple((name, value) for name, value in own if name != without))
 
 
 @dataclass
@@ -74,7 +54,7 @@ class Arrivals:
     offsets: Offsets
     ks: Offsets
     at: Offsets
-    hashes: npt.NDArray[np.uint64]
+    hashes: Hashes
 
 
 @dataclass
@@ -119,8 +99,12 @@ def bytes_at_once(partitions: int) -> int:
 class Outputs:
     """The outputs, from the beginning to the ends that ``marks`` name.
 
+    A record that was sent again is no arrival: it is kept apart, as long as retention has left its letter.
+
     Parameters
     ----------
+    lows : mapping
+        By partition, the first offset that retention has left: ``marks`` may begin later.
     progress : callable
         How far the stream had come at an input record: partitions of the output that are behind are read first, so
         that what belongs together is read at about the same time.
@@ -128,12 +112,18 @@ class Outputs:
         What to hash of each record.
     on_read : callable
         Is told how many offsets were read.
+
+    Attributes
+    ----------
+    resent : Resent
+        What was sent again, of :meth:`committed`.
     """
 
     def __init__(
         self,
         admin: Admin,
         marks: Mapping[Partition, Watermarks],
+        lows: Mapping[Partition, int],
         origin: SaysOrigin,
         inputs: Sequence[str],
         progress: Callable[[Partition, int], int],
@@ -141,8 +131,9 @@ class Outputs:
         on_read: Callable[[int], None],
     ):
         self._admin, self._marks, self._origin, self._places = admin, marks, origin, Places(inputs)
+        self._lows, self._letters = lows, Places({topic for topic, _ in marks})
         self._progress, self._hash_of, self._on_read = progress, hash_of, on_read
-        self.foreign = Foreign()
+        self.foreign, self.resent = Foreign(), Resent()
         self.read = 0
 
     def committed(self) -> Iterator[Arrivals]:
@@ -158,7 +149,7 @@ class Outputs:
             reader = readers[n]
             before = reader.at
             some = [b for b in reader.next(TOGETHER) if b.marker is None and not b.hidden]
-            for found in self._taken(reader.where, some):
+            for found in self._taken(reader.where, some, self.resent):
                 yield found
                 reader.reached[found.source] = self._progress(found.source, int(found.offsets[-1]))
             self._on_read(reader.at - before)
@@ -189,52 +180,118 @@ class Outputs:
         at some that were read before.
         """
         text = self._origin.of(where)
-        for batch in batches(self._admin, where, start, stop, stop):
-            for record in batch.records() if batch.marker is None and not batch.hidden else ():
-                said = text(record) if start <= record.offset < stop else None
-                with suppress(Unreadable):
-                    place = self._places.read(said) if said is not None else None
-                    if place is not None:
-                        yield place, record
+        for record in self._between(where, start, stop):
+            place = self._read(text(record))
+            if place is not None:
+                yield place, record
 
-    def _taken(self, where: Partition, some: Sequence[LogBatch]) -> Iterator[Arrivals]:
-        sources: dict[Partition, int] = {}
-        which: list[int] = []
-        offsets: list[int] = []
-        ks: list[int] = []
-        at: list[int] = []
-        hashes: list[int] = []
-        text, read, hash_of = self._origin.of(where), self._places.read, self._hash_of
-        count = 0
+    def letters(self, some: Replacing) -> Iterator[tuple[OriginPlace | None, Any]]:
+        """Yield the letters that records name, in their order, each with the input record that it names."""
+        low, stable = self.ends_of(some.letters)
+        wanted = np.unique(some.offsets)
+        wanted = wanted[(wanted >= low) & (wanted < stable)]
+        text = self._origin.of(some.letters)
+        for run in np.split(wanted, np.flatnonzero(np.diff(wanted) > _GAP) + 1) if len(wanted) else ():
+            of = set(run.tolist())
+            for record in self._between(some.letters, int(run[0]), int(run[-1]) + 1):
+                if record.offset in of and any(name == CODE for name, _ in record.headers):
+                    yield self._read(text(record)), record
+
+    def has_read(self, where: Partition, offset: int) -> bool:
+        """Return whether :meth:`committed` came by this offset."""
+        return self._marks[where].low <= offset < self._marks[where].last_stable
+
+    def ends_of(self, where: Partition) -> tuple[int, int]:
+        """Return the first offset of a partition by now, and the last stable one; 0 and 0 where there is none."""
+        marks = self._admin.renew(_LOOK_S).watermarks(where[0]).get(where[1])
+        return (0, 0) if marks is None else (marks.low, marks.last_stable)
+
+    def _between(self, where: Partition, start: int, stop: int) -> Iterator[Any]:
+        """Yield the committed records from ``start`` to ``stop``."""
+        for batch in batches(self._admin, where, start, stop, stop):
+            if batch.marker is None and not batch.hidden:
+                yield from (record for record in batch.records() if start <= record.offset < stop)
+
+    def _read(self, said: bytes | None) -> OriginPlace | None:
+        with suppress(Unreadable):
+            return self._places.read(said) if said is not None else None
+        return None
+
+    def _taken(self, where: Partition, some: Sequence[LogBatch], resent: Resent | None = None) -> Iterator[Arrivals]:
+        """Yield what names its input; what was sent again goes to ``resent``."""
+        arrived, again, count, text = _Columns(), _Columns(), 0, self._origin.of(where)
+        low = self._marks[where].low
         for batch in some:
             for record in batch.records():
+                if record.offset < low:  # of a batch that retention, or the window, has cut
+                    continue
                 count += 1
-                said = text(record)
-                if said is None:
-                    self.foreign.add(where, record.offset)
+                said = replaced_in(record.headers)
+                letter = self._letter(said) if said is not None else None
+                if letter is not None:
+                    came_from = origin_hash(self._read(text(record)))
+                    again.add(letter, record.offset, came_from, self._hash(record, letter, where))
                     continue
-                try:
-                    place = read(said)
-                except Unreadable as e:
-                    self.foreign.add(where, record.offset, str(e) if self._origin.certain else "")
-                    continue
-                if place is None:
-                    self.foreign.add(where, record.offset)
-                    continue
-                source = place[0]
-                which.append(sources.setdefault(source, len(sources)))
-                offsets.append(place[1])
-                ks.append(place[2])
-                at.append(record.offset)
-                if hash_of is not None:
-                    hashes.append(hash_of(record, source, where))
+                place = self._place_of(where, record.offset, text(record))
+                if place is not None:
+                    arrived.add(place, record.offset, place.k, self._hash(record, place, where))
         self.read += count
-        came, numbered, stands = (np.array(c, np.int64) for c in (offsets, ks, at))
-        hashed = np.array(hashes if hash_of is not None else [0] * len(at), np.uint64)
-        numbers = np.array(which, np.int64)
-        for source, number in sources.items():
-            mine = slice(None) if len(sources) == 1 else np.flatnonzero(numbers == number)
-            yield Arrivals(where, source, came[mine], numbered[mine], stands[mine], hashed[mine])
+        if resent is not None:
+            for letters, offsets, at, origins, hashes in again.by_partition():
+                resent.add(SentAgain(where, letters, offsets, at, origins, hashes))
+        for source, offsets, at, ks, hashes in arrived.by_partition():
+            yield Arrivals(where, source, offsets, ks, at, hashes)
+
+    def _hash(self, record: Any, place: OriginPlace, where: Partition) -> int:
+        return self._hash_of(record, place.partition, where) if self._hash_of is not None else 0
+
+    def _letter(self, said: bytes) -> OriginPlace | None:
+        """Return the letter that a record names; None for another stream's, and for one that is no longer there: then
+        the record stands for itself.
+        """
+        with suppress(Unreadable):
+            letter = self._letters.read(said)
+            return letter if letter is not None and letter.offset >= self._lows.get(letter.partition, 0) else None
+        return None
+
+    def _place_of(self, where: Partition, offset: int, said: bytes | None) -> OriginPlace | None:
+        """Return what the text of a record names; None for another writer's, which is counted."""
+        why = ""
+        try:
+            place = self._places.read(said) if said is not None else None
+        except Unreadable as e:
+            place, why = None, str(e) if self._origin.certain else ""
+        if place is None:
+            self.foreign.add(where, offset, why)
+        return place
+
+
+def origin_hash(place: OriginPlace | None) -> int:
+    """Return a hash of what a record came from, in 63 bits and of this process; 0 when it does not say."""
+    return 0 if place is None else hash(place) & (_MASK >> 1) or 1
+
+
+class _Columns:
+    """Records on their way into arrays, by the partition that each names."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[Partition, int] = {}
+        self._which: list[int] = []
+        self._rows: list[tuple[int, int, int]] = []
+        self._hashes: list[int] = []
+
+    def add(self, place: OriginPlace, at: int, number: int, hashed: int) -> None:
+        self._which.append(self._partitions.setdefault(place.partition, len(self._partitions)))
+        self._rows.append((place.offset, at, number))
+        self._hashes.append(hashed)
+
+    def by_partition(self) -> Iterator[tuple[Partition, Offsets, Offsets, Offsets, Hashes]]:
+        """Yield the offsets that are named, the records' own, the numbers, and the hashes."""
+        rows = np.array(self._rows, np.int64).reshape(-1, 3)
+        hashes, which = np.array(self._hashes, np.uint64), np.array(self._which, np.int64)
+        for partition, number in self._partitions.items():
+            mine = slice(None) if len(self._partitions) == 1 else np.flatnonzero(which == number)
+            yield partition, rows[mine, 0], rows[mine, 1], rows[mine, 2], hashes[mine]
 
 
 class _Reader:

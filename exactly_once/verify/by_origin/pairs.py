@@ -12,14 +12,16 @@ import numpy.typing as npt
 from exactly_once.inspection.words import plural
 from exactly_once.verify.anomalies import Anomaly
 from exactly_once.verify.by_origin.blocks import BLOCK, InputBlock, Memory
+from exactly_once.verify.by_origin.content import Content
 from exactly_once.verify.by_origin.counts import Flags, Offsets
-from exactly_once.verify.by_origin.output import Content
 
 #: Of a key, a value or a header in a report: records may hold what not every reader of a report may see.
 MOST_SHOWN = 40
 
 #: Shown before the first byte that differs.
 _SHARED = 12
+
+_MASK = (1 << 64) - 1
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -76,6 +78,14 @@ class Pairs:
             sums, old_counts, new_counts = self._block(int(number)).columns
             np.add.at(new_counts if new else old_counts, local, 1)
             (np.add if new else np.subtract).at(sums, local, hashes[some])
+
+    def replace(self, new: bool, offset: int, replaced: int, hashes: Hashes) -> None:
+        """Count records of one of the sinks in place of an output with the hash ``replaced`` that was counted."""
+        number, local = divmod(offset - self._first, BLOCK)
+        sums, old_counts, new_counts = self._block(number).columns
+        added = np.uint64((int(hashes.sum()) - replaced) & _MASK)
+        (np.add if new else np.subtract).at(sums, local, added)
+        (new_counts if new else old_counts)[local] += len(hashes) - 1
 
     def unlike(self) -> Iterator[Unlike]:
         """Yield what is not the same, in order, a block at a time."""

@@ -24,12 +24,17 @@ class Removed:
         Where the input ends that is compared.
     everywhere : bool
         No record that is missing proves anything: a topic is compacted, for example.
+
+    Attributes
+    ----------
+    everywhere : bool
+        As given.
     """
 
     def __init__(
         self, truncated: Iterable[Partition], batches: Sequence[BatchRange], ends: Positions, everywhere: bool
     ):
-        self._truncated, self._batches, self._ends, self._everywhere = frozenset(truncated), batches, ends, everywhere
+        self._truncated, self._batches, self._ends, self.everywhere = frozenset(truncated), batches, ends, everywhere
         self._before: dict[Partition, int] = {}
         self._entered: dict[Partition, set[Partition]] = {}  # input partitions by output partition
 
@@ -53,7 +58,7 @@ class Removed:
     def before(self, source: Partition) -> int:
         """Return the offset of an input partition, by what was entered."""
         entered = all(source in self._entered.get(where, ()) for where in self._truncated)
-        return self._before.get(source, 0) if entered and not self._everywhere else self._ends[source]
+        return self._before.get(source, 0) if entered and not self.everywhere else self._ends[source]
 
     def _raise(self, source: Partition, offset: int) -> None:
         self._before[source] = max(self._before.get(source, 0), offset)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from exactly_once.error_headers import replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import batches
 from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, Unreadable
@@ -92,7 +93,9 @@ def _first_place(
     text = origin.of(where)
     for batch in batches(admin, where, start, stop, stop, _FETCH_BYTES):
         for record in batch.records() if batch.marker is None and not batch.hidden else ():
-            said = text(record) if start <= record.offset < stop else None
+            if not start <= record.offset < stop or replaced_in(record.headers) is not None:  # sent again at any time
+                continue
+            said = text(record)
             try:
                 place = places.read(said) if said is not None else None
             except Unreadable:

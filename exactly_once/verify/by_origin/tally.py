@@ -14,6 +14,7 @@ from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.counts import Flags, Offsets
 from exactly_once.verify.by_origin.output import Arrivals
 from exactly_once.verify.by_origin.pairs import Unlike
+from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, TWICE, Replacing
 from exactly_once.verify.expected import BatchRange
 
 _PHANTOM = {
@@ -22,6 +23,12 @@ _PHANTOM = {
     c.BEFORE: "input from before the stream's first offset",
     c.BEYOND: "input that no decided batch has read",
     c.TOO_MANY: "input records that have fewer outputs than this number",
+}
+
+_RESENT = {
+    TWICE: (Anomaly.DUPLICATE, "for records of {letters} that were sent again already"),
+    NO_LETTER: (Anomaly.PHANTOM, "for what {letters} does not hold"),
+    OTHER_INPUT: (Anomaly.PHANTOM, "for records of {letters} that came from other input"),
 }
 
 #: Input records of a finding that are shown with what differs.
@@ -105,6 +112,16 @@ class FindingTally:
             group = self._group(Anomaly.PHANTOM, what, "")
             places = [f"{where}@{o}..{o}" for o in some.at[found[:MOST_PLACES]]]
             group.add(len(found), [*places[:1], f"{_name(some.source)}@{first}", *places[1:]])
+
+    def sent_again(self, some: Replacing, which: Flags, kind: int) -> None:
+        """Count records that were sent again and replace nothing."""
+        letters, (anomaly, why) = _name(some.letters), _RESENT[kind]
+        for partition, at, named in some.in_partitions(which):
+            where = _name(partition)
+            what = f"records of {where} that were sent again {why.format(letters=letters)}: {{n:,}}"
+            both = zip(at[:MOST_PLACES], named[:MOST_PLACES], strict=True)
+            places = (place for o, letter in both for place in (f"{where}@{o}..{o}", f"{letters}@{letter}..{letter}"))
+            self._group(anomaly, what, "").add(len(at), places)
 
     def foreign(self, count: int, places: Iterable[str]) -> None:
         """Count records that name no input record, where nobody else may write."""

@@ -9,13 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from exactly_once.error_headers import PREFIX, RESENT
 from exactly_once.errors import InvalidOption
 from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.verify.by_origin import pairs as p
 from exactly_once.verify.by_origin.blocks import Memory
+from exactly_once.verify.by_origin.content import Content, content_of, hash_of_content
 from exactly_once.verify.by_origin.origin import Origin
-from exactly_once.verify.by_origin.output import Arrivals, Content, content_of, hash_of_content
+from exactly_once.verify.by_origin.output import Arrivals
 from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
 from exactly_once.verify.by_origin.removed import Removed
 from exactly_once.verify.by_origin.tally import EXAMPLES, UnlikeTally
@@ -111,6 +113,41 @@ def test_the_content_is_what_the_function_made_and_not_what_the_sink_added() -> 
     assert hash_of_content(Origin.parse("key").header)(record, IN, OUT) != digest(record, IN, OUT)
     for changed in ({"key": None}, {"value": b""}, {"headers": [("kind", b"y")]}):
         assert digest(SimpleNamespace(**{**vars(record), **changed}), IN, OUT) != digest(record, IN, OUT)
+
+
+def letter(sink: str, topic: str, code: str = "EO-RECORD", *own: tuple[str, bytes]) -> SimpleNamespace:
+    """A dead letter of a sink, or with another code a rejected record."""
+    said = {"code": code, "exception": "TooLarge", "message": f"{topic} takes less", "sink": sink, "batch": "7",
+            "output.topic": topic, "output.partition": "3"}  # fmt: skip
+    headers = [*own, *((f"{PREFIX}{name}", text.encode()) for name, text in said.items())]
+    return SimpleNamespace(key=b"k", value=b"v", headers=headers)
+
+
+def test_the_same_row_is_the_same_dead_letter_whichever_sink_wrote_it() -> None:
+    """Wrong alarm: a dead letter names the sink, the batch and the output. Loss: it is not the row in the output."""
+    blue, green = letter("orders", "out"), letter("orders-v2", "shadow")
+    good = SimpleNamespace(key=b"k", value=b"v", headers=[])
+    assert content_of(blue) == content_of(green) != content_of(good)
+    assert content_of(letter("orders", "out", "EO-TRANSFORM")) != content_of(letter("orders-v2", "x", "EO-TRANSFORM"))
+    assert content_of(letter("orders", "out", "EO-RECORD", ("h", b"1"))) != content_of(blue)
+    assert content_of(SimpleNamespace(key=b"k", value=b"v", headers=[(RESENT, b"dead-0-5")])) == content_of(good)
+
+
+def test_an_output_is_replaced_by_the_one_that_was_sent_again() -> None:
+    """Wrong alarm: two outputs of an input record, of which one is the repair of the other; not where it came twice."""
+    pairs = Pairs(100, 110, Memory())
+    add(pairs, False, {100: ["letter"], 101: ["letter"], 102: ["letter"], 103: ["b"]})
+    add(pairs, True, {100: ["good"], 101: ["good"], 102: ["good"], 103: ["letter"]})
+
+    def hashed(*texts: str) -> np.ndarray:
+        return np.array([hash(text) & (1 << 64) - 1 for text in texts], np.uint64)
+
+    replaced = int(hashed("letter")[0])
+    pairs.replace(False, 100, replaced, hashed("good"))
+    pairs.replace(False, 101, replaced, hashed("other"))
+    pairs.replace(False, 102, replaced, hashed("good", "good"))
+    pairs.replace(True, 103, replaced, hashed("b"))
+    assert unlike(pairs) == {101: (1, 1), 102: (2, 1)} and pairs.same == 2
 
 
 # -- what is compared --------------------------------------------------------------------------------------------------

@@ -124,7 +124,6 @@ def test_a_number_of_dead_letters_that_cannot_be_is_refused(arguments, said):
 
 
 STAYS = [
-    ({"checks": Checks(origin=lambda topic, record: None)}, "for a duplicate of its dead letter"),
     (
         {"options": {"Value.Format": "avro", "schema.registry.url": "http://r", "value.schema.subject": "v"}},
         "JSON without the schema's id",
@@ -134,7 +133,7 @@ STAYS = [
 
 @pytest.mark.parametrize(("arguments", "why"), STAYS)
 def test_dead_letters_that_cannot_be_sent_as_they_are_have_no_job(arguments, why):
-    """Guards against JSON among records of Avro, and against a check that calls a repaired row a duplicate."""
+    """Guards against JSON among records of Avro."""
     stream = declared(dead_letters="d", **arguments)
     assert stream.resent == {} and stream.side_specs == ()
     with pytest.raises(BadDeclaration, match=f"no job sends the dead letters again, because .*{why}. Leave out repair"):
@@ -143,6 +142,24 @@ def test_dead_letters_that_cannot_be_sent_as_they_are_have_no_job(arguments, why
     assert [*both.resent] == ["r"] and both.resend_spec.sources == ("r",)
     with pytest.raises(InvalidOption, match=f"topic names d, .* since .*{why}"):
         check_topics(both, ResendConfig(topic="d"))
+
+
+def test_the_dead_letters_of_a_stream_whose_records_name_their_input_are_sent_again_too():
+    """Guards against rows that are lost to readers because a check would call their repair a duplicate."""
+    stream = declared(dead_letters=DeadLetters("d", repair=lambda value: value), checks=Checks(origin="header:src"))
+    assert [*stream.resent] == ["d"]
+
+
+def test_an_origin_in_a_header_is_one_that_dead_letters_name_too():
+    """Guards against a second place to say the same, which somebody forgets."""
+    checks, option = Checks(origin="header:src"), "sink.dead.letter.origin"
+    assert declared(dead_letters="d", checks=checks).options[option] == "header:src"
+    assert option not in declared(dead_letters="d", checks=Checks(origin="json:src")).options
+    assert option not in declared(checks=checks).options
+    by_hand = declared(dead_letters="d", options={option: "header:src"})  # where a function says the origin
+    assert by_hand.options == {"sink.dead.letter.topic": "d", "sink.dead.letter.max": "100", option: "header:src"}
+    with pytest.raises(BadDeclaration, match=r"options names sink\.dead\.letter\.origin, which dead_letters sets"):
+        declared(dead_letters="d", checks=checks, options={option: "header:other"})
 
 
 def test_the_job_reads_and_writes_topics_of_its_stream_alone():
@@ -169,6 +186,34 @@ def test_a_dead_letter_is_asked_for_its_origin_as_the_record_that_it_would_have_
     for headers in ((own, code, (error_headers.OUTPUT_TOPIC, b"priced")), (own, code)):
         assert stream.place_of("d", Record(0, 0, None, b"17", headers)) == (("orders", 0), 17)
     assert asked == [("priced", (own,)), ("d", (own,))]
+
+
+@pytest.mark.parametrize(
+    ("origin", "record", "place"),
+    [
+        ("header:src", {"headers": (("src", b"orders-3-17"), ("src", b"orders-0-0"))}, (("orders", 3), 17)),
+        ("header:src", {"headers": (("src", b"3-17"),)}, (("orders", 3), 17)),
+        ("header:src", {"headers": (("src", b"another-3-17"),)}, None),
+        ("header:src", {"headers": (("src", b"no place"),)}, None),
+        ("header:src", {}, None),
+        ("key", {"key": b"orders/3/17"}, (("orders", 3), 17)),
+        ("json:meta.src", {"value": b'{"meta":{"src":{"partition":3,"offset":17}}}'}, (("orders", 3), 17)),
+    ],
+)
+def test_an_origin_is_said_in_the_words_of_verify_as_well_as_by_a_function(origin, record, place):
+    """Guards against a function that everybody writes anew, and one of them wrong."""
+    stream = declared(rejected="r", dead_letters="d", checks=Checks(origin=origin))
+    found = Record(0, 0, *(record.get(name) for name in ("key", "value")), record.get("headers", ()))
+    assert stream.place_of("priced", found) == place
+    code = (error_headers.CODE, b"EO-RECORD"), (error_headers.OUTPUT_TOPIC, b"priced")
+    assert stream.place_of("d", found._replace(headers=(*found.headers, *code))) == place
+
+
+@pytest.mark.parametrize("origin", ["src", "header:", "json", ""])
+def test_an_origin_that_is_no_place_in_a_record_is_refused_when_the_code_loads(origin):
+    """Guards against a check that is red from its first evaluation on."""
+    with pytest.raises(BadDeclaration, match=r"Checks\(origin=...\): .* does not say .* or give a function"):
+        Checks(origin=origin)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""Dead letters that were sent again, on a real broker: each repaired one counts once, and a copy is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka.structs import TopicPartition
+
+from exactly_once.error_headers import CODE, PREFIX, RESENT
+from exactly_once.kafka.admin import Admin
+from exactly_once.verify.by_origin import tails
+from exactly_once.verify.by_origin.comparison import OriginResult, Question, compare_origins
+from exactly_once.verify.by_origin.origin import Origin
+from exactly_once.verify.expected import expected_input
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.traced import Row, Traced
+
+#: What the sink says of a dead letter, behind the headers of its row.
+LETTER = ((CODE, b"EO-RECORD"), (f"{PREFIX}exception", b"RecordTooLargeException"))
+
+
+class Shop(Traced):
+    """A stream with a topic for dead letters."""
+
+    def __init__(self, connection: Any, folder: Any, of: str = ""):
+        super().__init__(connection, folder, of=of)
+        self.dead = brokers.create_topic(connection.bootstrap_servers, brokers.fresh_name("dead"), 1)
+
+    def bury(self, *rows: Row) -> list[str]:
+        """Write rows as dead letters; returns the place of each."""
+        before = {m.offset for m in oracle.read(self.connection, [self.dead])}
+        self.write([row._replace(partition=0, headers=(*row.headers, *LETTER)) for row in rows], topic=self.dead)
+        found = [m.offset for m in oracle.read(self.connection, [self.dead]) if m.offset not in before]
+        return [f"{self.dead}-0-{offset}" for offset in found]
+
+    def batch_with_letters(self, dead: int, count: int = 10) -> tuple[list[Row], list[str]]:
+        """A batch whose last rows of ``count`` are dead letters: these rows, and their places."""
+        rows = self.rows(self.feed(count))
+        self.write(rows[:-dead])
+        letters = self.bury(*rows[-dead:])
+        self.decide()
+        return rows[-dead:], letters
+
+    def verified(self, last: int | None = None, order: str = "key") -> OriginResult:
+        """By origin, over both topics."""
+        return compare_origins(
+            self.connection,
+            [self.output, self.dead],
+            Question(Origin.parse("header:src"), order=order, refuse_foreign=True),
+            lambda: expected_input(self.connection, self.sink_id, str(self.location), last=last),
+            settle_s=0.5,
+        )
+
+
+def sent_again(row: Row, letter: str, **changed: Any) -> Row:
+    """The record that the job sends for a letter."""
+    return row._replace(headers=(*row.headers, (RESENT, letter.encode())), **changed)
+
+
+@pytest.fixture
+def shop(connection, tmp_path) -> Shop:
+    return Shop(connection, tmp_path)
+
+
+def named(result: OriginResult) -> dict[str, tuple[int, tuple[str, ...]]]:
+    return {f.anomaly.value: (f.records, f.places) for f in result.findings}
+
+
+def at(place: str) -> str:
+    head, _, offset = place.rpartition("-")
+    return f"{head}@{offset}..{offset}"
+
+
+def test_a_dead_letter_that_was_sent_again_counts_as_repaired_and_is_in_nobodys_order(shop: Shop) -> None:
+    """Duplicate that is none: each repaired row would turn the check red for good. And a repair comes after records of
+    later input with its key.
+    """
+    rows, letters = shop.batch_with_letters(3)
+    shop.batch()
+    before = shop.verified()
+    assert before.findings == () and before.by_origin["sent again"] == 0
+    shop.write([sent_again(row, letter, value="repaired") for row, letter in zip(rows[:2], letters, strict=False)])
+    result = shop.verified()
+    assert result.findings == () and result.unproven == {}
+    counts = {"input": 20, "output": 22, "foreign": 0, "earlier": 0, "under way": 0, "sent again": 2}
+    assert result.by_origin == counts
+    assert shop.verified(order="partition").findings == ()
+
+
+def test_a_letter_that_was_sent_twice_one_of_nothing_and_one_of_other_input_are_found(shop: Shop) -> None:
+    """Duplicate: two repairs of one letter. Phantom: a repair of nothing, or of what is no letter. Loss: a repair that
+    holds another row.
+    """
+    rows, letters = shop.batch_with_letters(4)
+    shop.write([sent_again(rows[0], letters[0], partition=0)])
+    shop.write([sent_again(rows[0], letters[0], partition=1)])
+    shop.write([sent_again(rows[1], f"{shop.dead}-0-99", partition=2)])
+    shop.write([sent_again(rows[2], letters[3], partition=1)])
+    shop.write([sent_again(rows[3], f"{shop.output}-0-0", partition=2), sent_again(rows[3], f"{shop.dead}-8-0")])
+    result = shop.verified()
+    found = sorted((f.anomaly.value, f.records, f.what, f.places) for f in result.findings)
+    assert [(kind, n) for kind, n, _, _ in found] == [("duplicate", 1), *[("phantom", 1)] * 4]
+    assert at(letters[0]) in found[0][3] and found[0][3][0].startswith(f"{shop.output}-1@"), "the copy"
+    assert sorted(places[1] for _, _, _, places in found[1:]) == sorted(
+        [f"{shop.dead}-0@99..99", f"{shop.dead}-8@0..0", at(letters[3]), f"{shop.output}-0@0..0"]
+    )
+    assert sum("came from other input" in what for _, _, what, _ in found) == 1
+    assert result.by_origin["sent again"] == 1
+
+
+def test_a_copy_of_a_good_record_is_a_duplicate_as_before(shop: Shop) -> None:
+    """Duplicate: what hides behind a header that names another stream's letter, or nothing."""
+    rows = shop.batch()
+    elsewhere = brokers.create_topic(shop.connection.bootstrap_servers)
+    shop.write([sent_again(rows[0], f"{elsewhere}-0-0"), sent_again(rows[1], "nonsense"), rows[2]])
+    result = shop.verified()
+    assert {f.anomaly.value for f in result.findings} == {"duplicate"} and sum(f.records for f in result.findings) == 3
+
+
+@pytest.mark.long
+def test_a_letter_that_could_not_be_written_again_is_replaced_by_the_letter_that_came_of_it(shop: Shop) -> None:
+    """Duplicate that is none: a repair that did not help, and the one that did."""
+    [row], [first] = shop.batch_with_letters(1)
+    [second] = shop.bury(sent_again(row, first))
+    assert shop.verified().findings == ()
+    shop.write([sent_again(row, second)])
+    result = shop.verified()
+    assert result.findings == () and result.by_origin["sent again"] == 2
+    shop.write([sent_again(row, first)])
+    assert named(shop.verified()).keys() == {"duplicate"}
+
+
+@pytest.mark.long
+def test_a_repair_whose_letter_retention_has_deleted_stands_for_itself(shop: Shop) -> None:
+    """Loss that is none: the dead letter topic keeps a week, and the output a year."""
+    rows, letters = shop.batch_with_letters(2)
+    shop.write([sent_again(row, letter) for row, letter in zip(rows, letters, strict=True)])
+    with Admin(shop.connection) as admin:
+        admin.client.delete_records({TopicPartition(shop.dead, 0): int(letters[1].rpartition("-")[2])})
+    result = shop.verified()
+    assert result.findings == () and result.by_origin["sent again"] == 1
+    shop.write([rows[0]])
+    assert named(shop.verified())["duplicate"][0] == 1
+
+
+@pytest.mark.long
+def test_old_repairs_at_the_end_do_not_hide_where_the_newest_batches_begin(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss that is none: a repair of last week stands behind the records of today, of which the check would read half.
+    Duplicate: a copy of it, though its letter is not among what is read.
+    """
+    monkeypatch.setattr(tails, "FIRST_STEP", 8)
+    rows, letters = shop.batch_with_letters(12, 20)
+    shop.batch(60)
+    shop.batch(60)
+    shop.write([sent_again(row, letter) for row, letter in zip(rows, letters, strict=True)])
+    result = shop.verified(last=70)
+    assert result.findings == () and result.unproven == {} and result.by_origin["sent again"] == 12
+    shop.write([sent_again(rows[0], letters[0])])
+    assert named(shop.verified(last=70)).keys() == {"duplicate"}
