@@ -172,6 +172,9 @@ class StreamModel(Declared):
     complete: CompleteModel | None = None
     output_partitions: int | None = None
     state_partitions: int | None = None
+    trace_headers: bool = Field(
+        default=False, description="Continue the trace of each input record in the headers of its output record."
+    )
     continues: str = Field(default="", description="The sink id of an older version, whose place this stream takes.")
     beside: str = Field(default="", description="The sink id of an older version, which this stream reads along with.")
 
@@ -190,6 +193,7 @@ class StreamModel(Declared):
             complete=Complete(self.complete.every, self.complete.start, self.complete.end) if self.complete else None,
             output_partitions=self.output_partitions,
             state_partitions=self.state_partitions,
+            trace_headers=self.trace_headers,
             continues=self.continues,
             beside=self.beside,
         )(found(self.transform))

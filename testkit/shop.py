@@ -48,6 +48,7 @@ def corrected(value: bytes | None) -> bytes | None:
     column_lineage={"to_pay": ["amount"]},
     rejected=Rejected(REJECTED, warn_above=0, error_above=3, repair=corrected),
     output_partitions=1,
+    trace_headers=True,
 )
 def price_orders(events: DataFrame) -> DataFrame:
     """Orders with their tax."""

@@ -181,6 +181,7 @@ class _Backfill:
             lambda events: stream.records({input_of(stream): events}, config),
             options,
             stream.rejected_topic,
+            stream.trace_headers,
         )
 
     def _write_id(self, day: str) -> str:

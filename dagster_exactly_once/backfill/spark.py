@@ -11,6 +11,7 @@ from dagster_exactly_once.declare.rejected import Repair
 from dagster_exactly_once.streaming.query import addressed
 from dagster_exactly_once.streaming.source import read_input
 from dagster_exactly_once.streaming.spans import OffsetSpan, Spans
+from dagster_exactly_once.streaming.traces import traced
 from exactly_once import error_headers
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.kafka.connection import Connection
@@ -44,6 +45,7 @@ def write_day(
     transform: Callable[[DataFrame], DataFrame],
     options: Mapping[str, str],
     rejected: str | None = None,
+    trace_headers: bool = False,
 ) -> None:
     """Write the records of ``day`` exactly once, however often this is tried, with the stream's own transformation.
 
@@ -55,9 +57,13 @@ def write_day(
         Of the sink: ``sink.id`` and ``write.id`` among them.
     rejected : str, optional
         The last of ``outputs``, if it is for rejected records.
+    trace_headers : bool
+        Continue the traces of the input.
     """
-    source = _between(read_input(spark, connection, topic, day.spans, rejected is not None), day.key, day.key)
-    records = addressed(transform(source), outputs, rejected)
+    with_headers = trace_headers or rejected is not None
+    source = _between(read_input(spark, connection, topic, day.spans, with_headers), day.key, day.key)
+    made = transform(source)
+    records = addressed(traced(made) if trace_headers else made, outputs, rejected)
     records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
 
 

@@ -54,6 +54,7 @@ def exactly_once_stream(
     complete: Complete | None = None,
     output_partitions: int | None = None,
     state_partitions: int | None = None,
+    trace_headers: bool = False,
     continues: str = "",
     beside: str = "",
     group_name: str | None = None,
@@ -113,6 +114,10 @@ def exactly_once_stream(
         Create output topics that do not exist, with this many partitions; None: they must exist.
     state_partitions : int, optional
         For a query with state: keep it in RocksDB, in this many partitions. Its first start fixes the number.
+    trace_headers : bool
+        Continue the trace of each input record in the headers ``traceparent`` and ``tracestate`` of its output record.
+        ``events`` then has the column ``headers``; the function returns it, or ``tried`` of
+        :func:`exactly_once.attempt`, which has it.
     continues : str, optional
         The sink id of an older version, whose place this stream takes: without a checkpoint it begins after the last
         decided batch of that sink. Adds the job ``exactly_once_successor``, which retires that sink first.
@@ -167,6 +172,7 @@ def exactly_once_stream(
                 config=config,
                 config_parameter=config_parameter,
                 options=sink_options(options or {}, its_dead, topics, checks.in_records if checks else "", its_name),
+                trace_headers=trace_headers,
                 participants=participants,
                 rejected=its_rejected,
                 dead_letters=its_dead,

@@ -125,6 +125,7 @@ class Stream:
     participants: Participants | None = None
     bootstrap_servers: str = ""
     managed: bool = True
+    trace_headers: bool = False
     continues: str = ""
     beside: str = ""
     lineage: Mapping[str, ColumnLineage] = field(default_factory=dict)

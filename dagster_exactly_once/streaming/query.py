@@ -12,6 +12,7 @@ from dagster_exactly_once.declare.start import start_time_ms
 from dagster_exactly_once.resources.spark import kafka_source_options, use_state_store
 from dagster_exactly_once.streaming.source import first_since, offsets_json
 from dagster_exactly_once.streaming.state import protect_state
+from dagster_exactly_once.streaming.traces import traced
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Participant
 
@@ -45,6 +46,8 @@ class QueryPlan:
         Outputs beside Kafka, which get every batch under the same decision.
     rejected : str or None
         The last of ``outputs``, if it is for rejected records.
+    trace_headers : bool
+        Continue the traces of the input.
     """
 
     name: str
@@ -58,6 +61,7 @@ class QueryPlan:
     state_partitions: int | None = None
     participants: tuple[Participant[Any], ...] = ()
     rejected: str | None = None
+    trace_headers: bool = False
 
     @property
     def share(self) -> int:
@@ -84,7 +88,7 @@ def start_query(
     check_connector(spark)
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
-    with_headers = plan.rejected is not None
+    with_headers = plan.trace_headers or plan.rejected is not None
     inputs = {name: _read(spark, connection, topic, plan.share, with_headers) for name, topic in plan.sources.items()}
     records = transform(inputs)
     if plan.state_partitions is None or spark.version.startswith("3."):  # which has no format 2 of state
@@ -96,6 +100,8 @@ def start_query(
 
 
 def _records(records: DataFrame, plan: QueryPlan) -> DataFrame:
+    if plan.trace_headers:
+        records = traced(records)
     # participants would get the topic as a column of theirs; with rejected records, they need it
     if not plan.participants or plan.rejected is not None:
         return addressed(records, plan.outputs, plan.rejected)

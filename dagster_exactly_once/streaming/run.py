@@ -114,6 +114,7 @@ def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
         state_partitions=stream.state_partitions,
         participants=stream.others(),
         rejected=stream.rejected_topic,
+        trace_headers=stream.trace_headers,
     )
 
 

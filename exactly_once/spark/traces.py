@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 #: https://www.w3.org/TR/trace-context/
-_NAMES = ("traceparent", "tracestate")
+TRACEPARENT = "traceparent"
+_NAMES = (TRACEPARENT, "tracestate")
 
 
 def trace_headers(column: str | Column) -> Column:

@@ -133,6 +133,29 @@ def test_each_record_is_good_or_rejected_once_and_the_function_sees_it_once(
     assert not any(reason == "" for reason in reasons)
 
 
+def test_a_good_row_continues_the_trace_of_its_record_beside_headers_of_its_own(bad: Bad, warm: SparkDriver) -> None:
+    """Guards against a trace that ends at the stream or stands there twice, and against a secret that goes along; a
+    trace that the stream has begun itself stays.
+    """
+    trace, mine = [("traceparent", b"00-1-2-01"), ("tracestate", b"a=1")], [("traceparent", b"00-3-4-01")]
+    producer = Producer(bad.connection.librdkafka())
+    for key in ("none", "other", "mine", "untraced"):
+        headers = [("secret", b"x"), *trace] if key != "untraced" else None
+        producer.produce(bad.source, b'{"amount": 1}', key, headers=headers)
+    producer.flush(30)
+    made = "named_struct('key', '{}', 'value', cast('{}' as binary))"
+    own = f"case string(key) when 'other' then array({made.format('o', '1')})"
+    own += f" when 'mine' then array({made.format('traceparent', '00-3-4-01')}) end"
+    warm.complete(bad.by("traced_by_function", own=own))
+    good, _ = bad.found()
+    assert {r.key: list(r.headers) for r in good} == {
+        b"none": trace,
+        b"other": [("o", b"1"), *trace],
+        b"mine": mine,
+        b"untraced": [],
+    }
+
+
 @pytest.mark.long
 def test_a_schema_a_condition_and_a_function_follow_each_other(bad: Bad, warm: SparkDriver) -> None:
     """Guards against a later attempt that forgets an earlier reason, or runs its function on what is bad already."""

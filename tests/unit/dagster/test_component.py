@@ -124,10 +124,10 @@ def test_rejected_records_are_declared_in_yaml_too():
 
 def test_where_records_name_their_input_is_said_in_yaml_too():
     """Guards against a component that knows less than the function: a word of the command, or a function."""
-    one = {"name": "one", "transform": f"{HERE}.clean", "source": "raw", "outputs": "clean"}
+    one = {"name": "one", "transform": f"{HERE}.clean", "source": "raw", "outputs": "clean", "trace_headers": True}
     for said, origin in (("header:src", "header:src"), ("key", "key"), (f"{HERE}.clean", clean)):
         stream = StreamModel.resolve_from_yaml(yaml.safe_dump({**one, "checks": {"origin": said}})).stream()
-        assert stream.checks.origin == origin
+        assert stream.checks.origin == origin and stream.trace_headers
     with pytest.raises(BadDeclaration, match="does not say where a record names its input record"):
         StreamModel.resolve_from_yaml(yaml.safe_dump({**one, "checks": {"origin": "src"}})).stream()
 
