@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,7 +19,15 @@ from urllib.parse import urlparse
 
 from exactly_once import hdfs, s3
 from exactly_once.errors import CheckpointAway, CheckpointRewound, CheckpointUnusable, ExactlyOnceError, UnsupportedMode
-from exactly_once.protocol.checkpoint_text import digest_of, fault_of, names_sources, query_id_of, source_lines
+from exactly_once.protocol.checkpoint_text import (
+    digest_of,
+    fault_of,
+    kafka_offsets,
+    names_sources,
+    query_id_of,
+    source_lines,
+)
+from exactly_once.protocol.named_sources import NamedSources, compared, readers
 from exactly_once.protocol.planning import Batch
 
 if TYPE_CHECKING:
@@ -116,8 +124,7 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
     CheckpointUnusable, CheckpointAway
         When the location cannot be read, or one of its files is torn.
     CheckpointRewound
-        When a source has another name than in the batch before, or returns after two batches or more without it: then
-        it would read again what it has read.
+        When a source has another name than in the batch before: then it would read again what it has read.
     UnsupportedMode
         When no batch is in flight.
     """
@@ -138,38 +145,15 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
             "Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
     text = reader.text(f"offsets/{checkpoint.in_flight}")
-    if names_sources(text) and (before := reader.text_if_any(f"offsets/{checkpoint.in_flight - 1}")):
-        _check_names(location, before, text, sink_id)
-        _check_returned(reader, checkpoint.in_flight, _readers(text), _readers(before).keys(), sink_id)
+    named = reader.named(checkpoint.in_flight, text) if names_sources(text) else None
+    _check_names(location, named, sink_id)
     kept = text if len(text.encode()) <= LONGEST_KEPT_OFFSETS else ""
     sources = tuple(
         line
         for number, line in enumerate(source_lines(text))
         if _is_kafka(location, checkpoint.query_id, line.partition(":")[0] if names_sources(text) else str(number))
     )
-    return Batch(checkpoint.query_id, checkpoint.in_flight, digest_of(text), sources, kept)
-
-
-def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
-    """Return topic -> partition -> next offset to read, from the source lines of an ``offsets/N``, with or without the
-    name or the number of the source before them. Skips sources whose offsets do not look like Kafka's, and topics
-    without a partition.
-
-    If two sources read one partition, the lower offset counts.
-    """
-    found: dict[str, dict[int, int]] = {}
-    for line in sources:
-        try:
-            topics = json.loads(line if line.startswith("{") else line.partition(":")[2])
-            read = {t: {int(p): int(o) for p, o in partitions.items()} for t, partitions in topics.items()}
-        except (ValueError, TypeError, AttributeError):
-            continue
-        for topic, offsets in read.items():
-            if not offsets:
-                continue
-            known = found.setdefault(topic, {})
-            known |= {p: min(o, known.get(p, o)) for p, o in offsets.items()}
-    return found
+    return Batch(checkpoint.query_id, checkpoint.in_flight, digest_of(text), sources, kept, named)
 
 
 @lru_cache(maxsize=256)
@@ -181,52 +165,53 @@ def _is_kafka(location: str, query_id: str, source: str) -> bool:
     return reader.begins_with(f"{_SOURCES}/{source}/0", b"\0")
 
 
-def _check_names(location: str, before: str, text: str, sink_id: str) -> None:
-    """Refuse an ``offsets/N`` in which a topic has lost every source that read it in the batch ``before``, and has a
-    new one: Spark finds offsets by name, so that one reads the topic from the beginning.
+def _check_names(location: str, named: NamedSources | None, sink_id: str) -> None:
+    """Refuse a batch with a source that has another name than in the batch before."""
+    for topic, old, new in named.renamed if named is not None else ():
+        raise CheckpointRewound(
+            f"the source {new} would read the topic {topic} from the beginning, although the source {old} has "
+            "read it so far: the source was renamed",
+            f"Give the source its old name again, .name({old!r}), and make Spark plan the batch again: "
+            f"{repair_command(location, sink_id)} --plan-anew --apply",
+        )
+
+
+def source_names(location: str) -> dict[str, str]:
+    """Return topic -> name of the source that read it in one of the two last batches: Spark goes on by that name.
+
+    Raises CheckpointUnusable or CheckpointAway.
     """
-    earlier, now = _readers(before), _readers(text)
-    for topic in sorted(earlier.keys() & now.keys()):
-        if earlier[topic].isdisjoint(now[topic]):
-            old, new = min(earlier[topic]), min(now[topic])
-            raise CheckpointRewound(
-                f"the source {new} would read the topic {topic} from the beginning, although the source {old} has "
-                "read it so far: the source was renamed",
-                f"Give the source its old name again, .name({old!r}), and make Spark plan the batch again: "
-                f"{repair_command(location, sink_id)} --plan-anew --apply",
-            )
+    reader = _Reader(location)
+    last = reader.checkpoint().last_offsets
+    found: dict[str, str] = {}
+    for batch in () if last is None else (last - 1, last):
+        text = reader.text_if_any(f"offsets/{batch}")
+        found |= {topic: min(names) for topic, names in readers(text).items()}
+    return found
 
 
-def _check_returned(
-    reader: _Reader, batch: int, readers: Mapping[str, set[str]], before: Collection[str], sink_id: str
-) -> None:
-    """Refuse a batch whose sources read a topic again that was read earlier, and not in the batch ``before``.
+def beginning_of(location: str, source: str) -> dict[str, dict[int, int]]:
+    """Return where the source of this name began, by topic and partition; empty before its first start.
 
-    Spark looks for a source's offsets in the two batches before, and else begins where ``sources/<name>/0`` says. It
-    keeps ``offsets/N`` of a hundred batches, so a topic that was left out for longer is not recognised.
+    Raises CheckpointUnusable or CheckpointAway.
     """
-    for topic in sorted(readers.keys() - before):
+    return _Reader(location).beginning(source)
+
+
+def ended_before(location: str, batch: int) -> dict[str, dict[int, int]]:
+    """Return where each topic ended that named sources read before ``batch``, and not in the batch before it, as far
+    as the checkpoint tells: a topic has no partition when Spark may have deleted its last offsets.
+
+    Raises CheckpointUnusable or CheckpointAway.
+    """
+    reader = _Reader(location)
+    has_all, found = bool(reader.text_if_any("offsets/0")), {}
+    for topic in first_offsets(location):
         last, text = reader.last_with(topic, batch)
-        names, ends = readers[topic], kafka_offsets(source_lines(text)).get(topic, {})
-        if last == batch - 2 and names & _readers(text).get(topic, set()):
-            continue
-        begins = [reader.beginning(name).get(topic, {}) for name in names]
-        if any(begin.get(p, 0) < end for begin in begins for p, end in ends.items()):
-            wanted = json.dumps({topic: ends})
-            raise CheckpointRewound(
-                f"the source {min(names)} would read the topic {topic} again: batch {last} had read it up to "
-                f"{json.dumps(ends)}, and no source has read it since",
-                f"Remove the source, or give it a new name and the startingOffsets {wanted}. Then "
-                f"make Spark plan the batch again: {repair_command(reader.location, sink_id)} --plan-anew --apply",
-            )
-
-
-def _readers(offsets: str) -> dict[str, set[str]]:
-    """Return topic -> names of the sources that read it, from an ``offsets/N`` that names them."""
-    found: dict[str, set[str]] = {}
-    for line in source_lines(offsets) if names_sources(offsets) else ():
-        for topic in kafka_offsets([line]):
-            found.setdefault(topic, set()).add(line.partition(":")[0])
+        if last >= 0 or not has_all:
+            found[topic] = kafka_offsets(source_lines(text)).get(topic, {})
+        if last == batch - 1:
+            del found[topic]
     return found
 
 
@@ -238,7 +223,7 @@ def was_read(location: str, topic: str, before: int) -> bool:
     """
     reader = _Reader(location)
     first = reader.text_if_any("offsets/0")
-    return not first or topic in _readers(first) or reader.last_with(topic, before)[0] >= 0
+    return not first or topic in readers(first) or reader.last_with(topic, before)[0] >= 0
 
 
 def first_offsets(location: str) -> dict[str, dict[int, int]]:
@@ -422,13 +407,22 @@ class _Reader:
         there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
         return self.text(name) if there else ""
 
+    def named(self, batch: int, text: str) -> NamedSources | None:
+        """Return what a batch reads by named sources, compared with the batches before; None when they are gone."""
+        if not batch:
+            return NamedSources(frozenset(readers(text)))
+        before = self.text_if_any(f"offsets/{batch - 1}")
+        if not before:
+            return None
+        return compared(text, before, lambda: self.text_if_any(f"offsets/{batch - 2}"), self.beginning)
+
     def last_with(self, topic: str, before: int) -> tuple[int, str]:
         """Return the last batch before ``before`` whose ``offsets/N`` has the topic, and that text; else (-1, "")."""
         try:
             for n in self._numbers("offsets"):
                 if n < before:
                     text = self._content(f"offsets/{n}").decode(errors="replace")  # Spark reads no old file: no fault
-                    if topic in _readers(text):
+                    if topic in readers(text):
                         return n, text
         except _UNREADABLE as e:
             raise unusable(self.location, e) from e

@@ -1,5 +1,5 @@
 """A code location with one stream over two topics: ``python -m testkit.bookings JSON`` runs it until caught up,
-``... JSON grown`` the stream that reads one topic, and later two; ``... JSON renewed`` its new version.
+``... JSON grown`` the stream that reads one topic, later two, and then the other; ``... JSON renewed`` its new version.
 
 Each output record says which input record it was made from.
 """
@@ -54,7 +54,8 @@ def bookings(refunds: DataFrame, orders: DataFrame, config: BookingsConfig) -> D
     return orders.selectExpr("key", f"'+' || string(value) || '/' || {place}").union(refunded)
 
 
-#: The same stream before and after it got its second topic, and a new version of it, with a sink of its own.
+#: The same stream before and after it got its second topic, and when it has dropped the first one; and a new version of
+#: it, with a sink of its own.
 GROWING: dict[str, Stream] = {
     "young": exactly_once_stream(
         name="growing", source={"a": "grow.a"}, outputs=["growing"], output_partitions=1, checks=None
@@ -62,6 +63,9 @@ GROWING: dict[str, Stream] = {
     "grown": exactly_once_stream(
         name="growing", source={"a": "grow.a", "b": "grow-b"}, outputs=["growing"], output_partitions=1, checks=None
     )(lambda a, b: a.select("key", "value").union(b.select("key", "value"))),
+    "shrunk": exactly_once_stream(
+        name="growing", source={"b": "grow-b"}, outputs=["growing"], output_partitions=1, checks=None
+    )(lambda b: b.select("key", "value")),
     "renewed": exactly_once_stream(
         name="growing",
         source={"a": "grow.a"},

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.start import start_time_ms
 from dagster_exactly_once.resources.spark import kafka_source_options, use_state_store
-from dagster_exactly_once.streaming.source import first_since, offsets_json
+from dagster_exactly_once.streaming.source import first_since, offsets_json, source_name
 from dagster_exactly_once.streaming.state import protect_state
 from dagster_exactly_once.streaming.traces import traced
 from exactly_once.kafka.connection import Connection
@@ -48,6 +47,8 @@ class QueryPlan:
         The last of ``outputs``, if it is for rejected records.
     trace_headers : bool
         Continue the traces of the input.
+    names : mapping
+        Topic -> the name of its source, where the session lets sources come and go. Default: the topic's.
     """
 
     name: str
@@ -62,6 +63,7 @@ class QueryPlan:
     participants: tuple[Participant[Any], ...] = ()
     rejected: str | None = None
     trace_headers: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def share(self) -> int:
@@ -88,8 +90,7 @@ def start_query(
     check_connector(spark)
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
-    with_headers = plan.trace_headers or plan.rejected is not None
-    inputs = {name: _read(spark, connection, topic, plan.share, with_headers) for name, topic in plan.sources.items()}
+    inputs = {name: _read(spark, connection, plan, topic) for name, topic in plan.sources.items()}
     records = transform(inputs)
     if plan.state_partitions is None or spark.version.startswith("3."):  # which has no format 2 of state
         protect_state(spark, records)
@@ -154,17 +155,16 @@ def addressed(records: DataFrame, outputs: tuple[str, ...], rejected: str | None
     return records.withColumn("topic", F.lit(outputs[0]))
 
 
-def _read(
-    spark: SparkSession, connection: Connection, topic: KafkaTopic, max_offsets: int, with_headers: bool
-) -> DataFrame:
+def _read(spark: SparkSession, connection: Connection, plan: QueryPlan, topic: KafkaTopic) -> DataFrame:
     """Return the rows of one source, from where the query begins when it has no checkpoint. Where the session lets
-    sources come and go, it is named after its topic.
+    sources come and go, it has a name.
     """
     reader = spark.readStream.format("kafka")
     if str(spark.conf.get(EVOLUTION, "false")).lower() == "true":
-        reader = reader.name(re.sub("[^A-Za-z0-9_]", "_", topic.name))
+        reader = reader.name(plan.names.get(topic.name) or source_name(topic.name))
+    with_headers = plan.trace_headers or plan.rejected is not None
     return (
-        reader.options(**kafka_source_options(connection, topic.name, max_offsets))
+        reader.options(**kafka_source_options(connection, topic.name, plan.share))
         .option("startingOffsets", _starting_offsets(spark, connection, topic))
         .option("includeHeaders", str(with_headers).lower())
         .options(**topic.options)

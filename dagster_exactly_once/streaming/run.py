@@ -154,7 +154,7 @@ def _prepared(
         start.check(sink_options(connection, plan))
     begun = checkpoints.first_offsets(checkpoint)
     found = checkpoints.read(checkpoint)
-    beginning.check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
+    beginning.check_begun(begun, stream, found)
     plan = replace(plan, sources=beginning.as_said(plan.sources, config.start_from, begun))
     if stream.continues or stream.beside:
         options = sink_options(connection, plan)
@@ -165,7 +165,8 @@ def _prepared(
     _announce(context, config, plan, begun)
 
     def begin(session: SparkSession) -> StreamingQuery:
-        return start_query(session, connection, plan, lambda inputs: _records(stream, inputs, config))
+        named = _by_name(context, connection, checkpoints, stream, plan)
+        return start_query(session, connection, named, lambda inputs: _records(stream, inputs, config))
 
     return ManagedStream(
         context=context,
@@ -181,6 +182,26 @@ def _prepared(
         participants=plan.participants,
         job=stream.spec.job,
     )
+
+
+def _by_name(
+    context: dg.AssetExecutionContext,
+    connection: Connection,
+    checkpoints: CheckpointReader,
+    stream: Stream,
+    plan: QueryPlan,
+) -> QueryPlan:
+    """Return the plan with the names of its sources, as the checkpoint has them when the query starts."""
+    found = checkpoints.read(plan.checkpoint)
+    if not found.names_sources:
+        return plan
+    beginning.check_in_flight(stream, found)
+    last = read_log(connection, plan.sink_id, READ_BUDGET_S).last_decision(found.query_id or "")
+    ended = last.ended or {} if last is not None else {}
+    sources, names = beginning.named(plan.sources, plan.checkpoint, ended)
+    for back in (t for t in sources.values() if t not in plan.sources.values()):
+        context.log.info(f"The stream reads {back.name} again, from where it ended: {back.options['startingOffsets']}.")
+    return replace(plan, sources=sources, names=names)
 
 
 def _records(stream: Stream, inputs: Mapping[str, DataFrame], config: StreamConfig) -> DataFrame:

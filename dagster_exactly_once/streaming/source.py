@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,11 @@ def read_input(
         "includeHeaders": str(with_headers).lower(),
     }
     return spark.read.format("kafka").options(**options).load()
+
+
+def source_name(topic: str) -> str:
+    """Return the name of a topic's source: Spark takes letters, digits and underscores."""
+    return re.sub("[^A-Za-z0-9_]", "_", topic)
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:

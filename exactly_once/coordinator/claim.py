@@ -9,12 +9,12 @@ from contextlib import suppress
 
 import psutil
 
-from exactly_once.checkpoint import kafka_offsets
 from exactly_once.commitlog.log_search import SEARCH_BUDGET_S, Holder, holder_of
 from exactly_once.commitlog.progress import ensure
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.machine import this_machine
+from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
@@ -24,11 +24,13 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.groups import published_batches
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.checks import check_cluster, check_topics, warn_of_elections
+from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.planning import (
     Batch,
+    Plan,
     check_binding,
     check_published,
     forgotten_by,
@@ -124,8 +126,11 @@ def _check_history(
     check_binding(options.sink_id, owner, batch.query_id, options.checkpoint, taken)
     last = state.last_decision(batch.query_id)
     adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
-    plan_batch(options.sink_id, batch, last, adopt)
-    check_published(options.sink_id, batch, last, published, lambda: consent.adopts_history(batch, bound))
+    adopts = lambda: consent.adopts_history(batch, bound)  # noqa: E731
+    plan = plan_batch(options.sink_id, batch, last, adopt)
+    check_published(options.sink_id, batch, last, published, adopts)
+    if plan is Plan.WRITE:
+        checked_ends(options, batch, last, adopts)
 
 
 def claim_for_write(session: Session, options: SinkOptions) -> DriverState:

@@ -155,6 +155,7 @@ def amend(earlier: Decision, replacement: Decision, replay: Replay) -> Decision:
         rewritten=tuple(sorted({*earlier.rewritten, *(f"{h.participant}/{h.part}" for h in lost)})),
         end_txn_version=min(earlier.end_txn_version, replacement.end_txn_version),
         counted=earlier.counted,
+        ended=earlier.ended,
     )
 
 

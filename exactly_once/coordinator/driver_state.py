@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Aborted, Decision
 from exactly_once.protocol.replay import Replay
@@ -45,6 +46,9 @@ class DriverState:
         When open transactions were last looked for.
     input_offsets : dict
         Topic -> partition -> where the input of the batch in flight ends.
+    ended : mapping or None
+        Where each topic ended that named sources have read, and the batch in flight does not
+        (:attr:`~exactly_once.protocol.records.Decision.ended`).
     replay : Replay
         What the batch in flight must write again, and nothing else of it.
     incarnation : str
@@ -73,9 +77,15 @@ class DriverState:
     log_end: int = 0
     too_long: int = 0
     longest_ms: int | None = None
+    ended: Ends | None = None
 
     def planned(
-        self, execution: str, batch: Batch, planned_ms: int, input_offsets: dict[str, dict[int, int]]
+        self,
+        execution: str,
+        batch: Batch,
+        planned_ms: int,
+        input_offsets: dict[str, dict[int, int]],
+        ended: Ends | None = None,
     ) -> DriverState:
         """Return the state while ``execution`` of ``batch`` is under way, whose input ends at ``input_offsets``."""
         return replace(
@@ -85,12 +95,13 @@ class DriverState:
             planned_ms=planned_ms,
             finished=False,
             input_offsets=input_offsets,
+            ended=ended,
         )
 
     def ticket(self, plan: Plan) -> Ticket:
         """Return the instructions for the tasks of the execution that was planned last."""
         return Ticket(
-            replace(self.batch, sources=(), offsets=""),
+            replace(self.batch, sources=(), offsets="", named=None),
             plan,
             self.token,
             self.execution,

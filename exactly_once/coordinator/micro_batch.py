@@ -10,21 +10,24 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from exactly_once.checkpoint import batch_in_flight, kafka_offsets
+from exactly_once.checkpoint import batch_in_flight
 from exactly_once.coordinator.abort import abort_execution, own_scope
 from exactly_once.coordinator.claim import claim_for_stream
 from exactly_once.coordinator.complete import COMMITTED, decided_error, progress_to_tell
 from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete, mark
 from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
+from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.dead_letters import check_number, first_refusal
 from exactly_once.protocol.loss import in_doubt, other_rows
+from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.part import Part
-from exactly_once.protocol.planning import Batch, Plan, plan_batch
+from exactly_once.protocol.planning import Batch, Plan, history_word, plan_batch
 from exactly_once.protocol.records import KAFKA, Completed, Decision, in_order
 from exactly_once.protocol.replay import Match, lost_handles, match
 from exactly_once.protocol.ticket import Ticket
@@ -96,9 +99,13 @@ class Coordinator:
         if state is None or not state.finished or not state.log_end:  # 0: to its tasks this claim would be another's
             state = claim_for_stream(self._session, self.options, batch)
         may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # where needed, the claim asked for it
+        ended = self._ended(batch, state.last) if may is Plan.WRITE else None
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
-        self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends)
+        self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends, ended)
         return state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
+
+    def _ended(self, batch: Batch, last: Decision | None) -> Ends | None:
+        return checked_ends(self.options, batch, last, lambda: history_word(batch) in self.options.adopt)
 
     @property
     def longest_ms(self) -> int | None:
@@ -347,6 +354,7 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
         decided_ms=0,
         run_id=parts[0].run_id,
         offsets=state.batch.offsets,
+        ended=state.ended,
     )
 
 

@@ -14,6 +14,7 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.claim import CLAIM_BUDGET_S, claim_for_stream
 from exactly_once.coordinator.driver_state import UNCLAIMED, DriverState
 from exactly_once.coordinator.micro_batch import Coordinator
+from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
@@ -53,6 +54,8 @@ class DeliveryCoordinator:
         if check is not None:
             check(batch)
         state = self._state or _settled(self.options, batch)
+        if batch.named is not None and batch.named.joined:
+            checked_ends(self.options, batch, None, lambda: True)
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), {})
         self.ticket = state.ticket(Plan.DRAIN if state.drains else Plan.WRITE)
         return self.ticket

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from exactly_once.checkpoint import Checkpoint, kafka_offsets
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.kafka.admin import Watermarks
-from exactly_once.protocol.checkpoint_text import source_lines
+from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
 
 #: topic -> partition -> offset, as Spark writes it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _VERSION = re.compile(r"v\d+")
@@ -22,6 +23,28 @@ _NUMBER = re.compile(r"(\d+:(?=[{\[]))?")
 def source_lines(offsets: str) -> list[str]:
     """Return the lines of an ``offsets/N`` that name the input: one for each source, after version and settings."""
     return offsets.rstrip("\n").split("\n")[2:]
+
+
+def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Return topic -> partition -> next offset to read, from the source lines of an ``offsets/N``, with or without the
+    name or the number of the source before them. Skips sources whose offsets do not look like Kafka's, and topics
+    without a partition.
+
+    If two sources read one partition, the lower offset counts.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for line in sources:
+        try:
+            topics = json.loads(line if line.startswith("{") else line.partition(":")[2])
+            read = {t: {int(p): int(o) for p, o in partitions.items()} for t, partitions in topics.items()}
+        except (ValueError, TypeError, AttributeError):
+            continue
+        for topic, offsets in read.items():
+            if not offsets:
+                continue
+            known = found.setdefault(topic, {})
+            known |= {p: min(o, known.get(p, o)) for p, o in offsets.items()}
+    return found
 
 
 def names_sources(offsets: str) -> bool:

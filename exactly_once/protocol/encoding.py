@@ -14,6 +14,7 @@ from typing import Any
 
 from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.checksum import spread_of
+from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.names import LONGEST_OPERATOR
 from exactly_once.protocol.records import (
     ACCEPTED,
@@ -31,7 +32,7 @@ from exactly_once.protocol.records import (
     in_order,
 )
 from exactly_once.protocol.topics import ANY_TOPIC
-from exactly_once.protocol.untrusted import check_fields, is_count
+from exactly_once.protocol.untrusted import are_ends, check_fields, is_count
 
 #: Before compression, so eight times what the topic takes: decisions are full of what repeats.
 LARGEST_RECORD_BYTES = 64 * 1024 * 1024
@@ -50,8 +51,9 @@ _IN_HEADERS: dict[type, tuple[str, ...]] = {
     Claim: ("operator", "machine", "progress"),
     Completed: ("how",),
 }
-#: The field of a decision that is a header, and the most that its reader takes.
+#: The fields of a decision that are headers, and the most that their reader takes.
 _COUNTED, _LONGEST_COUNT = "counted", 64 * 1024
+_ENDED, _LONGEST_ENDED = "ended", 1024 * 1024
 
 
 def encode(record: Record) -> bytes:
@@ -60,15 +62,19 @@ def encode(record: Record) -> bytes:
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
     body = {name: value for name, value in body.items() if name not in _IN_HEADERS.get(type(record), ())}
     if isinstance(record, Decision):
-        del body[_COUNTED]
+        del body[_COUNTED], body[_ENDED]
         body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
 
 def headers_of(record: Record) -> dict[str, str | bytes | None]:
     """Return the headers of the record's Kafka record."""
-    if isinstance(record, Decision) and record.counted is not None:
-        return {_COUNTED: json.dumps(asdict(record.counted), separators=(",", ":")).encode()}
+    if isinstance(record, Decision):
+        counted = asdict(record.counted) if record.counted is not None else None
+        told = {_COUNTED: counted, _ENDED: record.ended}
+        return {
+            name: json.dumps(value, separators=(",", ":")).encode() for name, value in told.items() if value is not None
+        }
     texts = {name: getattr(record, name) for name in _IN_HEADERS.get(type(record), ())}
     return {name: text.encode() for name, text in texts.items() if text not in ("", COMMITTED)}
 
@@ -145,7 +151,7 @@ def _no_number(constant: str) -> None:
 
 def _with_headers(record: Record, headers: Headers) -> Record:
     if isinstance(record, Decision):
-        return replace(record, counted=_count(headers.get(_COUNTED)))
+        return replace(record, counted=_count(headers.get(_COUNTED)), ended=_ends(headers.get(_ENDED)))
     names = _IN_HEADERS.get(type(record), ())
     texts = {name: _line(v) for name in names if isinstance(v := headers.get(name), bytes)}
     if isinstance(record, Claim):
@@ -158,13 +164,24 @@ def _with_headers(record: Record, headers: Headers) -> Record:
 
 def _count(text: bytes | str | None) -> Count | None:
     """Return a header as a count; None for what is none: mere information must not make a stream fail."""
-    if not isinstance(text, bytes) or len(text) > _LONGEST_COUNT:
+    found = _parsed(text, _LONGEST_COUNT)
+    return Count(**found) if is_count(found) else None
+
+
+def _ends(text: bytes | str | None) -> Ends | None:
+    """Return a header as the ends of topics; None, which is the word of nobody, for what is none."""
+    found = _parsed(text, _LONGEST_ENDED)
+    return {t: {int(p): at for p, at in ends.items()} for t, ends in found.items()} if are_ends(found) else None
+
+
+def _parsed(text: bytes | str | None, longest: int) -> Any:
+    """Return the JSON in a header; None for what is none."""
+    if not isinstance(text, bytes) or len(text) > longest:
         return None
     try:
-        found = json.loads(text.decode())
+        return json.loads(text.decode())
     except (RecursionError, ValueError):
         return None
-    return Count(**found) if is_count(found) else None
 
 
 def _progress(text: bytes | str | None) -> str:

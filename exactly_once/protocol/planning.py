@@ -8,6 +8,7 @@ from enum import Enum
 
 from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.named_sources import NamedSources
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import WRITE, Claim, Decision
 
@@ -26,7 +27,7 @@ class Batch:
     """A micro-batch as Spark's checkpoint names it.
 
     The query, the batch id, the digest of ``offsets/<batch id>``, the lines of its Kafka sources, and its whole text
-    ("" when that is too long for a decision to keep).
+    ("" when that is too long for a decision to keep); and what it reads of named sources, None where Spark counts them.
     """
 
     query_id: str
@@ -34,6 +35,7 @@ class Batch:
     offsets_digest: str
     sources: tuple[str, ...] = ()
     offsets: str = ""
+    named: NamedSources | None = None
 
 
 def history_word(batch: Batch) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from exactly_once.protocol.named_sources import Ends
+
 #: The log keeps decisions of batches under this many rotating keys, so that compaction bounds the topic. Safety needs
 #: only the last one; the others are the audit trail. Decisions of batch writes stay forever, each under its own key:
 #: because of them, a second write with the same id writes nothing.
@@ -201,7 +203,8 @@ class Decision:
     handles of a completed decision that has been written again without them: participant -> [parts, records, bytes],
     and a fourth number where some of the records are dead letters: how many.
     ``counted`` is what the sink's streams have committed with this batch, for people; None in decisions of earlier
-    versions.
+    versions. ``ended`` says where each topic ended that named sources have read and this batch does not; None where
+    Spark counts the sources, and in decisions of earlier versions.
     """
 
     query_id: str
@@ -219,6 +222,7 @@ class Decision:
     offsets: str = ""
     totals: Mapping[str, Sequence[int]] = field(default_factory=dict)
     counted: Count | None = None
+    ended: Ends | None = None
 
     @property
     def transactions(self) -> tuple[PreparedTransaction, ...]:

@@ -98,6 +98,11 @@ def is_count(value: Any) -> bool:
     )
 
 
+def are_ends(value: Any) -> bool:
+    """Return whether ``value`` says as JSON where topics ended."""
+    return _mapping_of(_topic, _mapping_of(_partition, _long))(value)
+
+
 def _datum(value: Any) -> bool:
     return _text(value) or _below(_LONG, least=-_LONG)(value)
 
@@ -136,6 +141,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "offsets": lambda value: type(value) is str and len(value) <= _LONGEST_OFFSETS,
         "totals": _mapping_of(_word, _totals),
         "counted": lambda value: value is None,  # a header has it
+        "ended": lambda value: value is None,  # so it is with this
     },
     Completed: {
         "query_id": _text,
@@ -163,7 +169,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "successor": _word,
         "query_id": _text,
         "batch_id": _long,
-        "offsets": _mapping_of(_topic, _mapping_of(_partition, _long)),
+        "offsets": are_ends,
         "retired_ms": _ms,
     },
     Tally: dict.fromkeys(("token", "completed", "aborted", "drained", "rewritten"), _long),

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from exactly_once.checkpoint import Checkpoint, first_offsets, kafka_offsets, read_checkpoint, read_text
+from exactly_once.checkpoint import Checkpoint, first_offsets, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import CheckpointUnusable, InvalidOption, UnknownTopic
 from exactly_once.kafka.admin import EARLIEST, Admin, Partition
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.checkpoint_text import digest_of, source_lines
+from exactly_once.protocol.checkpoint_text import digest_of, kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision
 from exactly_once.verify.window import Positions, Window, newest_window, until
@@ -148,7 +148,14 @@ def _of_stream(log: LogState) -> list[Decision]:
 
 
 def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
-    """Return where the input of a decision ends."""
+    """Return where the input of a decision ends, that of topics which named sources have dropped among it; empty when
+    nothing says it.
+    """
+    found = _end_of_batch(decision, checkpoint)
+    return {**_flat(decision.ended or {}), **found} if found else {}
+
+
+def _end_of_batch(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
     if decision.offsets:
         return _flat(kafka_offsets(source_lines(decision.offsets)))
     if checkpoint is None:

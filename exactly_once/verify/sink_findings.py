@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from exactly_once.checkpoint import Checkpoint, kafka_offsets
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.inspection.findings import BlockedPartition, Inspection, batch_name
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.groups import Published
-from exactly_once.protocol.checkpoint_text import source_lines
+from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, PartId, commit_log_id, namespace
 from exactly_once.protocol.records import Decision

@@ -25,6 +25,9 @@ EVOLUTION = {
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
 
+#: How many batches Spark keeps the offsets of.
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+
 #: Three topics get the same rows; with the topic's name in them, each is known.
 COLUMNS = ["concat(topic, key) key", "concat(topic, value) value"]
 
@@ -44,6 +47,16 @@ def reading(bench: Bench, **inputs: KafkaInput) -> Job:
     first, *others = [one.source(1000) | {"name": name} for name, one in inputs.items()]
     more = {"sources": others, "columns": COLUMNS}
     return replace(bench.job, source=first, select=COLUMNS, transform="testkit.transforms:with_sources", arguments=more)
+
+
+def plan_anew(connection: Connection, bench: Bench) -> list[str]:
+    """Make Spark plan the batch in flight again; returns the files that the repair has removed."""
+    owner = bench.log().owner
+    assert owner is not None
+    force = f"fence the driver {owner.pid} on {owner.host}"
+    done = repair.repair(connection, bench.sink_id, str(bench.checkpoint), plan_anew=True, force=force)
+    assert done.applied
+    return [finding.name for finding in done.findings]
 
 
 @pytest.mark.long
@@ -93,11 +106,7 @@ def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_n
     fill(refunds)
     renamed = evolving.run(reading(bench, more=more, orders=orders, refunds_2=refunds))
     assert renamed.code == "EO-REWOUND" and ".name('refunds')" in renamed.sentence
-    owner = bench.log().owner
-    assert owner is not None
-    force = f"fence the driver {owner.pid} on {owner.host}"
-    anew = repair.repair(connection, bench.sink_id, str(bench.checkpoint), plan_anew=True, force=force)
-    assert [f.name for f in anew.findings] == ["offsets/2"] and anew.applied
+    assert plan_anew(connection, bench) == ["offsets/2"]
     again = evolving.run(reading(bench, more=more, orders=orders, refunds=refunds))
     assert again.code in (None, "EO-FENCED")  # this driver lived on, and the repair has fenced it
     evolving.complete(reading(bench, more=more, orders=orders, refunds=refunds))
@@ -144,13 +153,48 @@ def test_a_named_source_that_is_dropped_reads_no_more_and_returns_where_it_stopp
     fill()
     returned = evolving.run(both)
     assert returned.code == "EO-REWOUND" and "and no source has read it since" in returned.sentence
-    owner = bench.log().owner
-    assert owner is not None
-    force = f"fence the driver {owner.pid} on {owner.host}"
-    assert repair.repair(connection, bench.sink_id, str(bench.checkpoint), plan_anew=True, force=force).applied
+    plan_anew(connection, bench)
 
     again = reading(bench, orders=orders, refunds_again=refunds)
     [source] = again.arguments["sources"]
     source["options"]["startingOffsets"] = json.dumps({refunds.topic: stopped})
     assert evolving.run(again).code in (None, "EO-FENCED")  # this driver lived on, and the repair has fenced it
     wrote(again, orders, refunds)
+
+
+@pytest.mark.long
+def test_a_topic_that_returns_when_spark_has_forgotten_its_offsets_is_refused_and_goes_on_where_it_ended(
+    connection: Connection, bench: Bench, evolving: SparkDriver
+) -> None:
+    """Guards against records that are written twice, in silence: Spark keeps the offsets of a hundred batches (here of
+    two), and reads a topic that was away for longer from its beginning.
+    """
+    orders, refunds = (KafkaInput(connection, create_topic(connection.bootstrap_servers), []) for _ in range(2))
+    both, alone = reading(bench, orders=orders, refunds=refunds), reading(bench, orders=orders)
+    evolving.ask("conf", name=RETAINED, value="2")
+    try:
+        for one in (orders, refunds):
+            one.add_uneven(20)
+        evolving.complete(both)
+        wanted = [(one.topic + k, one.topic + v) for one in (orders, refunds) for k, v in one.sent]
+        for _ in range(4):
+            orders.add_uneven(5)
+            evolving.complete(alone)
+        kept = [p.read_text() for p in (bench.checkpoint / "offsets").glob("[0-9]*")]
+        assert kept and not any(refunds.topic in text for text in kept)
+        refunds.add_uneven(7)
+        returned = evolving.run(both)
+        assert returned.code == "EO-REWOUND", returned
+        ended = json.dumps({refunds.topic: {"0": 21}})
+        assert f"startingOffsets {ended}" in returned.sentence
+
+        plan_anew(connection, bench)
+        again = reading(bench, orders=orders, refunds_again=refunds)
+        [source] = again.arguments["sources"]
+        source["options"]["startingOffsets"] = ended
+        assert evolving.run(again).code in (None, "EO-FENCED")  # this driver lived on, and the repair has fenced it
+        evolving.complete(again)
+    finally:
+        evolving.ask("unset", name=RETAINED)
+    late = [(one.topic + k, one.topic + v) for one in (orders, refunds) for k, v in one.sent]
+    bench.assert_exactly([*wanted, *(row for row in late if row not in wanted)])

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
+from exactly_once.checkpoint import read_checkpoint, repair_command
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import now_ms
 from exactly_once.errors import InvalidOption, UnknownTopic
@@ -31,6 +31,7 @@ from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
 from exactly_once.ops.successor import examine as examine_successor
 from exactly_once.ops.successor import retire
+from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.names import check_sink_id, namespace
 from exactly_once.txn.coordinators import Description, describe, list_transactions
 

@@ -12,9 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from exactly_once.checkpoint import kafka_offsets, same_location
+from exactly_once.checkpoint import same_location
 from exactly_once.ops.repair.files import File, Files
-from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines, state_ids_of
+from exactly_once.protocol.checkpoint_text import (
+    digest_of,
+    fault_of,
+    kafka_offsets,
+    query_id_of,
+    source_lines,
+    state_ids_of,
+)
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import WRITE, Decision

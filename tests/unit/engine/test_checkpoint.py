@@ -13,11 +13,11 @@ from exactly_once.checkpoint import (
     Checkpoint,
     batch_in_flight,
     first_offsets,
-    kafka_offsets,
     read_checkpoint,
 )
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnsupportedMode
 from exactly_once.ops.repair.files import read_files
+from exactly_once.protocol.checkpoint_text import kafka_offsets
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 

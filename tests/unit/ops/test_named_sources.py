@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
-from exactly_once.checkpoint import batch_in_flight, first_offsets, kafka_offsets, read_checkpoint
+from exactly_once.checkpoint import batch_in_flight, first_offsets, read_checkpoint
 from exactly_once.errors import CheckpointRewound, CheckpointUnusable
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.ops.repair.files import read_files
-from exactly_once.protocol.checkpoint_text import digest_of, fault_of, source_lines
+from exactly_once.protocol.checkpoint_text import digest_of, fault_of, kafka_offsets, source_lines
 from tests.unit.ops.test_checkpoint_repair import Site
 
 HEAD = (
@@ -149,37 +149,6 @@ def test_a_renamed_source_is_refused_since_it_reads_its_topic_from_the_beginning
     said = str(refusal.value)
     assert "refunds_3" in said and ".name('refunds_2')" in said
     assert f"exactly-once checkpoint repair {location} --sink job --plan-anew" in said
-
-
-@pytest.mark.parametrize(
-    ("name", "begins", "refused"),
-    [
-        pytest.param("refunds_2", 2, True, id="its own name"),
-        pytest.param("again", 0, True, id="another name"),
-        pytest.param("again", 6, False, id="another name, and where it stopped"),
-    ],
-)
-def test_a_source_that_was_left_out_for_two_batches_may_not_read_its_topic_again(
-    name: str, begins: int, refused: bool, tmp_path: Path
-) -> None:
-    """Duplicates, in silence: Spark looks for its offsets in two batches, and else begins at ``sources/<name>/0``."""
-    less, back = SECOND[1:], [f'{name}:{{"refunds":{{"0":9}}}}', SECOND[1]]
-    location = write(tmp_path, FIRST, SECOND, less, less, back, committed=3)
-    Site(tmp_path).write(f"sources/{name}/0", f'\0v1\n{{"refunds":{{"0":{begins}}}}}')
-    if not refused:
-        assert batch_in_flight(location).offsets == text(back)
-        return
-    with pytest.raises(CheckpointRewound) as refusal:
-        batch_in_flight(location, "job")
-    said = str(refusal.value)
-    assert name in said and "batch 1 had read it" in said and '{"refunds": {"0": 6}}' in said
-    assert f"exactly-once checkpoint repair {location} --sink job --plan-anew" in said
-
-
-def test_a_source_that_was_left_out_for_one_batch_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """Mishap: a stream that is refused though Spark finds the offsets of the source in the batch before the last."""
-    location = write(tmp_path, FIRST, SECOND[1:], SECOND, committed=1)
-    assert batch_in_flight(location).offsets == text(SECOND)
 
 
 def test_an_old_file_that_is_torn_refuses_no_topic_that_is_new(tmp_path: Path) -> None:

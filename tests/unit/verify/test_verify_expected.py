@@ -116,6 +116,23 @@ def test_only_the_inputs_that_were_named_are_compared(stream: Any) -> None:
         stream.expected("/c", ("a", "b"))
 
 
+def test_a_topic_that_named_sources_have_dropped_is_expected_up_to_where_it_ended(stream: Any) -> None:
+    """A false phantom over all of its records, and a loss among them that nobody looks for."""
+    stream.began = {"in": {0: 5}, "other": {0: 2}}
+    both = f"v2\n{{}}\na:{json.dumps({'in': {'0': 9}})}\nb:{json.dumps({'other': {'0': 7}})}"
+    alone = f"v2\n{{}}\na:{json.dumps({'in': {'0': 12}})}"
+    ended = {"other": {0: 7}}
+    old = decided(0, offsets=both, ended={})
+    stream.log = log_of(old, decided(1, offsets=alone, ended=ended), decided(2, offsets=alone, ended=ended))
+    found = stream.expected()
+    assert found.first == {P: 5, ("other", 0): 2}
+    assert found.end == found.reach == {P: 12, ("other", 0): 7}
+    assert [dict(b.offsets) for b in found.batches] == [
+        {P: (5, 9), ("other", 0): (2, 7)}, {P: (9, 12), ("other", 0): (7, 7)},
+        {P: (12, 12), ("other", 0): (7, 7)},
+    ]  # fmt: skip
+
+
 def test_without_decisions_sparks_word_counts(stream: Any) -> None:
     """Duplicate: a weaker guarantee is judged by its checkpoint; what is planned may be there."""
     stream.began = {"in": {0: 0}}

@@ -1,6 +1,7 @@
 """A stream that reads several topics: what its function gets, and what the machinery around it takes for its input."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,8 +18,9 @@ from dagster_exactly_once import (
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.sensors.sink_state import _sink_state, _SinkReading
-from dagster_exactly_once.streaming.beginning import as_said, check_begun
+from dagster_exactly_once.streaming.beginning import as_said, check_begun, check_in_flight, named
 from dagster_exactly_once.streaming.query import QueryPlan
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointUnusable, UnknownTopic
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.protocol.log_state import LogState
@@ -116,27 +118,86 @@ def test_the_limit_of_a_batch_holds_for_all_topics_together(limit, share):
     assert QueryPlan("s", sources, ("out",), "s", "/c", limit, None, {}).share == share
 
 
+COUNTED, NAMED = Checkpoint("/c", "q", 3, 3), Checkpoint("/c", "q", 3, 3, names_sources=True)
+
+
 @pytest.mark.parametrize(
-    ("begun", "planned", "refused"),
+    ("begun", "found", "refused"),
     [
-        ({}, False, False),
-        ({"shop.orders": {}}, False, False),
-        ({"shop.orders": {}, "shop.refunds": {}}, True, False),
-        ({"shop.orders": {}}, True, True),
-        ({"shop.orders": {}, "others": {}}, True, True),
-        ({"others": {}}, False, True),
+        ({}, Checkpoint("/c"), False),
+        ({"shop.orders": {}}, Checkpoint("/c"), False),
+        ({"others": {}}, Checkpoint("/c"), True),
+        ({"shop.orders": {}, "shop.refunds": {}}, COUNTED, False),
+        ({"shop.orders": {}}, COUNTED, True),
+        ({"shop.orders": {}, "others": {}}, COUNTED, True),
+        ({"shop.orders": {}}, NAMED, False),
+        ({"shop.orders": {}, "others": {}}, NAMED, False),
     ],
 )
-def test_topics_that_a_checkpoint_did_not_begin_with_are_refused_by_name(begun, planned, refused):
+def test_topics_that_a_checkpoint_did_not_begin_with_are_refused_unless_sources_have_names(begun, found, refused):
     """Spark would say that records of the input are lost, and a person would accept their loss."""
     stream = declared(lambda orders, refunds: orders)
     if not refused:
-        check_begun(begun, stream, "/c", planned)
+        check_begun(begun, stream, found)
         return
     with pytest.raises(
         CheckpointUnusable, match=r"began with the topics .*, but the stream bookings reads shop.orders, "
     ):
-        check_begun(begun, stream, "/c", planned)
+        check_begun(begun, stream, found)
+
+
+@pytest.mark.parametrize(
+    ("committed", "lines", "refused"),
+    [
+        (2, ['o:{"shop.orders":{"0":5}}', 'x:{"others":{"0":7}}'], True),
+        (3, ['o:{"shop.orders":{"0":5}}', 'x:{"others":{"0":7}}'], False),
+        (2, ['o:{"shop.orders":{"0":5}}'], False),
+    ],
+    ids=["in flight", "done", "without it"],
+)
+def test_a_topic_is_not_dropped_while_the_batch_in_flight_has_records_of_it(committed, lines, refused):
+    """Loss, in silence: Spark runs the batch again without these records, and counts them as read."""
+    stream = declared(lambda orders, refunds: orders)
+    found = Checkpoint("/c", "q", 3, committed, source_offsets=tuple(lines), names_sources=True)
+    if not refused:
+        check_in_flight(stream, found)
+        return
+    with pytest.raises(CheckpointUnusable, match=r"does not read others any more, of which batch 3 .*caught_up"):
+        check_in_flight(stream, found)
+
+
+HEAD = 'v2\n{"batchTimestampMs":5}\n'
+
+
+@pytest.mark.parametrize(
+    ("batches", "begins", "ended", "name", "starts"),
+    [
+        pytest.param([""], {}, {}, "shop_refunds", None, id="new"),
+        pytest.param(['r_9:{"shop.refunds":{"0":4}}'], {}, {}, "r_9", None, id="read under its name"),
+        pytest.param(['r_9:{"shop.refunds":{"0":4}}', ""], {}, {"shop.refunds": {0: 4}}, "r_9", None, id="Spark knows"),
+        pytest.param([""], {"shop_refunds": 0}, {"shop.refunds": {0: 4}}, "shop_refunds_2", 4, id="back"),
+        pytest.param([""], {"shop_refunds_2": 4}, {"shop.refunds": {0: 4}}, "shop_refunds_2", 4, id="without a batch"),
+        pytest.param([""], {"shop_refunds_2": 2}, {"shop.refunds": {0: 4}}, "shop_refunds_3", 4, id="back again"),
+        pytest.param([""], {"shop_refunds": 0}, {"shop.refunds": {}}, "shop_refunds", None, id="nobody knows where"),
+    ],
+)
+def test_a_topic_that_returns_has_a_new_name_and_begins_where_it_ended(
+    batches, begins, ended, name, starts, tmp_path
+):
+    """Duplicates of a whole topic, which its old name would read again; or a stream that no start gets going again."""
+    for folder in ("offsets", "commits", "sources"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    for n, line in enumerate(batches):
+        (tmp_path / "offsets" / str(n)).write_text(HEAD + 'shop_orders:{"shop.orders":{"0":1}}\n' + line)
+    for source, offset in begins.items():
+        (tmp_path / "sources" / source).mkdir()
+        (tmp_path / "sources" / source / "0").write_text(f'\0v1\n{{"shop.refunds":{{"0":{offset}}}}}')
+    sources = declared(lambda orders, refunds: orders).sources
+    found, names = named(sources, str(tmp_path), ended)
+    assert names == {"shop.orders": "shop_orders", "shop.refunds": name}
+    begin = {"startingOffsets": json.dumps({"shop.refunds": {"0": starts}})} if starts is not None else {}
+    assert found == {**sources, "refunds": replace(sources["refunds"], options=begin)}
 
 
 @pytest.fixture
