@@ -1,4 +1,6 @@
-"""A code location with one stream into a topic and a table; ``python -m testkit.lake`` runs it."""
+"""A code location with one stream into a topic and a table; ``python -m testkit.lake`` runs it
+until it has caught up, ``... until_stopped`` until it is killed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def lake() -> Any:
 
 @exactly_once_stream(
     source=ORDERS,
-    outputs=[PAID, Table("lake/orders", lake)],
+    outputs=[PAID, Table("lake/orders", lake, column_lineage={"value": "order"})],
     output_partitions=2,
     checks=None,
     column_schema="order STRING NOT NULL",
@@ -46,13 +48,13 @@ def definitions() -> dg.Definitions:
     return exactly_once_definitions(paid_orders, resources=found)
 
 
-def main() -> int:
+def main(mode: str = "caught_up") -> int:
     """Exit code 0 when the run succeeded; the failure's text is on standard error."""
     done = (
         definitions()
         .resolve_job_def(paid_orders.spec.job)
         .execute_in_process(
-            run_config={"ops": {paid_orders.spec.op: {"config": {"mode": "caught_up"}}}},
+            run_config={"ops": {paid_orders.spec.op: {"config": {"mode": mode}}}},
             instance=dg.DagsterInstance.get(),
             raise_on_error=False,
         )
@@ -61,4 +63,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

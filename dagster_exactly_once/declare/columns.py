@@ -5,7 +5,7 @@ columns of the inputs each is made.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -50,6 +50,11 @@ def table_schema(schema: ColumnSchema, where: str) -> dg.TableSchema:
     else:
         raise BadDeclaration(f"{where}: {schema!r} is neither DDL nor a StructType nor a TableSchema")
     return dg.TableSchema(columns)
+
+
+def arrow_columns(schema: Iterable[Any]) -> dg.TableSchema:
+    """Return the columns of a schema of Arrow."""
+    return dg.TableSchema([_made(f.name, str(f.type), not f.nullable, None) for f in schema])
 
 
 def _split(ddl: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, table_schema
+from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, arrow_columns, table_schema
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import check_topic
 from dagster_exactly_once.declare.rejected import Letters, Rejected
@@ -31,10 +31,15 @@ class Table:
     participant : callable
         Makes the output, such as ``lambda: DeltaParticipant("lake", "/lake/orders")``. Runs, recoveries and checks call
         it, loading the code location does not. Where its output counts its rows (``row_count``), the asset shows them.
+    column_schema, column_lineage
+        As of a topic (:func:`exactly_once_stream`), for the columns of the table. Each run shows the columns that the
+        table has, where its output says them (``table_schema``) and nothing is declared.
     """
 
     asset: dg.AssetSpec | str
     participant: Callable[[], Participant[Any]]
+    column_schema: ColumnSchema | None = None
+    column_lineage: ColumnLineage | None = None
 
     @property
     def spec(self) -> dg.AssetSpec:
@@ -43,10 +48,18 @@ class Table:
 
     def row_count(self) -> int | None:
         """Return the number of rows in the table now; None where the output does not count them."""
+        count: int | None = self._asked("row_count")
+        return count
+
+    def columns(self) -> dg.TableSchema | None:
+        """Return the columns of the table now; None where the output does not say them."""
+        schema = self._asked("table_schema")
+        return None if schema is None else arrow_columns(schema)
+
+    def _asked(self, question: str) -> Any:
         made = self.participant()
         try:
-            count: int | None = made.row_count() if hasattr(made, "row_count") else None
-            return count
+            return getattr(made, question)() if hasattr(made, question) else None
         finally:
             made.close()
 
@@ -111,7 +124,7 @@ def outputs_of(
 
     return (
         tuple(complete(s, "kafka", {TOPIC: topic_of(s), **columns.get(topic_of(s), {})}) for s in specs),
-        tuple(replace(table, asset=complete(table.spec, "table", {})) for table in tables),
+        tuple(replace(table, asset=complete(table.spec, "table", _of_table(table, stream))) for table in tables),
     )
 
 
@@ -164,6 +177,12 @@ def _of_which(argument: str, topics: Sequence[str], stream: str) -> BadDeclarati
         f"{stream}: {argument} does not say which of the {len(topics)} outputs it describes. Name the topic: "
         f"{argument}={{'{topics[0]}': ...}}"
     )
+
+
+def _of_table(table: Table, stream: str) -> dict[str, Any]:
+    if table.column_schema is None:
+        return {}
+    return {COLUMNS: table_schema(table.column_schema, f"{stream}: column_schema of {table.spec.key.to_user_string()}")}
 
 
 def _columns(

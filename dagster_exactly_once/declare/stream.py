@@ -143,22 +143,27 @@ class Stream:
                 self.translator,
                 StreamTopic(self.name, topic_of(spec), False, self.bootstrap_servers, spec),
                 self.source_keys,
-            ).merge_attributes(metadata=self._lineage(topic_of(spec)))
+            ).merge_attributes(metadata=self._lineage(self.lineage.get(topic_of(spec))))
             for spec in self.declared
         )
 
-    def _lineage(self, topic: str) -> dict[str, dg.TableColumnLineage]:
+    def _lineage(self, said: ColumnLineage | None) -> dict[str, dg.TableColumnLineage]:
         """Return the metadata that says from what the columns of an output are made, by the keys of the inputs."""
-        if topic not in self.lineage:
+        if said is None:
             return {}
         inputs = dict(zip(self.sources, self.source_keys, strict=True))
-        return {LINEAGE: column_lineage_of(self.lineage[topic], inputs, f"{self.name}: column_lineage")}
+        return {LINEAGE: column_lineage_of(said, inputs, f"{self.name}: column_lineage")}
 
     @cached_property
     def assets(self) -> tuple[dg.AssetSpec, ...]:
         """The assets of all outputs: of the topics, then of the tables."""
-        tables = (table.spec for table in self.tables)
-        return (*self.outputs, *(spec.replace_attributes(deps=[*spec.deps, *self.source_keys]) for spec in tables))
+        tables = (
+            table.spec.replace_attributes(deps=[*table.spec.deps, *self.source_keys]).merge_attributes(
+                metadata=self._lineage(table.column_lineage)
+            )
+            for table in self.tables
+        )
+        return (*self.outputs, *tables)
 
     @cached_property
     def topics(self) -> tuple[str, ...]:

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_exactly_once.declare.complete import closed
 from dagster_exactly_once.declare.config import Mode, StreamConfig
-from dagster_exactly_once.declare.outputs import COLUMNS, LINEAGE
 from dagster_exactly_once.declare.start import EARLIEST, start_time_ms
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.recovery.work import consented
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, driver_pid
+from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.failures import FailurePlace, classified, transform_failed
 from dagster_exactly_once.runs.operator import alive_of, is_foreign, operator_of
 from dagster_exactly_once.runs.own_exception import raised_by
-from dagster_exactly_once.runs.process import tag_driver
 from dagster_exactly_once.runs.tags import TAG_ROTATED
-from dagster_exactly_once.sensors.observation import input_lags
 from dagster_exactly_once.streaming import beginning
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.outputs import create_outputs
 from dagster_exactly_once.streaming.query import QueryPlan, sink_options, start_query
+from dagster_exactly_once.streaming.reports import ROW_COUNT, Reports, numbers, of_tables, say
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.single_writer import SingleWriter
 from dagster_exactly_once.streaming.supervisor import Supervisor
-from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, ReportWindow
 from exactly_once.checkpoint import check_whole
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator import start
@@ -46,15 +41,6 @@ from exactly_once.protocol.log_state import LogState
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-Metadata = dict[str, dg.MetadataValue | int | float]
-
-#: Of one report: a replay closes a year of hours within minutes, and Dagster stores each as an event of its own.
-MOST_WINDOWS = 200
-
-#: Dagster shows it on the asset's page: of the newest materialization that has it, else of the newest observation. So
-#: only observations have it, which every report makes.
-ROW_COUNT = "dagster/row_count"
 
 #: For reading the input's ends before anything starts.
 READ_BUDGET_S = 20.0
@@ -94,11 +80,12 @@ def run_stream(
         reports.tell(last)
         return
     reports.complete(last)
-    _say(context, stream, last)
-    for key, metadata in {**_metadata(stream, last), **_of_tables(context, stream, last)}.items():
+    say(context, stream, last)
+    for key, metadata in {**numbers(stream, last), **of_tables(context, stream, last)}.items():
         if (rows := metadata.pop(ROW_COUNT, None)) is not None:
             context.log_event(dg.AssetObservation(key, metadata={ROW_COUNT: rows}))
-        yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals(), **_columns(stream, key)})
+        columns = reports.columns.get(key, {})
+        yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals(), **columns})
 
 
 def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
@@ -255,124 +242,3 @@ def _announce(context: dg.AssetExecutionContext, config: StreamConfig, plan: Que
         context.log.info(f"There is no checkpoint yet: the stream begins at {', '.join(starts)}.")
     for option, word in config.once.options().items():
         context.log.warning(f"A person consented for this start: {option}={word}.")
-
-
-class Reports:
-    """The reports of a run to Dagster, window by window."""
-
-    def __init__(self, context: dg.AssetExecutionContext, stream: Stream):
-        self._context, self._stream = context, stream
-        self._key = dg.AssetKey(stream.completed)
-        self._reported: Collection[str] | None = None
-        self._first_ms: int | None = None
-        self._spark_ui: str | None = None
-
-    def linked(self, start: Callable[[SparkSession], StreamingQuery]) -> Callable[[SparkSession], StreamingQuery]:
-        """Return ``start``, after it has read the driver and its UI, which only the session's own thread may ask."""
-
-        def tagged(session: SparkSession) -> StreamingQuery:
-            self._spark_ui = session.sparkContext.uiWebUrl
-            tag_driver(self._context.instance, self._context.run.run_id, driver_pid(session))
-            return start(session)
-
-        return tagged
-
-    def tell(self, window: ReportWindow) -> None:
-        """Observe the outputs: a materialization would tell assets downstream that their data is complete."""
-        _say(self._context, self._stream, window)
-        if window.batches:
-            link = {"spark_ui": dg.MetadataValue.url(self._spark_ui)} if self._spark_ui else {}
-            tables = _of_tables(self._context, self._stream, window)
-            for key, metadata in {**_metadata(self._stream, window), **tables}.items():
-                self._context.log_event(dg.AssetObservation(key, metadata={**metadata, **link}))
-        else:
-            first = self._stream.outputs[0].key
-            numbers = {**window.plots(0), **_totals(self._stream, window)[0]}
-            self._context.log_event(dg.AssetObservation(first, metadata=numbers))
-        for observed in input_lags(self._stream.spec, window.lags, time.time()):
-            self._context.log_event(observed)
-        self.complete(window)
-
-    def complete(self, window: ReportWindow) -> None:
-        """Materialize the windows of event time that the watermark has passed, if the stream declares any."""
-        windows = self._stream.complete
-        if self._first_ms is None:
-            self._first_ms = window.event_ms
-        if windows is None or window.watermark_ms is None:
-            return
-        if self._reported is None:
-            self._reported = self._context.instance.get_materialized_partitions(self._key)
-        first_ms = window.watermark_ms if self._first_ms is None else self._first_ms
-        for name in closed(windows, self._reported, first_ms, window.watermark_ms, MOST_WINDOWS):
-            self._context.log_event(dg.AssetMaterialization(self._key, partition=name))
-            self._reported = (name,)
-
-
-def _say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> None:
-    counts = window.records_of(stream.topics)[1:]
-    others = [f"{count:,} to {topic}" for topic, count in zip(stream.topics[1:], counts, strict=True)]
-    context.log.info("; ".join([window.sentence(), *others]))
-    if window.late:
-        context.log.warning(
-            f"{window.late:,} rows arrived too late for their windows and were dropped, because input partitions are "
-            "further apart than the watermark's delay. Raise the delay. To write the dropped rows, start the stream "
-            "again under a new sink id."
-        )
-
-
-def _metadata(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
-    """Return, for each output, the numbers to plot and the table of batches."""
-    rows = [
-        dg.TableRecord(
-            {
-                "batch": b.batch_id,
-                "records": _text(b.records),
-                "transactions": _text(b.transactions),
-                "batch_ms": _text(b.batch_ms),
-                "commit_ms": _text(b.commit_ms),
-            }
-        )
-        for b in window.batches[-BATCHES_SHOWN:]
-    ]
-    table: Metadata = {"newest_batches": dg.MetadataValue.table(rows)} if rows else {}
-    counts, totals = window.records_of(stream.topics), _totals(stream, window)
-    found: dict[dg.AssetKey, Metadata] = {
-        spec.key: {**window.plots(count), **total, **table}
-        for spec, count, total in zip(stream.outputs, counts, totals, strict=True)
-    }
-    late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
-    found[stream.outputs[0].key] |= {**late, **window.observed}
-    return found
-
-
-def _columns(stream: Stream, key: dg.AssetKey) -> Metadata:
-    """Return what is declared of an output's columns: lineage graphs are drawn from materializations."""
-    [spec] = [spec for spec in stream.assets if spec.key == key]
-    return {name: spec.metadata[name] for name in (COLUMNS, LINEAGE) if name in spec.metadata}
-
-
-def _of_tables(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
-    """Return, for each table, the numbers to plot, and how many rows it has. A table gets the rows of all topics."""
-    found: dict[dg.AssetKey, Metadata] = {}
-    for table in stream.tables:
-        found[table.spec.key] = dict(window.plots(window.records))
-        try:
-            rows = table.row_count()
-        except ExactlyOnceError as error:  # the stream itself says so, if it goes on
-            context.log.warning(f"The rows of {table.spec.key.to_user_string()} could not be counted: {error}")
-        else:
-            found[table.spec.key] |= {} if rows is None else {ROW_COUNT: rows}
-    return found
-
-
-def _totals(stream: Stream, window: ReportWindow) -> list[Metadata]:
-    """Return, for each output, the records since the stream's first start."""
-    totals = window.totals_of(stream.topics)
-    if totals is None or window.counted is None:
-        return [{} for _ in stream.outputs]
-    since = dg.MetadataValue.timestamp(window.counted.since_ms / 1000)
-    return [{"records_total": total, "records_total_since": since, ROW_COUNT: total} for total in totals]
-
-
-def _text(number: int | None) -> str:
-    return "" if number is None else str(number)

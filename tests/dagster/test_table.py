@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import dagster as dg
 import pyarrow as pa
@@ -16,9 +17,10 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from testkit import oracle
 from testkit.lake import ORDERS, PAID
+from testkit.processes import kill_session, until
 from testkit.stream import ROOT
 
-pytestmark = pytest.mark.long  # two starts of Spark
+pytestmark = pytest.mark.long  # three starts of Spark
 
 COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
@@ -38,8 +40,8 @@ def run(site):
     assert done.returncode == 0, done.stderr[-5000:]
 
 
-def newest(site, key, name):
-    """The newest value of a number on an asset, of its materializations and observations."""
+def newest(site, key, name, since=0.0):
+    """The newest value of a number on an asset, of its materializations and observations after a time."""
     with dg.DagsterInstance.from_config(str(site.home)) as instance:
         asset = dg.AssetKey(key)
         events = [
@@ -50,9 +52,16 @@ def newest(site, key, name):
             (record.timestamp, happened.metadata[name].value)
             for record in events
             for happened in [record.asset_materialization or record.asset_observation]
-            if name in happened.metadata
+            if name in happened.metadata and record.timestamp > since
         ]
     return max(found)[1] if found else None
+
+
+def columns_of_the_table(site, since=0.0):
+    """The names of its columns, and what they are made from, as the run has said it."""
+    said = (newest(site, ["lake", "orders"], f"dagster/column_{name}", since) for name in ("schema", "lineage"))
+    schema, lineage = said
+    return schema and [column.name for column in schema.columns], lineage and lineage.deps_by_column
 
 
 def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
@@ -70,7 +79,7 @@ def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
     assert [column.name for column in newest(site, [PAID], "dagster/column_schema").columns] == ["order"]
     made_from = dg.TableColumnDep(dg.AssetKey([ORDERS]), "order")
     assert newest(site, [PAID], "dagster/column_lineage").deps_by_column == {"order": [made_from]}
-    assert newest(site, ["lake", "orders"], "dagster/column_lineage") is None
+    assert columns_of_the_table(site) == (["key", "value"], {"value": [made_from]})
 
     send(site, [f"order{n}" for n in range(50, 70)])
     run(site)
@@ -79,3 +88,23 @@ def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
     wanted = sorted(f"order{n}" for n in range(70))
     assert sorted(row["value"].decode() for row in rows if row["key"] != b"k") == wanted
     assert sorted(m.value for m in oracle.read(site.connection, [PAID])) == wanted
+
+
+def test_a_run_that_does_not_end_says_once_which_columns_its_outputs_have(site):
+    """Guards against columns and lineage that nobody sees, since only a run that has caught up materializes."""
+    lake, began = str(site.folder / "lake"), time.time()
+    DeltaTable.create(lake, Schema.from_arrow(COLUMNS), mode="ignore")
+    send(site, [f"order{n}" for n in range(5)])
+    log = site.folder / "stream.log"
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "testkit.lake", "until_stopped"]
+        run = subprocess.Popen(command, cwd=ROOT, env=site.env, stdout=out, stderr=out, start_new_session=True)
+    try:
+        for key in (["lake", "orders"], [PAID]):
+            until("a report", lambda key=key: newest(site, key, "dagster/row_count", began), 200, every_s=0.5)
+        made_from = dg.TableColumnDep(dg.AssetKey([ORDERS]), "order")
+        assert newest(site, [PAID], "dagster/column_lineage", began).deps_by_column == {"order": [made_from]}
+        assert columns_of_the_table(site, began) == (["key", "value"], {"value": [made_from]})
+        assert run.poll() is None, log.read_text()[-5000:]
+    finally:
+        kill_session(run.pid)

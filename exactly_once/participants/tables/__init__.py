@@ -141,6 +141,11 @@ class TableParticipant(Participant[PreparedPart]):
         with self._answering("Nothing was changed"):
             return self._open().rows()
 
+    def table_schema(self) -> pa.Schema:
+        """Return the columns of the table now."""
+        with self._answering("Nothing was changed"):
+            return self._open().place.schema
+
     def begin(self, part: PartName) -> TableWriter:
         with self._answering(_UNDECIDED):
             place = self._place or self._opened().place

@@ -12,7 +12,7 @@ from dagster_exactly_once import (
 )
 from dagster_exactly_once.names import ALL_STREAMS, MONITORING
 from dagster_exactly_once.sensors.observation import input_lags
-from dagster_exactly_once.streaming.run import Reports
+from dagster_exactly_once.streaming.reports import Reports
 from dagster_exactly_once.streaming.windows import ReportWindow
 
 RESOURCES = exactly_once_resources(

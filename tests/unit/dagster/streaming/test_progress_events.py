@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from dagster_exactly_once import Complete, exactly_once_definitions, exactly_once_resources, exactly_once_stream
-from dagster_exactly_once.streaming.run import Reports
+from dagster_exactly_once.streaming.reports import Reports
 from dagster_exactly_once.streaming.windows import CommittedBatch, ReportWindow
 from exactly_once.protocol.records import Count
 

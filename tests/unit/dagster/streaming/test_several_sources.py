@@ -181,9 +181,7 @@ HEAD = 'v2\n{"batchTimestampMs":5}\n'
         pytest.param([""], {"shop_refunds": 0}, {"shop.refunds": {}}, "shop_refunds", None, id="nobody knows where"),
     ],
 )
-def test_a_topic_that_returns_has_a_new_name_and_begins_where_it_ended(
-    batches, begins, ended, name, starts, tmp_path
-):
+def test_a_topic_that_returns_has_a_new_name_and_begins_where_it_ended(batches, begins, ended, name, starts, tmp_path):
     """Duplicates of a whole topic, which its old name would read again; or a stream that no start gets going again."""
     for folder in ("offsets", "commits", "sources"):
         (tmp_path / folder).mkdir()
