@@ -167,8 +167,8 @@ LINEAGE := $(RUN)/lineage
 
 test-lineage: archive ## What OpenLineage hears of a stream under Dagster; asks PyPI for its packages
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) -c constraints.txt openlineage-python==1.54.0 cattrs==26.2.1
-	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) --no-deps dagster-openlineage==0.2.1
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) -c constraints.txt openlineage-python cattrs
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) --no-deps -c constraints.txt dagster-openlineage
 	PYTHONPATH=$(LINEAGE) $(PYTHON) -m pytest tests/dagster/test_openlineage.py -rs $(PYTEST_ARGS)
 
 jar: setup ## The sink's jar, from java/: into the package, with its sum

@@ -33,7 +33,8 @@ EXAMPLE = re.findall(
     r"^```python\n(.*?)^```$", (DAGSTER_FOLDER / "README.md").read_text(encoding="utf-8"), re.M | re.S
 )[0]
 
-#: What each extra promises, as a script; the empty name is the engine without one, and DAGSTER the other distribution.
+#: What each extra promises, as a script; the empty name is the engine without one, and DAGSTER the other distribution,
+#: with its own extras.
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
@@ -54,6 +55,15 @@ assert version("{NAME}") == version("{DAGSTER}") == dagster_exactly_once.__versi
 assert defs.resolve_job_def("paid_orders_stream").name == "paid_orders_stream"
 [found] = [e for e in entry_points(group="dagster_dg_cli.registry_modules") if e.name == "dagster_exactly_once"]
 assert found.load().ExactlyOnceStreams
+""",
+    f"{DAGSTER}[lineage]": """
+from dagster_openlineage import openlineage_sensor
+assert openlineage_sensor(include_asset_events=True).name
+""",
+    f"{DAGSTER}[pipelines]": """
+import pyspark.pipelines.cli
+from dagster_spark.components.spark_declarative_pipeline import SparkPipelinesResource
+SparkPipelinesResource()
 """,
     "delta": """
 from exactly_once.participants.delta import DeltaParticipant
@@ -177,7 +187,7 @@ def try_python(python: str, wheels: tuple[Path, Path], folder: Path) -> None:
     for extra in PROMISES:
         began = time.monotonic()
         try_extra(extra, base, wheels, folder)
-        print(f"  {extra or 'no extra':20} {time.monotonic() - began:4.0f} s", flush=True)
+        print(f"  {extra or 'no extra':31} {time.monotonic() - began:4.0f} s", flush=True)
     shutil.rmtree(base)
 
 
@@ -187,7 +197,8 @@ def try_extra(extra: str, base: Path, wheels: tuple[Path, Path], folder: Path) -
     shutil.copytree(base, environment, symlinks=True, copy_function=os.link)
     empty.mkdir()
     engine, dagster = wheels
-    what = str(dagster) if extra == DAGSTER else f"{engine}[{extra}]" if extra else str(engine)
+    of_engine = f"{engine}[{extra}]" if extra else str(engine)
+    what = f"{dagster}{extra.removeprefix(DAGSTER)}" if extra.startswith(DAGSTER) else of_engine
     (folder / "engine.txt").write_text(f"{NAME} @ {engine.as_uri()}\n")  # by itself, pip would look for it in an index
     constraints = ["-c", str(PROJECT / "constraints.txt"), "-c", str(folder / "engine.txt")]
     pip(environment, "install", "--no-compile", *constraints, what)

@@ -87,14 +87,33 @@ def test_every_instrument_is_on_the_board():
     assert drawn == set(INSTRUMENTS)
 
 
+def links(title):
+    """Return the panels with a link of this title, and its address."""
+    found = ((panel, link) for panel in PANELS for link in panel["fieldConfig"]["defaults"].get("links", ()))
+    return [(panel, link["url"]) for panel, link in found if link["title"] == title]
+
+
+def test_each_topic_leads_to_the_lineage_of_its_asset():
+    """Mishap: readers wait for a topic, and nobody knows whose assets are made from it. Dagster is another server, so
+    its address is a variable, and stays as it is typed.
+    """
+    [dagster] = [v for v in BOARD["templating"]["list"] if v["type"] == "textbox"]
+    linked = links("Lineage of ${__field.labels.topic}")
+    assert [panel["id"] for panel, _ in linked] == [19, 20]
+    for panel, url in linked:
+        assert url == f"${{{dagster['name']}:raw}}/assets/${{__field.labels.topic}}?view=lineage"
+        [target] = panel["targets"]
+        assert "by (sink, topic)" in target["expr"], "or the series has no such label"
+    assert urlsplit(dagster["query"]).netloc and dagster["current"]["value"] == dagster["query"]
+
+
 def test_the_durations_lead_to_the_traces_of_their_sink():
     """Mishap: a slow commit on the board, and nobody finds the batch."""
     [tempo] = [v for v in BOARD["templating"]["list"] if v["query"] == "tempo"]
-    linked = [panel for panel in PANELS if panel["fieldConfig"]["defaults"].get("links")]
-    assert [panel["title"] for panel in linked] == ["Prepare", "Decide", "Complete"]
-    for panel in linked:
-        [link] = panel["fieldConfig"]["defaults"]["links"]
-        address = urlsplit(link["url"])
+    linked = links("Traces of ${__field.labels.sink}")
+    assert [panel["title"] for panel, _ in linked] == ["Prepare", "Decide", "Complete"]
+    for _, url in linked:
+        address = urlsplit(url)
         found = json.loads(parse_qs(address.query)["panes"][0])["traces"]
         assert address.path == "/explore" and found["datasource"] == f"${{{tempo['name']}}}"
         [query] = found["queries"]

@@ -35,7 +35,10 @@ def pythons(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_every_distribution_and_every_extra_is_tried_alone(tool: ModuleType) -> None:
     """Guards against an extra that nobody has installed without the others; ``dev`` is that of a checkout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    others = {path.parent.name for path in (ROOT / "distributions").glob("*/pyproject.toml")}
+    others = set()
+    for path in (ROOT / "distributions").glob("*/pyproject.toml"):
+        extras = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+        others |= {path.parent.name, *(f"{path.parent.name}[{extra}]" for extra in extras)}
     assert set(tool.PROMISES) == {"", *others, *project["optional-dependencies"]} - {"dev"}
 
 

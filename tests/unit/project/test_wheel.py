@@ -24,17 +24,11 @@ ENGINE, DAGSTER = "pyspark-kafka-exactly-once", "dagster-exactly-once"
 FOLDERS = {ENGINE: ROOT, DAGSTER: ROOT / "distributions" / DAGSTER}
 PACKAGES = {ENGINE: ("exactly_once", "exactly_once_local"), DAGSTER: ("dagster_exactly_once",)}
 EXTRAS = {
-    "delta",
-    "demo",
-    "dev",
-    "files",
-    "formats",
-    "hdfs",
-    "iceberg",
-    "metrics",
-    "postgres",
-    "schema-registry",
-    "traces",
+    ENGINE: {
+        *("delta", "demo", "dev", "files", "formats", "hdfs", "iceberg", "metrics", "postgres", "schema-registry"),
+        "traces",
+    },
+    DAGSTER: {"lineage", "pipelines"},
 }
 
 
@@ -152,9 +146,8 @@ def test_the_metadata_says_what_an_index_and_pip_read(wheels: dict[str, zipfile.
     assert metadata["License-Expression"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload().startswith("# ")
-    extras = {ENGINE: EXTRAS, DAGSTER: set()}[distribution]
-    assert set(metadata.get_all("Provides-Extra", [])) == extras
-    assert extras == set(pyproject(distribution)["project"].get("optional-dependencies", {}))
+    assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS[distribution]
+    assert set(pyproject(distribution)["project"]["optional-dependencies"]) == EXTRAS[distribution]
 
 
 def test_both_distributions_have_one_version_and_dagsters_takes_the_engine_of_that_version_alone(
@@ -183,15 +176,24 @@ def test_dagsters_command_line_finds_the_component_in_the_wheel(wheels: dict[str
 
 def test_a_dependency_that_is_still_a_beta_has_an_upper_bound() -> None:
     """A beta may break between two of its releases, and pip takes the newest one that the bounds allow."""
-    extras = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
+    projects = [pyproject(distribution)["project"] for distribution in FOLDERS]
+    extras = [r for project in projects for extra in project["optional-dependencies"].values() for r in extra]
     betas = [r for r in (*PROJECT["dependencies"], *extras, *DAGSTERS_OWN) if re.search(r"\d(a|b|rc)\d", r)]
     assert betas, "the exporter for Prometheus is one"
     assert [r for r in betas if "<" not in r] == []
 
 
+def test_what_an_extra_brings_is_pinned(wheels: dict[str, zipfile.ZipFile]) -> None:
+    """Guards against an extra whose packages no test has seen in the release that a user gets."""
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()}
+    for wheel in wheels.values():
+        needed = {re.split(r"[^\w.-]", r)[0] for r in metadata_of(wheel).get_all("Requires-Dist", [])}
+        assert needed and needed - {ENGINE} <= pinned
+
+
 def test_the_set_up_of_a_checkout_has_every_extra_and_both_distributions() -> None:
     """The tests use all of them, and Dagster's command line the metadata of the second distribution."""
     [own] = [r for r in PROJECT["optional-dependencies"]["dev"] if r.startswith(PROJECT["name"])]
-    assert set(own.partition("[")[2].rstrip("]").split(",")) == EXTRAS - {"dev"}
+    assert set(own.partition("[")[2].rstrip("]").split(",")) == EXTRAS[ENGINE] - {"dev"}
     for file in ("tools/setup.py", "Makefile"):
         assert f"distributions/{DAGSTER}" in (ROOT / file).read_text(encoding="utf-8")
