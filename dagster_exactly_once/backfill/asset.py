@@ -175,13 +175,13 @@ class _Backfill:
         in_spark.write_day(
             session,  # type: ignore[arg-type]
             self.connection,
-            input_of(stream),
-            stream.row_topics,
-            day,
-            lambda events: stream.records({input_of(stream): events}, config),
-            options,
-            stream.rejected_topic,
-            stream.trace_headers,
+            topic=input_of(stream),
+            outputs=stream.row_topics,
+            day=day,
+            transform=lambda events: stream.records({input_of(stream): events}, config),
+            options=options,
+            rejected=stream.rejected_topic,
+            trace_headers=stream.trace_headers,
         )
 
     def _write_id(self, day: str) -> str:

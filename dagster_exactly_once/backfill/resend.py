@@ -115,7 +115,7 @@ class _Resend:
 
     @property
     def _replaces(self) -> bool:
-        """Whether what is sent takes the place of a letter: in the output. In the input, it is a new record."""
+        """True when what is sent takes the place of a letter: in the output. In the input, it is a new record."""
         to = self.config.to
         return to not in self.stream.source_topics if to else self._topic == self.stream.dead_topic
 

@@ -14,7 +14,7 @@ import org.apache.kafka.common.header.Header;
  */
 record InputPlace(String topic, String partition, String offset) {
     /** topic-partition-offset and topic/partition/offset, each perhaps without the topic, and with #k behind it. */
-    private static final List<Pattern> FORMS = Stream.of("-", "/")
+    private static final List<Pattern> PATTERNS = Stream.of("-", "/")
             .map(by -> Pattern.compile("(?:([^/#]+)" + by + ")?(\\d{1,18})" + by + "(\\d{1,18})(?:#\\d{1,18})?"))
             .toList();
 
@@ -28,7 +28,7 @@ record InputPlace(String topic, String partition, String offset) {
 
     private static InputPlace read(byte[] said) {
         String text = new String(said, StandardCharsets.UTF_8);
-        for (Pattern form : FORMS) {
+        for (Pattern form : PATTERNS) {
             Matcher found = form.matcher(text);
             if (found.matches()) return new InputPlace(found.group(1), found.group(2), found.group(3));
         }

@@ -33,7 +33,7 @@ _FEWEST_BYTES = 64 * 1024
 _GAP = 1_000
 
 #: For the ends of a partition.
-_LOOK_S = 30.0
+_ASK_S = 30.0
 
 _MASK = (1 << 64) - 1
 
@@ -203,7 +203,7 @@ class Outputs:
 
     def ends_of(self, where: Partition) -> tuple[int, int]:
         """Return the first offset of a partition by now, and the last stable one; 0 and 0 where there is none."""
-        marks = self._admin.renew(_LOOK_S).watermarks(where[0]).get(where[1])
+        marks = self._admin.renew(_ASK_S).watermarks(where[0]).get(where[1])
         return (0, 0) if marks is None else (marks.low, marks.last_stable)
 
     def _between(self, where: Partition, start: int, stop: int) -> Iterator[Any]:

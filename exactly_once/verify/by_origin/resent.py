@@ -87,7 +87,7 @@ class Replacing(NamedTuple):
 
 
 class Resent:
-    """What was met of such records so far: 40 bytes for each."""
+    """The records of this kind that were met so far: 40 bytes for each."""
 
     def __init__(self) -> None:
         self._found: dict[Partition, list[SentAgain]] = {}
