@@ -199,13 +199,14 @@ def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFr
 
     A sink writes both in the same transactions. A rejected record has the key, the value and the headers of the record
     of the input, byte for byte, and further headers, which begin with ``__exactly_once.errors.``: ``exception``,
-    ``message``, ``code``, ``topic``, ``partition`` and ``offset``.
+    ``message``, ``code``, ``topic``, ``partition`` and ``offset``. Its key and value are in the columns ``encoded_key``
+    and ``encoded_value``, which the sink sends as they are, whatever format and schema ``key`` and ``value`` have.
 
     Parameters
     ----------
     rows : DataFrame
         With ``tried``, and with the columns of the good records: ``value`` and, as needed, ``key``, ``headers``,
-        ``partition``, ``timestamp`` and ``topic``.
+        ``partition``, ``timestamp`` and ``topic``. Do not set the sink's option ``topic``.
     topic : str, optional
         The topic of the good records; without it, the column ``topic`` names it.
     rejected : str

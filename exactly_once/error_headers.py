@@ -25,6 +25,8 @@ OFFSET = f"{PREFIX}offset"
 OUTPUT_TOPIC = f"{PREFIX}output.topic"
 OUTPUT_PARTITION = f"{PREFIX}output.partition"
 OUTPUT_TIMESTAMP = f"{PREFIX}output.timestamp"
+#: And which of its key and value are JSON, since they do not fit their schemas: ``key``, ``value`` or ``key,value``.
+JSON = f"{PREFIX}json"
 
 #: Of a record that was sent again to an output: the rejected record or the dead letter that it replaces, as
 #: topic-partition-offset.

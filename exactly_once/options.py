@@ -13,7 +13,7 @@ from exactly_once.kafka import producer_options
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.dead_letters import DeadLetterTopic
 from exactly_once.protocol.names import check_operator, check_sink_id
-from exactly_once.protocol.row_schema import Column, check_columns
+from exactly_once.protocol.row_schema import Column, check_columns, check_topic_option
 from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.registry.schema_options import REGISTRY_PREFIXES, Registry
@@ -194,13 +194,15 @@ class SinkOptions:
 
     def check_columns(self, columns: Iterable[Column]) -> frozenset[str]:
         """Return the names of the columns that a record is made of; see
-        :func:`exactly_once.protocol.row_schema.check_columns`, and
+        :func:`exactly_once.protocol.row_schema.check_columns`,
+        :func:`exactly_once.protocol.row_schema.check_topic_option`, and
         :meth:`exactly_once.protocol.dead_letters.DeadLetterTopic.check_columns`.
         """
-        if self.registry is None:
-            names = check_columns(columns, self.topic)
-        else:
-            names = check_columns(columns, self.topic, self.registry.frames("key"), self.registry.encoded)
+        frames_key, encoded = False, frozenset[str]()
+        if self.registry is not None:
+            frames_key, encoded = self.registry.frames("key"), self.registry.encoded
+        names = check_columns(columns, self.topic, frames_key, encoded)
+        check_topic_option(self.topic, names)
         if self.dead_letters is not None:
             self.dead_letters.check_columns(names)
         return names
@@ -287,7 +289,7 @@ class SinkOptions:
             input_offsets=_boolean("sink.input.offsets", o.get("sink.input.offsets", "true")),
             write_id=o.get("write.id", ""),
             guarantee=guarantee,
-            registry=Registry.parse(o, o.get("topic") or None),
+            registry=Registry.parse(o, o.get("schema.registry.topic") or o.get("topic") or None),
             operator=check_operator(o.get("sink.operator", "")),
             topics=topics,
             dead_letters=DeadLetterTopic.parse(

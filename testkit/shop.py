@@ -16,6 +16,7 @@ from dagster_exactly_once import (
     Checks,
     DeadLetters,
     Rejected,
+    Stream,
     exactly_once_definitions,
     exactly_once_resources,
     exactly_once_stream,
@@ -96,21 +97,24 @@ def label_orders(events: DataFrame) -> DataFrame:
 
 
 def definitions() -> dg.Definitions:
-    """Return the code location; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
+    """Return the code location."""
+    return located(price_orders, label_orders)
+
+
+def located(*streams: Stream) -> dg.Definitions:
+    """Return a code location with these streams; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
     folder = Path(os.environ["EXACTLY_ONCE_RUN_DIR"])
     found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
-    return exactly_once_definitions(price_orders, label_orders, resources=found)
+    return exactly_once_definitions(*streams, resources=found)
 
 
-def main(job: str, config: str = "{}") -> int:
+def main(location: dg.Definitions, job: str, config: str = "{}") -> int:
     """Exit code 0 when the run succeeded; the failure's text is on standard error."""
-    done = (
-        definitions()
-        .resolve_job_def(job)
-        .execute_in_process(run_config=json.loads(config), instance=dg.DagsterInstance.get(), raise_on_error=False)
+    done = location.resolve_job_def(job).execute_in_process(
+        run_config=json.loads(config), instance=dg.DagsterInstance.get(), raise_on_error=False
     )
     return 0 if done.success else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(definitions(), *sys.argv[1:]))

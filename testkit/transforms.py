@@ -54,6 +54,18 @@ def selected(df: DataFrame, columns: list[str]) -> DataFrame:
     return df.selectExpr(*columns)
 
 
+def split_selected(df: DataFrame, reason: str, columns: list[str], good: str, rejected: str) -> DataFrame:
+    """Return the rows of both topics: rejected are those for which ``reason`` is not null, the good ones have these
+    expressions.
+    """
+    from pyspark.sql import functions as f
+
+    import exactly_once
+
+    rows = exactly_once.attempt(df, f.expr(reason))
+    return exactly_once.split(rows.selectExpr("tried", *columns), good, rejected=rejected)
+
+
 def traced(df: DataFrame) -> DataFrame:
     """Return key and value of ``df``, and of its headers those of a trace."""
     import exactly_once

@@ -171,7 +171,7 @@ class _Backfill:
 
     def _write_day(self, session: object, day: Day) -> None:
         stream, config = self.stream, self.config
-        options = self.writes.options(self._write_id(day.key), {**stream.options, **config.checked_sink_options()})
+        options = self.writes.options(self._write_id(day.key), stream.sink_options(config.checked_sink_options()))
         in_spark.write_day(
             session,  # type: ignore[arg-type]
             self.connection,

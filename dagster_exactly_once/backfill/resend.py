@@ -12,7 +12,8 @@ from dagster_exactly_once.backfill.resent import RejectedSpan, asked, remaining,
 from dagster_exactly_once.backfill.worker import SparkWorker
 from dagster_exactly_once.backfill.writes import SideWrites
 from dagster_exactly_once.declare.config import ResendConfig
-from dagster_exactly_once.declare.dead_letters import stays
+from dagster_exactly_once.declare.rejected import Repair
+from dagster_exactly_once.declare.schemas import encodes_values, without_registry
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
@@ -64,20 +65,35 @@ def resend_job(stream: Stream) -> dg.JobDefinition:
 
 
 class Sent(NamedTuple):
-    """The records that a run sent, and how many of them Kafka could not take: they are dead letters, once more."""
+    """The records that a run sent, and how many of them Kafka could not take: they are dead letters, once more.
+
+    ``kept`` are those that it left, since they are JSON in place of what their schema takes.
+    """
 
     records: int
     dead: int
+    kept: int = 0
 
-    def said(self, topic: str, dead_topic: str | None) -> str:
-        """Return it as a sentence, or two."""
-        if not self.records:
-            return "There is no record left to send."
-        sent = f"Sent {plural(self.records - self.dead, 'record')} of {topic} again."
-        if not self.dead:
-            return sent
-        where = dead_topic or "the dead letters"
-        return f"{sent} {plural(self.dead, 'other')} cannot be written as before: see {where}."
+    def said(self, topic: str, dead_topic: str | None, repairs: bool = False) -> str:
+        """Return it in sentences. ``repairs``: the stream declares how to make a new value."""
+        sentences = []
+        if self.records or not self.kept:
+            sent = f"Sent {plural(self.records - self.dead, 'record')} of {topic} again."
+            sentences.append(sent if self.records else "There is no record left to send.")
+        if self.dead:
+            where = dead_topic or "the dead letters"
+            sentences.append(f"{plural(self.dead, 'other')} still cannot be written: see {where}.")
+        if self.kept:
+            what = "the key" if repairs else "key or value"
+            way_out = (
+                "repair makes values alone: write them with a producer of yours"
+                if repairs
+                else "Declare repair=, which returns the value with its schema id"
+            )
+            sentences.append(
+                f"Left {plural(self.kept, 'record')} in {topic}: {what} did not fit its schema, and is JSON. {way_out}."
+            )
+        return " ".join(sentences)
 
 
 @dataclass(frozen=True)
@@ -86,7 +102,8 @@ class _Resend:
 
     1. Wait for the older runs of the job: two at once could take the same records for unsent.
     2. Leave out the ranges that the commit log of the job's sink has.
-    3. Send what is left, partition by partition, each piece by a batch write with an id of its own.
+    3. Leave out the dead letters that have JSON in place of what readers of the output take.
+    4. Send what is left, partition by partition, each piece by a batch write with an id of its own.
     """
 
     context: dg.OpExecutionContext
@@ -106,8 +123,8 @@ class _Resend:
             done = sent((d.write_id for d in log.decisions), self._topic, topic_id)
             # decided, and parts of it may be lost: only the same write brings them again
             unfinished = sent((d.write_id for d in log.open_decisions), self._topic, topic_id)
-            pieces = [*unfinished, *remaining(asked(self.config.offsets, marks), done)]
-            self._report(self._send(pieces, marks, topic_id) if pieces else Sent(0, 0))
+            left = remaining(asked(self.config.offsets, marks), done)
+            self._report(self._send(unfinished, left, marks, topic_id) if unfinished or left else Sent(0, 0))
 
     @property
     def _topic(self) -> str:
@@ -117,12 +134,23 @@ class _Resend:
     def _replaces(self) -> bool:
         """True when what is sent takes the place of a letter: in the output. In the input, it is a new record."""
         to = self.config.to
-        return to not in self.stream.source_topics if to else self._topic == self.stream.dead_topic
+        return to not in self.stream.source_topics if to else self._sends_dead_letters
 
-    def _send(self, pieces: list[RejectedSpan], marks: dict[int, Watermarks], topic_id: str) -> Sent:
+    @property
+    def _sends_dead_letters(self) -> bool:
+        return self._topic == self.stream.dead_topic
+
+    @property
+    def _repair(self) -> Repair | None:
+        return self.stream.resent[self._topic].repair
+
+    def _send(
+        self, unfinished: list[RejectedSpan], left: list[RejectedSpan], marks: dict[int, Watermarks], topic_id: str
+    ) -> Sent:
         records = dead = 0
         with SparkWorker(self.spark.session, self.spark.kill) as worker:
-            for piece in pieces:
+            sendable, kept = self._sendable(worker, left, marks) if self._sends_dead_letters else (left, 0)
+            for piece in (*unfinished, *sendable):
                 write_id = piece.write_id(self._topic, topic_id)
                 worker.call(lambda session, piece=piece, name=write_id: self._write(session, piece, marks, name))  # type: ignore[misc]
                 decision = written(self.writes.connection, self.writes.sink_id, write_id, READ_BUDGET_S)
@@ -136,7 +164,22 @@ class _Resend:
                 what = f"{self._topic}-{partition}, offsets {start} to {end - 1}"
                 self.context.log.info(f"{what}: sent {plural(decision.records - decision.dead_letters, 'record')}.")
                 records, dead = records + decision.records, dead + decision.dead_letters
-        return Sent(records, dead)
+        return Sent(records, dead, kept)
+
+    def _sendable(
+        self, worker: SparkWorker[Any], left: list[RejectedSpan], marks: dict[int, Watermarks]
+    ) -> tuple[list[RejectedSpan], int]:
+        """Return ``left`` without the dead letters that cannot be sent, and how many these are."""
+        pieces, count, repairs = list[RejectedSpan](), 0, self._repair is not None
+        for piece in left:
+            kept = worker.call(
+                lambda session, piece=piece: in_spark.kept_in(  # type: ignore[misc]
+                    session, self.writes.connection, self._topic, piece, marks, repairs
+                )
+            )
+            pieces += remaining([piece], [RejectedSpan(piece.partition, its.span) for its in kept])
+            count += sum(its.records for its in kept)
+        return pieces, count
 
     def _write(self, session: object, piece: RejectedSpan, marks: dict[int, Watermarks], write_id: str) -> None:
         stream = self.stream
@@ -147,16 +190,19 @@ class _Resend:
             piece,
             marks,
             to=self.config.to,
-            sources=() if self._topic == stream.dead_topic else stream.source_topics,
+            sources=() if self._sends_dead_letters else stream.source_topics,
             replaces=self._replaces,
-            repair=stream.resent[self._topic].repair,
-            options=self.writes.options(write_id, stream.options),
+            repair=self._repair,
+            encodes=encodes_values(stream.options),
+            options=self.writes.options(write_id, without_registry(stream.options)),
         )
 
     def _report(self, done: Sent) -> None:
-        said = done.said(self._topic, self.stream.dead_topic)
+        said = done.said(self._topic, self.stream.dead_topic, self._repair is not None)
         self.context.log.info(said)
         metadata: dict[str, int | str] = {"records_sent_again": done.records - done.dead, "said": said}
+        if done.kept:
+            metadata["records_left"] = done.kept
         self.context.add_output_metadata(metadata)
         self.context.log_event(dg.AssetObservation(self.stream.key_of(self._topic), metadata=metadata))
 
@@ -170,16 +216,15 @@ def check_topics(stream: Stream, config: ResendConfig) -> None:
         The configuration names another topic to read, or to send to.
     """
     if config.topic and config.topic not in stream.resent:
-        why = stays(stream) if config.topic == stream.dead_topic else ""
         raise InvalidOption(
-            f"topic names {config.topic}, whose records this job does not send again{f', since {why}' if why else ''}",
+            f"the field topic is {config.topic}, but this job does not resend records of {config.topic}",
             f"Leave it empty, or name one of {', '.join(stream.resent)}",
             "Nothing was sent",
         )
     allowed = [*stream.source_topics, *(topic for topic in stream.topics if topic not in stream.letters)]
     if config.to and config.to not in allowed:
         raise InvalidOption(
-            f"to names {config.to}, which the stream {stream.name} neither reads nor writes",
+            f"the field to is {config.to}, but the stream {stream.name} neither reads nor writes that topic",
             f"Leave it empty, or name one of {', '.join(allowed)}",
             "Nothing was sent",
         )

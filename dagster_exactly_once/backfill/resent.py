@@ -54,7 +54,8 @@ def asked(offsets: Mapping[str, str], marks: Mapping[int, Watermarks]) -> list[R
         said = _RANGE.fullmatch(text.strip())
         if said is None or partition not in map(str, marks):  # not "00" beside "0", whose ranges could overlap
             raise InvalidOption(
-                f"offsets has {partition!r}: {text!r}, and the partitions are {', '.join(map(str, sorted(marks)))}",
+                f"the field offsets has {partition!r}: {text!r}, which is no range of a partition that the topic has "
+                f"({', '.join(map(str, sorted(marks)))})",
                 "Write the first and the last offset of a partition, like offsets: {'0': '12-40'}",
             )
         number, end = int(partition), int(said["last"] or said["first"]) + 1

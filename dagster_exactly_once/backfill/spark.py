@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_exactly_once.backfill.days import DAY_MS, Day, DayRecords, next_day, start_ms
 from dagster_exactly_once.backfill.resent import RejectedSpan
@@ -13,6 +13,7 @@ from dagster_exactly_once.streaming.source import read_input
 from dagster_exactly_once.streaming.spans import OffsetSpan, Spans
 from dagster_exactly_once.streaming.traces import traced
 from exactly_once import error_headers
+from exactly_once.errors import TransformFailed
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.kafka.connection import Connection
 
@@ -67,6 +68,42 @@ def write_day(
     records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
 
 
+class Kept(NamedTuple):
+    """Dead letters with nothing between them that can be sent."""
+
+    span: OffsetSpan
+    records: int
+
+
+def kept_in(
+    spark: SparkSession,
+    connection: Connection,
+    topic: str,
+    piece: RejectedSpan,
+    marks: Mapping[int, Watermarks],
+    repairs: bool,
+) -> list[Kept]:
+    """Find the dead letters of ``piece`` that cannot be sent: those with JSON in place of a value that their schema
+    takes, unless the stream ``repairs`` values, and those with JSON in place of a key.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    rows = _letters(spark, connection, topic, piece, marks)
+    json = _json(F.col("headers"))
+    order = Window.partitionBy("partition").orderBy("offset")
+    runs = (
+        rows.select("partition", "offset", (json.contains("key") if repairs else json != "").alias("kept"))
+        .withColumn("turns", F.col("kept") != F.coalesce(F.lag("kept").over(order), ~F.col("kept")))
+        .withColumn("run", F.sum(F.col("turns").cast("int")).over(order))
+        .where("kept")
+        .groupBy("run")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("records"))
+        .orderBy("run")
+    )
+    return [Kept(OffsetSpan(run["first"], run["last"] + 1), run["records"]) for run in runs.collect()]
+
+
 def send_again(
     spark: SparkSession,
     connection: Connection,
@@ -77,10 +114,11 @@ def send_again(
     sources: Sequence[str],
     replaces: bool,
     repair: Repair | None,
+    encodes: bool,
     options: Mapping[str, str],
 ) -> None:
     """Write the rejected records or dead letters of ``piece`` exactly once, however often this is tried, with their own
-    headers.
+    headers, as they are.
 
     Parameters
     ----------
@@ -95,17 +133,20 @@ def send_again(
         Add the header that names the letter, in whose place ``exactly-once verify --origin`` then counts the record.
     repair : callable or None
         Makes the new value; without one the value stays.
+    encodes : bool
+        The stream encodes values: JSON in place of one must not stay JSON.
     """
     from pyspark.sql import functions as F
 
     import exactly_once
 
-    spans = {p: OffsetSpan(mark.last_stable, mark.last_stable) for p, mark in marks.items()}
-    spans[piece.partition] = piece.span
-    rejected = read_input(spark, connection, topic, spans, with_headers=True)
+    rows = _letters(spark, connection, topic, piece, marks)
     # without a function every row is good; with one, an exception ends the write: nothing is half sent
-    rows = exactly_once.attempt(rejected, repair or F.lit(None), catch=())
-    if repair is not None:
+    if repair is None:
+        rows = exactly_once.attempt(rows, F.lit(None))
+    else:
+        is_json = _json(F.col("headers")).contains("value") if encodes else F.lit(False)
+        rows = exactly_once.attempt(rows, encoded(repair), "value", is_json, catch=())
         rows = rows.where(F.col("value").isNotNull())
 
     own, said = _parted(F.col("tried.headers"))
@@ -113,6 +154,45 @@ def send_again(
     headers = _replacing(own) if replaces else own
     records = rows.select(*place, "key", "value", headers.alias("headers"))
     records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
+
+
+def encoded(repair: Repair) -> Callable[[bytes | None, bool], str | bytes | None]:
+    """Return ``repair`` for values of which some are JSON, and must get the form and the schema id of the others.
+
+    Cloudpickle sends it to executors by value: it may use nothing of this module, which they need not have.
+    """
+    wrong = str(
+        TransformFailed(
+            "repair returned a value without a schema id for a row that did not fit its schema",
+            "Let repair return what the topic's readers take: schema id and encoded value, as a serializer of "
+            "confluent_kafka makes them",
+            "Nothing of this range was sent",
+        )
+    )
+
+    def repaired(value: bytes | None, is_json: bool) -> str | bytes | None:
+        made = repair(value)
+        if is_json and made is not None and (isinstance(made, str) or bytes(made[:1]) != b"\0"):
+            raise ValueError(wrong)
+        return made
+
+    return repaired
+
+
+def _letters(
+    spark: SparkSession, connection: Connection, topic: str, piece: RejectedSpan, marks: Mapping[int, Watermarks]
+) -> DataFrame:
+    """Read the records of ``piece``."""
+    spans = {p: OffsetSpan(mark.last_stable, mark.last_stable) for p, mark in marks.items()}
+    spans[piece.partition] = piece.span
+    return read_input(spark, connection, topic, spans, with_headers=True)
+
+
+def _json(headers: Column) -> Column:
+    """Return which of key and value of a dead letter are JSON; "" for none."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(_said(_parted(headers)[1], error_headers.JSON), F.lit(""))
 
 
 def _parted(headers: Column) -> tuple[Column, Column]:

@@ -131,9 +131,16 @@ class StreamConfig(dg.Config):
         Raises
         ------
         InvalidOption
-            One of them is a secret: Dagster keeps the configuration of a run, and shows it to whoever opens the UI.
+            One of them is a secret: Dagster keeps the configuration of a run, and shows it to whoever opens the UI. Or
+            it is ``topic``, which would go before the topics of the stream's rows.
         """
         for name, value in self.sink_options.items():
+            if name.lower() == "topic":
+                raise InvalidOption(
+                    "sink_options holds topic, but outputs= of the declaration says where the rows of the stream go",
+                    "Remove topic from sink_options",
+                    "Nothing was started",
+                )
             if is_secret(name, value):
                 raise InvalidOption(
                     f"sink_options holds {name}, a secret: Dagster now keeps it with this run and shows it in the UI",

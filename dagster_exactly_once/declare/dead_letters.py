@@ -12,7 +12,6 @@ from dagster_exactly_once.declare.outputs import topic_of
 from dagster_exactly_once.declare.rejected import DeadLetters
 from exactly_once.options import Guarantee
 from exactly_once.protocol.dead_letters import IN_HEADER, ORIGIN
-from exactly_once.registry.schema_options import REGISTRY_PREFIXES
 
 if TYPE_CHECKING:
     from dagster_exactly_once.declare.stream import Stream
@@ -66,12 +65,3 @@ def check_dead_letters(stream: Stream) -> None:
             f"{stream.name}: dead_letters needs sink.guarantee={_ONCE}, since under a weaker one a row could be in "
             "both topics or in none. Remove sink.guarantee or dead_letters"
         )
-    if stream.dead_letters.repair is not None and (why := stays(stream)):
-        raise BadDeclaration(f"{stream.name}: no job sends the dead letters again, because {why}. Leave out repair")
-
-
-def stays(stream: Stream) -> str:
-    """Return why the dead letters of a stream cannot be sent again as they are; "" when they can."""
-    if any(option.lower().startswith(REGISTRY_PREFIXES) for option in stream.options):
-        return "a row that does not fit its schema is JSON without the schema's id"
-    return ""

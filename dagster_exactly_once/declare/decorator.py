@@ -93,7 +93,7 @@ def exactly_once_stream(
         of several inputs ``{"cents": {"orders": "price", "refunds": "price"}}``, by parameter. With several outputs, a
         mapping from topic to this.
     options : mapping, optional
-        More options of ``format("kafka_exactly_once")``, such as ``kafka.compression.type``.
+        More options of ``format("kafka_exactly_once")``, such as ``kafka.compression.type``; not ``topic``.
     participants : callable, optional
         Returns the outputs other than Kafka, such as ``lambda: [FileParticipant("archive", "/data/orders")]``: every
         batch is written to all of them and to Kafka under one decision, by :func:`exactly_once.foreach_batch`. Each
@@ -263,8 +263,10 @@ def _checked(stream: Stream) -> Stream:
     ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": stream.sink_id, "checkpointLocation": "declared"}
     if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
         raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
+    if "topic" in {k.lower() for k in stream.options}:  # it would go before the topics of rejected rows, too
+        raise BadDeclaration(f"{name}: options names topic, but outputs says where rows go. Remove topic from options")
     check_dead_letters(stream)
-    SinkOptions.parse({**stream.options, **ours})
+    SinkOptions.parse({**stream.sink_options(), **ours})
     _check_older(stream)
     cron = stream.checks.verify_cron if stream.checks else None
     if cron is not None and not is_valid_cron_schedule(cron):

@@ -83,7 +83,8 @@ class DeadLetters(Letters):
         The check ``dead_letters_since_last_look`` warns, and fails, above so many; None: never.
     repair : callable, optional
         What the job ``<name>_resend`` does to the value of each row before it sends it to the output that it was for;
-        see :class:`Rejected`.
+        see :class:`Rejected`. With ``value.format``, it gets and returns encoded values with their schema ids; but of a
+        row that did not fit its schema it gets JSON. Without it the job leaves such a row.
     most : int
         The stream stops when more rows of one batch cannot be written (``sink.dead.letter.max``).
     """

@@ -12,13 +12,13 @@ import dagster as dg
 from dagster_exactly_once.declare.columns import ColumnLineage, column_lineage_of
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.config import StreamConfig
-from dagster_exactly_once.declare.dead_letters import stays
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.declare.function import Transform
 from dagster_exactly_once.declare.inputs import KafkaTopic
 from dagster_exactly_once.declare.origin import InputPlace, Origin, OriginOf, Record, origin_in_records
 from dagster_exactly_once.declare.outputs import LINEAGE, Table, topic_of
 from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
+from dagster_exactly_once.declare.schemas import with_topic
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
 from dagster_exactly_once.runs.spec import StreamSpec
@@ -191,6 +191,11 @@ class Stream:
         """The topics that rows are for: all but that of the dead letters; that of the rejected records is the last."""
         return self.topics[:-1] if self.dead_letters is not None else self.topics
 
+    def sink_options(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the options of the sink for rows that the function makes, with ``more`` of one run."""
+        outputs = [topic for topic in self.topics if topic not in self.letters]
+        return with_topic({**self.options, **(more or {})}, outputs)
+
     def key_of(self, topic: str) -> dg.AssetKey:
         """Return the key of the asset of an output topic."""
         return self.outputs[self.topics.index(topic)].key
@@ -274,8 +279,7 @@ class Stream:
     @cached_property
     def resent(self) -> dict[str, Letters]:
         """The declarations whose records the job ``<name>_resend`` sends again, by topic: no such job when empty."""
-        kept = self.dead_topic if stays(self) else None
-        return {topic: its for topic, its in self.letters.items() if self.managed and topic != kept}
+        return self.letters if self.managed else {}
 
     @property
     def one_to_one(self) -> bool:

@@ -97,7 +97,11 @@ def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
         checkpoint=config.checkpoint,
         max_offsets_per_trigger=config.max_offsets_per_trigger,
         trigger_interval_s=config.trigger_interval_s if config.mode is Mode.until_stopped else None,
-        options={**stream.options, **config.checked_sink_options(), **config.once.options(), "sink.operator": operator},
+        options={
+            **stream.sink_options(config.checked_sink_options()),
+            **config.once.options(),
+            "sink.operator": operator,
+        },
         state_partitions=stream.state_partitions,
         participants=stream.others(),
         rejected=stream.rejected_topic,

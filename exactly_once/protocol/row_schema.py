@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from exactly_once.errors import InvalidSchema
+from exactly_once.errors import InvalidOption, InvalidSchema
 
 #: Name and type of a column.
 Column = tuple[str, str]
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
+#: The columns of bytes that go out as they are: where one is not null, it is sent in place of the other column.
+READY = {"key": "encoded_key", "value": "encoded_value"}
+
 _NEEDS = {
     "value": ("string", "binary"),
     "key": ("string", "binary"),
+    **dict.fromkeys(READY.values(), ("binary",)),
     "topic": ("string",),
     "partition": ("int",),
     "timestamp": ("timestamp",),
@@ -67,3 +71,20 @@ def check_columns(
                 + (f". Or set {name}.format, and the sink encodes it" if name in ("key", "value") else ""),
             )
     return frozenset(used)
+
+
+def check_topic_option(topic: str | None, names: Collection[str]) -> None:
+    """Refuse the option ``topic`` for the rows of :func:`exactly_once.split`, whose column of that name it would hide.
+
+    Raises
+    ------
+    InvalidOption
+        Rejected rows would go where the good ones go.
+    """
+    if topic is not None and "topic" in names and any(ready in names for ready in READY.values()):
+        raise InvalidOption(
+            f"the option topic={topic} hides the column 'topic', so that the rejected rows of exactly_once.split would "
+            f"go to {topic}, too",
+            "Remove the option topic: exactly_once.split(rows, topic, rejected=...) names the topic of the good rows, "
+            "and schema.registry.topic the one in the names of subjects",
+        )

@@ -16,7 +16,7 @@ TYPES = ("AVRO", "JSON", "PROTOBUF", "NONE")
 #: Into which the sink encodes a column.
 FORMATS = ("AVRO", "PROTOBUF", "JSON")
 
-REGISTRY_OPTIONS = tuple(f"schema.registry.{o}" for o in ("url", "basic.auth.user.info", "ssl.ca.location"))
+REGISTRY_OPTIONS = tuple(f"schema.registry.{o}" for o in ("url", "topic", "basic.auth.user.info", "ssl.ca.location"))
 SIDE_OPTIONS = (
     "format",
     "schema",
@@ -87,7 +87,7 @@ class Registry:
         """Read ``schema.registry.*``, ``value.schema*``, ``key.schema*`` and the two formats (names in lower case).
 
         Values are framed once there is a registry, unless ``value.schema.type`` is NONE; keys when an option
-        ``key.schema*`` or ``key.format`` asks for it.
+        ``key.schema*`` or ``key.format`` asks for it. ``topic`` is the one in the names of subjects.
 
         Returns
         -------
@@ -234,7 +234,10 @@ def _subject(given: Mapping[str, str], column: str, topic: str | None, has_schem
         return True, ""
     if topic is None and "schema.subject" not in given:
         default = "<topic>-<record>" if strategy == BY_TOPIC_AND_RECORD else f"<topic>-{column}"
-        raise InvalidOption(f"{name} is missing, and its default {default} needs the option topic", f"Set {name}")
+        raise InvalidOption(
+            f"{name} is missing, and its default {default} needs a topic",
+            f"Set {name}; or schema.registry.topic, where the column 'topic' names the topics of the rows",
+        )
     if strategy == BY_TOPIC_AND_RECORD:
         return True, f"{topic}-"
     return False, given.get("schema.subject") or f"{topic}-{column}"

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from exactly_once import error_headers
 from exactly_once.errors import InvalidSchema, TransformFailed
-from exactly_once.protocol.row_schema import HEADERS, check_columns
+from exactly_once.protocol.row_schema import HEADERS, READY, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -63,13 +63,22 @@ def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFr
             f"there is no column '{TRIED}' among {', '.join(rows.columns)}: nothing says which rows are bad",
             f"Begin with exactly_once.attempt(...), and select its column '{TRIED}' too",
         )
-    names = check_columns(((f.name, f.dataType.simpleString()) for f in rows.schema.fields), topic)
+    types = ((f.name, f.dataType.simpleString()) for f in rows.schema.fields)
+    names = check_columns(types, topic, encoded=READY)  # what encodes key and value, only the sink's options say
     good = F.col(f"{TRIED}.exception").isNull()
-    bad = {"key": F.col(f"{TRIED}.key"), "value": F.col(f"{TRIED}.value"), "headers": _letter_headers()}
-    made = {"topic": F.when(good, F.col("topic") if topic is None else F.lit(topic)).otherwise(F.lit(rejected))}
-    for name in sorted({*names, *bad} - {"topic"}):
-        column = F.col(name).cast(_ORIGINAL[name]) if name in names else F.lit(None).cast(_ORIGINAL[name])
-        made[name] = F.when(good, column).otherwise(bad.get(name))
+    bad = {
+        "topic": F.lit(rejected),
+        "headers": _letter_headers(),
+        # beside the columns of the good rows, which the sink may encode and put a schema id before
+        **{ready: F.col(f"{TRIED}.{name}") for name, ready in READY.items()},
+    }
+    own = {name: F.col(name) for name in names}
+    if topic is not None:
+        own["topic"] = F.lit(topic)
+    if "headers" in own:
+        own["headers"] = own["headers"].cast(HEADERS)
+    none = F.lit(None)
+    made = {name: F.when(good, own.get(name, none)).otherwise(bad.get(name, none)) for name in sorted({*own, *bad})}
     others = [name for name in rows.columns if name not in {*made, TRIED}]
     return rows.select(*(column.alias(name) for name, column in made.items()), *(_named(name) for name in others))
 

@@ -152,8 +152,13 @@ final class DeadLetters {
                 first.getCause());
     }
 
-    /** Returns the record for a row that cannot be written, with what the row chose and why it was refused behind its own headers. */
-    ProducerRecord<byte[], byte[]> letter(Rows.Chosen row, byte[] key, byte[] value, SinkException refused) {
+    /**
+     * Returns the record for a row that cannot be written, with what the row chose and why it was refused behind its own headers.
+     *
+     * @param json see {@link Rows#json}
+     */
+    ProducerRecord<byte[], byte[]> letter(
+            Rows.Chosen row, byte[] key, byte[] value, String json, SinkException refused) {
         List<Header> headers = new ArrayList<>(Arrays.asList(row.headers()));
         headers.add(header(
                 "code", "EO-RECORD")); // the first of ours: what is behind the last one with this name is not the row's
@@ -165,6 +170,7 @@ final class DeadLetters {
         if (row.topic() != null) headers.add(new RecordHeader(PREFIX + "output.topic", row.topic()));
         if (row.partition() != -1) headers.add(header("output.partition", String.valueOf(row.partition())));
         if (row.timestampMs() != 0) headers.add(header("output.timestamp", String.valueOf(row.timestampMs())));
+        if (!json.isEmpty()) headers.add(header("json", json));
         return new ProducerRecord<>(to.topic(), null, null, key, value, headers);
     }
 

@@ -168,7 +168,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         byte[] key = rows.key().ofAny(row), value = rows.value().ofAny(row);
         if (rows.isPlain()) digest.add(key, value);
         else digest.add(chosen.topic(), key, value, chosen.partition(), chosen.timestampMs(), chosen.headers());
-        put(dead.letter(chosen, key, value, refused), ProducerSettings.limit(ticket.client(), to));
+        put(dead.letter(chosen, key, value, rows.json(row), refused), ProducerSettings.limit(ticket.client(), to));
     }
 
     /** @param limit of a batch for the record's topic */

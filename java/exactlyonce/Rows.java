@@ -21,7 +21,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * @param option the topic of all rows; null: the column {@code topic} names it
  * @param key the key's column; -1, as for the others: there is none
- * @param keyPrefix what a schema registry puts before each key; empty without one
  */
 record Rows(String option, int topic, Bytes key, Bytes value, int partition, int headers, int timestamp, TopicRule rule)
         implements Serializable {
@@ -30,17 +29,20 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
     /**
      * The column of the keys, or of the values.
      *
+     * @param ready the column of what goes out as it is, in place of the other one; -1: there is none
      * @param text whether it holds strings
      * @param encoding null: it is text or bytes already
      * @param spare JSON, for a row that does not fit the schema and that goes to the dead letter topic
      */
-    record Bytes(int column, boolean text, byte[] prefix, Encoding encoding, Encoding spare) implements Serializable {
+    record Bytes(int column, int ready, boolean text, byte[] prefix, Encoding encoding, Encoding spare)
+            implements Serializable {
         private static final long serialVersionUID = 1;
 
         private static final byte[] NO_PREFIX = {};
 
         /** Returns what the record gets; null of a null. */
         byte[] of(InternalRow row) {
+            if (ready >= 0 && !row.isNullAt(ready)) return row.getBinary(ready);
             if (column < 0 || row.isNullAt(column)) return null;
             if (encoding != null) return encoded(row, encoding, prefix);
             byte[] found = text ? row.getUTF8String(column).getBytes() : row.getBinary(column);
@@ -53,11 +55,17 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
 
         /** Returns what the record gets, or JSON where that does not fit the schema. */
         byte[] ofAny(InternalRow row) {
-            if (encoding == null) return of(row);
+            return fits(row) ? of(row) : encoded(row, spare, NO_PREFIX);
+        }
+
+        /** Whether the schema, if there is one, takes the row. */
+        boolean fits(InternalRow row) {
+            if (encoding == null) return true;
             try {
-                return of(row);
+                of(row);
+                return true;
             } catch (SinkException doesNotFit) {
-                return encoded(row, spare, NO_PREFIX);
+                return false;
             }
         }
 
@@ -83,13 +91,16 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
     }
 
     private static Bytes bytes(String name, JsonNode ticket, StructType schema) {
-        int column = ticket.get("columns").path(name).asInt(-1);
+        JsonNode columns = ticket.get("columns");
+        int column = columns.path(name).asInt(-1),
+                ready = columns.path("encoded_" + name).asInt(-1);
         boolean text = column >= 0 && schema.fields()[column].dataType() instanceof StringType;
         byte[] prefix = HexFormat.of().parseHex(ticket.get(name + "_prefix").asText());
         JsonNode encoding = ticket.get("encodings").get(name);
-        if (encoding == null) return new Bytes(column, text, prefix, null, null);
+        if (encoding == null) return new Bytes(column, ready, text, prefix, null, null);
         return new Bytes(
                 column,
+                ready,
                 text,
                 prefix,
                 Encoding.of(encoding.get("format").asText(), encoding.get("plan"), name),
@@ -99,6 +110,12 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
     /** Whether rows have keys and values alone, so that a digest covers no more. */
     boolean isPlain() {
         return option != null && partition < 0 && headers < 0 && timestamp < 0;
+    }
+
+    /** Returns which of key and value are JSON in the row's dead letter, since they do not fit their schemas: their names, or "". */
+    String json(InternalRow row) {
+        if (key.fits(row)) return value.fits(row) ? "" : "value";
+        return value.fits(row) ? "key" : "key,value";
     }
 
     /** Returns the bytes of the row's topic. */

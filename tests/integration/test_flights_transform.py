@@ -98,7 +98,7 @@ def test_real_events_become_what_the_package_says(spark):
         assert body.pop("src") == {"partition": 3, "offset": expected["sequence"]}
         assert body == expected and list(body) == list(expected)
         assert row["topic"] == FLIGHT_DELAYS and row["headers"] is None
-        assert row["key"] == (key.encode() if key is not None else None)
+        assert row["key"] == key and row["encoded_key"] is row["encoded_value"] is None
 
 
 MALFORMED = [
@@ -132,7 +132,7 @@ def test_malformed_events_are_rejected_byte_for_byte_with_reason_and_origin(spar
         headers = {h["key"]: h["value"].decode() for h in row["headers"]}
         assert headers[error_headers.MESSAGE] == reason, value
         assert row["topic"] == FLIGHT_DELAYS_REJECTED
-        assert row["value"] == value and row["key"] == b"k"
+        assert row["encoded_value"] == value and row["encoded_key"] == b"k" and row["value"] is row["key"] is None
         pairs = [(name, text.encode()) for name, text in headers.items()]
         assert error_headers.origin_in(pairs) == (FLIGHTS, 3, offset)
 
@@ -154,7 +154,7 @@ def test_valid_events_are_cleaned_and_never_dropped(spark, changes, field, clean
     (row,) = transform(spark, [as_bytes(**changes)]).collect()
     body = json.loads(row.value)
     assert row.topic == FLIGHT_DELAYS and body[field] == cleaned
-    assert row.key == (None if body["tailnum"] is None else body["tailnum"].encode())
+    assert row.key == body["tailnum"]
 
 
 def test_no_shuffle_stands_between_source_and_sink(spark):

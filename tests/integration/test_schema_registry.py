@@ -23,9 +23,11 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.txn.coordinators import end_one
 from exactly_once.verify import verify
 from testkit import registry as support
+from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
 from testkit.registry import PASSWORD, USER, Door, RegistryProcess
 from testkit.stream import Job, SparkDriver
+from tests.integration.test_dead_letters import raw
 
 DELAY = json.dumps(
     {
@@ -269,6 +271,52 @@ def test_a_batch_write_is_framed_and_a_second_try_of_it_asks_no_registry(
     found = read(bench)
     assert sorted(m.value()[5:].decode() for m in found) == sorted(f"w-{n}" for n in range(40))
     assert ids(found) == {schema_id}
+
+
+@pytest.mark.parametrize("by", ["jvm", pytest.param("foreach_batch", marks=pytest.mark.long)])
+def test_a_rejected_record_is_byte_for_byte_what_it_was_beside_good_ones_behind_their_ids(
+    by: str, bench: Bench, warm: SparkDriver, registry: RegistryProcess
+) -> None:
+    """Guards against a rejected record behind the id of a schema that it does not have: no reader takes it, and sent
+    again it gets a second one.
+    """
+    before = {side: registry.register(f"{bench.topic}-{side}", AIRPORT) for side in ("key", "value")}
+    prefix = {side: b"\0" + number.to_bytes(4, "big") for side, number in before.items()}
+    rejected = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-rejected", 1)
+    bench.input.add()
+    arguments = {
+        "reason": "if(number % 10 = 3, 'three', null)",
+        "columns": ["key", "value"],
+        "good": bench.topic,
+        "rejected": rejected,
+    }
+    options = {"schema.registry.url": registry.url, "schema.registry.topic": bench.topic, "key.schema.type": "AVRO"}
+    job = changed(
+        bench.job.having(topic=None),
+        options,
+        select=[
+            f"if({NUMBER} % 20 = 13, null, {KEY}) key",
+            f"if({NUMBER} % 50 = 23, null, concat(unhex('00ff'), cast(value as binary))) value",
+            f"{NUMBER} number",
+        ],
+        transform="testkit.transforms:split_selected",
+        arguments=arguments,
+        participants=[] if by == "foreach_batch" else None,
+    )
+    warm.complete(job)
+
+    rows = []
+    for key, value in bench.input.expected():
+        n = int(value.rsplit("-", 1)[1])
+        line = b"\0\xff" + f"{key}|{value}".encode()
+        rows.append((n, None if n % 20 == 13 else key.encode(), None if n % 50 == 23 else line))
+    bad = [(key, value) for n, key, value in rows if n % 10 == 3]
+    good = [(key and prefix["key"] + key, value and prefix["value"] + value) for n, key, value in rows if n % 10 != 3]
+    assert {None in pair for pair in bad} == {True, False}
+    assert Counter((m.key(), m.value()) for m in read(bench)) == Counter(good)
+    letters = raw(bench.connection, rejected)
+    assert Counter((m.key(), m.value()) for m in letters) == Counter(bad)
+    assert {dict(m.headers())["__exactly_once.errors.message"] for m in letters} == {b"three"}
 
 
 # -- which version --------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from exactly_once.errors import InvalidRecord
 from exactly_once.kafka.errors import shown
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
+from exactly_once.protocol.row_schema import READY
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.registry.schema_registry import Framing
 
@@ -44,8 +45,8 @@ class Columns:
     def send(self, batch: pa.RecordBatch, sender: Sender) -> None:
         """Send every row of ``batch``, in their order; raise InvalidRecord or PrepareFailed."""
         assert self.framing is not None, "the schema registry was not asked"
-        values = _prefixed(_binary(batch, "value"), self.framing.value)
-        keys = _prefixed(_binary(batch, "key"), self.framing.key) if "key" in self.names else None
+        values = self._bytes(batch, "value", self.framing.value)
+        keys = self._bytes(batch, "key", self.framing.key) if self.names & {"key", READY["key"]} else None
         key_cells = keys.to_pylist() if keys is not None else [None] * len(values)
         if self.topic is not None and not self.names & _PLACED:
             sender.send_many(self.topic, key_cells, values.to_pylist(), _size(values) + _size(keys))
@@ -54,6 +55,14 @@ class Columns:
         rows = zip(key_cells, values.to_pylist(), *placed, strict=True)
         for key, value, topic, partition, headers, timestamp_ms in rows:
             sender.send(topic, key, value, partition, headers, timestamp_ms)
+
+    def _bytes(self, batch: pa.RecordBatch, name: str, prefix: bytes) -> pa.Array:
+        """Return the keys or the values, each behind ``prefix`` unless the row says that its bytes are ready."""
+        ready = batch.column(READY[name]) if READY[name] in self.names else None
+        if name not in self.names:
+            return ready
+        column = _prefixed(_binary(batch, name), prefix)
+        return column if ready is None else pc.coalesce(ready.cast(column.type), column)
 
     def _topics(self, batch: pa.RecordBatch) -> Iterator[str]:
         """Return the topic of each row, all of them checked before the first row of the Arrow batch is sent."""
@@ -124,8 +133,8 @@ def _parted(headers: list[tuple[str, bytes | None]], counts: list[int]) -> Itera
 
 def _row(batch: pa.RecordBatch, row: pa.Scalar) -> str:
     """Return how an error names a row of ``batch``."""
-    key = batch.column("key")[row.as_py()].as_py() if "key" in batch.schema.names else None
-    return f"a row (key {shown(key)})"
+    found = (batch.column(name)[row.as_py()].as_py() for name in (READY["key"], "key") if name in batch.schema.names)
+    return f"a row (key {shown(next((key for key in found if key is not None), None))})"
 
 
 def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -130,6 +130,27 @@ def test_rows_that_name_their_topics_need_a_subject() -> None:
     assert sides(None, value_schema_subject="s") == (Side("value", "s"),)
 
 
+@pytest.mark.parametrize("topic", [None, "elsewhere"])
+def test_subjects_are_named_after_a_topic_of_their_own_where_rows_name_theirs(topic: str | None) -> None:
+    """Guards against a subject to spell out for each side, where rejected rows have a topic of their own."""
+    given = {
+        "sink.id": "s",
+        "checkpointLocation": "/c",
+        "kafka.bootstrap.servers": "h:1",
+        "schema.registry.url": URL,
+        "schema.registry.topic": "orders",
+        "key.schema.type": "AVRO",
+        "value.format": "avro",
+        "value.schema.register": "true",
+        "value.schema.subject.strategy": "topic-record",
+        **({"topic": topic} if topic else {}),
+    }
+    registry = SinkOptions.parse(given).registry
+    assert registry is not None
+    key, value = registry.sides
+    assert (key.subject, value.subject, value.name) == ("orders-key", "orders-", "orders_value")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -22,7 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
+from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.rows import Columns
 from exactly_once.registry.schema_options import Registry, Side
 from exactly_once.registry.schema_registry import Framing
@@ -122,6 +123,7 @@ def test_a_dataframe_that_sparks_sink_takes_is_taken(types: dict[str, DataType],
         ({**VALUE, "timestamp": TimestampNTZType()}, "t", "column 'timestamp' is of type timestamp_ntz"),
         ({**VALUE, "timestamp": DoubleType()}, "t", "column 'timestamp' is of type double"),
         ({**VALUE, "headers": StringType()}, "t", "column 'headers' is of type string"),
+        ({**VALUE, "encoded_key": StringType()}, "t", "'encoded_key' is of type string, but a Kafka record needs bin"),
         ({**VALUE, "headers": MapType(StringType(), BinaryType())}, "t", "column 'headers' is of type map"),
         (
             {**VALUE, "headers": ArrayType(schema(key=StringType(), value=StringType()))},
@@ -364,6 +366,60 @@ def test_a_slice_is_framed_as_that_slice_and_the_users_batch_is_left_alone() -> 
     producing = send(columns_of(schema(**VALUE), "t").framed(FRAMING), value=values)
     assert [s.value for s in producing.sent] == [FRAMING.value + b"a", None]
     assert values.to_pylist() == [b"a", None]
+
+
+READY = pa.array([b"\0as it is", None, b""])
+
+
+@pytest.mark.parametrize("values", BYTES.values(), ids=BYTES)
+@pytest.mark.parametrize("plain", [True, False], ids=["fast", "general"])
+def test_what_is_ready_goes_out_as_it_is_in_place_of_the_column_beside_it(values: pa.Array, plain: bool) -> None:
+    """Guards against a rejected record behind the id of a schema that it does not have, and against its loss."""
+    types: dict[str, DataType] = {"value": BinaryType(), "key": StringType()}
+    types |= {"encoded_value": BinaryType(), "encoded_key": BinaryType()}
+    arrays = {"value": values, "key": pa.array(["k", "k", None]), "encoded_value": READY, "encoded_key": READY[::-1]}
+    if not plain:
+        types["partition"], arrays["partition"] = IntegerType(), pa.nulls(3, pa.int32())
+    producing = send(columns_of(schema(**types), "t").framed(FRAMING), **arrays)
+    assert producing.ways == {"fast" if plain else "general"}
+    assert producing.sent == [
+        Sent("t", b"", b"\0as it is"),
+        Sent("t", FRAMING.key + b"k", None),
+        Sent("t", b"\0as it is", b""),
+    ]
+    assert producing.bytes == sum(len(s.key or b"") + len(s.value or b"") for s in producing.sent)
+
+
+def test_a_key_that_is_ready_needs_no_column_of_other_keys() -> None:
+    """Guards against rejected records without their keys, in a stream whose good ones have none."""
+    columns = columns_of(schema(**VALUE, encoded_key=BinaryType()), "t")
+    producing = send(columns, value=pa.array(["a", "b"]), encoded_key=pa.array([b"k", None]))
+    assert producing.sent == [Sent("t", b"k", b"a"), Sent("t", None, b"b")]
+
+
+def test_an_error_names_a_row_by_the_key_that_is_ready() -> None:
+    """Guards against an error of which nobody can find the row."""
+    types: dict[str, DataType] = {"key": StringType(), "encoded_key": BinaryType(), "partition": IntegerType()}
+    arrays = {"value": pa.array(["v"]), "key": pa.nulls(1, pa.string()), "encoded_key": pa.array([b"k7"])}
+    with pytest.raises(InvalidRecord, match=r"\(key .*k7"):
+        send(columns_of(schema(**VALUE, **types), "t"), **arrays, partition=pa.array([-1], pa.int32()))
+
+
+READY_TYPES: dict[str, DataType] = {"encoded_value": BinaryType(), "encoded_key": BinaryType()}
+SPLIT: dict[str, DataType] = {**VALUE, "topic": StringType(), **READY_TYPES}
+
+
+def test_the_option_topic_is_refused_where_it_would_send_rejected_rows_to_the_output() -> None:
+    """Guards against rejected records among the good ones: the option goes before the column that keeps them apart."""
+    given = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1"}
+    names = [(name, kind.simpleString()) for name, kind in SPLIT.items()]
+    assert SinkOptions.parse(given).check_columns(names) == set(SPLIT)
+    said = r"the option topic=out hides the column 'topic', .* rejected .* Remove the option topic"
+    with pytest.raises(InvalidOption, match=said):
+        SinkOptions.parse({**given, "topic": "out"}).check_columns(names)
+    with pytest.raises(InvalidOption, match=said):
+        columns_of(schema(**SPLIT), "out")
+    columns_of(schema(**{name: kind for name, kind in SPLIT.items() if name != "topic"}), "out")
 
 
 def test_keys_alone_are_framed_when_only_they_have_a_schema() -> None:

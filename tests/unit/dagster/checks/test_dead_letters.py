@@ -19,12 +19,13 @@ from dagster_exactly_once import (
     observed_stream,
 )
 from dagster_exactly_once.backfill.resend import Sent, check_topics
+from dagster_exactly_once.backfill.spark import encoded
 from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
 from dagster_exactly_once.checks.rejected import reason_of
 from dagster_exactly_once.declare.config import ResendConfig
 from dagster_exactly_once.declare.origin import Record
 from exactly_once import error_headers
-from exactly_once.errors import InvalidOption
+from exactly_once.errors import InvalidOption, sentence_in
 
 RESOURCES = exactly_once_resources(
     work_dir="spark", checkpoints="s3://checkpoints", kafka={"bootstrap_servers": "127.0.0.1:1"}
@@ -123,27 +124,6 @@ def test_a_number_of_dead_letters_that_cannot_be_is_refused(arguments, said):
         DeadLetters("d", **arguments)
 
 
-STAYS = [
-    (
-        {"options": {"Value.Format": "avro", "schema.registry.url": "http://r", "value.schema.subject": "v"}},
-        "JSON without the schema's id",
-    ),
-]
-
-
-@pytest.mark.parametrize(("arguments", "why"), STAYS)
-def test_dead_letters_that_cannot_be_sent_as_they_are_have_no_job(arguments, why):
-    """Guards against JSON among records of Avro."""
-    stream = declared(dead_letters="d", **arguments)
-    assert stream.resent == {} and stream.side_specs == ()
-    with pytest.raises(BadDeclaration, match=f"no job sends the dead letters again, because .*{why}. Leave out repair"):
-        declared(dead_letters=DeadLetters("d", repair=lambda value: value), **arguments)
-    both = declared(dead_letters="d", rejected="r", **arguments)
-    assert [*both.resent] == ["r"] and both.resend_spec.sources == ("r",)
-    with pytest.raises(InvalidOption, match=f"topic names d, .* since .*{why}"):
-        check_topics(both, ResendConfig(topic="d"))
-
-
 def test_the_dead_letters_of_a_stream_whose_records_name_their_input_are_sent_again_too():
     """Guards against rows that are lost to readers because a check would call their repair a duplicate."""
     stream = declared(dead_letters=DeadLetters("d", repair=lambda value: value), checks=Checks(origin="header:src"))
@@ -162,14 +142,30 @@ def test_an_origin_in_a_header_is_one_that_dead_letters_name_too():
         declared(dead_letters="d", checks=checks, options={option: "header:other"})
 
 
+@pytest.mark.parametrize("made", [b"\0\0\0\0\7x", bytearray(b"\0\0\0\0\7x"), None])
+def test_a_repaired_value_has_a_schema_id_or_is_left_out(made):
+    """Guards against a repair that cannot be used where the sink encodes values."""
+    assert encoded(lambda value: made)(b'{"id":"b"}', True) == made
+
+
+@pytest.mark.parametrize("made", [b'{"id":"b"}', '{"id":"b"}', b""])
+def test_a_repaired_value_that_is_still_json_is_refused_with_the_way_out(made):
+    """Guards against JSON among records of Avro, at which every reader of the output stops."""
+    assert encoded(lambda value: made)(b"\0\0\0\0\7x", False) == made, "of a row that did fit, it is the user's affair"
+    with pytest.raises(ValueError) as raised:
+        encoded(lambda value: made)(b'{"id":"b"}', True)
+    said = sentence_in(str(raised.value)) or ""
+    assert said.startswith("EO-TRANSFORM: repair returned a value without a schema id") and "Let repair return" in said
+
+
 def test_the_job_reads_and_writes_topics_of_its_stream_alone():
     """Guards against a typing error that sends records to a topic of somebody else, or reads an output."""
     stream = declared(dead_letters="d", rejected="r")
     for topic in ("", "r", "d"):
         check_topics(stream, ResendConfig(topic=topic, to="priced"))
-    with pytest.raises(InvalidOption, match=r"topic names priced, whose records this job does not send .* r, d"):
+    with pytest.raises(InvalidOption, match=r"topic is priced, but this job does not resend records of priced.* r, d"):
         check_topics(stream, ResendConfig(topic="priced"))
-    with pytest.raises(InvalidOption, match=r"to names d, which .* neither reads nor writes"):
+    with pytest.raises(InvalidOption, match=r"to is d, but .* neither reads nor writes"):
         check_topics(stream, ResendConfig(to="d"))
 
 
@@ -230,17 +226,32 @@ def test_the_check_of_dead_letters_says_how_many_and_why(count, first, said):
     assert (verdict.said, verdict.passed, verdict.metadata) == (said, count == 0, {"dead_letters": count})
 
 
+LEFT, WITH_ID = "did not fit its schema, and is JSON.", "with its schema id."
+
+
 @pytest.mark.parametrize(
     ("done", "said"),
     [
         (Sent(0, 0), "There is no record left to send."),
         (Sent(2, 0), "Sent 2 records of d again."),
-        (Sent(3, 2), "Sent 1 record of d again. 2 others cannot be written as before: see d."),
+        (Sent(3, 2), "Sent 1 record of d again. 2 others still cannot be written: see d."),
+        (Sent(0, 0, 1), f"Left 1 record in d: key or value {LEFT} Declare repair=, which returns the value {WITH_ID}"),
+        (
+            Sent(2, 1, 3),
+            "Sent 1 record of d again. 1 other still cannot be written: see d. Left 3 records in d: key or value "
+            f"{LEFT} Declare repair=, which returns the value {WITH_ID}",
+        ),
     ],
 )
-def test_the_job_says_what_kafka_could_not_take_again(done, said):
-    """Guards against a record that counts as sent, and is a dead letter once more."""
+def test_the_job_says_what_kafka_could_not_take_again_and_what_it_left(done, said):
+    """Guards against a record that counts as sent, and is a dead letter once more, or was not sent at all."""
     assert done.said("d", "d") == said
+
+
+def test_where_values_are_repaired_the_job_says_that_a_key_is_not():
+    """Guards against advice that a person has followed already."""
+    said = f"Left 1 record in d: the key {LEFT} repair makes values alone: write them with a producer of yours."
+    assert Sent(0, 0, 1).said("d", "d", repairs=True) == said
 
 
 def test_two_rows_that_were_refused_for_the_same_reason_count_as_one_reason() -> None:
