@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib.util import find_spec
 
 import dagster as dg
 import pytest
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from testkit.processes import kill_session
+from testkit.processes import kill_session, until
 from testkit.shop import ORDERS, PRICED, price_orders
 from testkit.stream import ROOT
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(find_spec("dagster_openlineage") is None, reason="make test-lineage brings dagster-openlineage"),
+]
 
 #: Its sensor reads the events of all runs at once, which Dagster's default, a file for each run, cannot tell.
 ONE_DATABASE = """
@@ -25,21 +31,26 @@ event_log_storage:
 
 
 @pytest.fixture
-def events(site, monkeypatch, tmp_path):
-    """A stream that has caught up on one order, and the events that the sensor sends of it."""
-    home = site.home / "dagster.yaml"
-    home.write_text(home.read_text() + ONE_DATABASE % (site.home / "events"))
+def events(site, monkeypatch, tmp_path, request):
+    """A run in this mode over one order, and the events since its start that the sensor sends."""
+    home, began = site.home / "dagster.yaml", datetime.now(UTC)
+    if "Consolidated" not in home.read_text():
+        home.write_text(home.read_text() + ONE_DATABASE % (site.home / "events"))
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
     kafka.create_topics({ORDERS: 1})
     with kafka.producer("shop") as producer, producer.transaction():
         producer.send(ORDERS, b'{"amount": 100}', b"customer-1")
-    config = {"ops": {price_orders.spec.op: {"config": {"mode": "caught_up"}}}}
+    config = {"ops": {price_orders.spec.op: {"config": {"mode": request.param}}}}
     command = [sys.executable, "-m", "testkit.shop", price_orders.spec.job, json.dumps(config)]
     log = site.folder / "stream.log"
     with log.open("w") as out:
         run = subprocess.Popen(command, cwd=ROOT, env=site.env, stdout=out, stderr=out, start_new_session=True)
     try:
-        assert run.wait(200) == 0, log.read_text()[-5000:]
+        if request.param == "caught_up":
+            assert run.wait(200) == 0, log.read_text()[-5000:]
+        else:
+            until("a report", lambda: reported(site, began) or run.poll() is not None, 200, every_s=0.5)
+            assert run.poll() is None, log.read_text()[-5000:]
     finally:
         kill_session(run.pid)
 
@@ -47,20 +58,40 @@ def events(site, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(sent))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
+    for name in [name for name in sys.modules if name.split(".")[0] in ("dagster_openlineage", "openlineage")]:
+        monkeypatch.delitem(sys.modules, name)
     from dagster_openlineage import openlineage_sensor  # it looks at the environment when it is imported
 
     sensor = openlineage_sensor(include_asset_events=True, record_filter_limit=10_000)
     with dg.DagsterInstance.from_config(str(site.home)) as instance:
         sensor.evaluate_tick(dg.build_sensor_context(instance))
-    return [json.loads(line) for line in sent.read_text().splitlines()]
+    found = [json.loads(line) for line in sent.read_text().splitlines()]
+    return [event for event in found if datetime.fromisoformat(event["eventTime"]) >= began]
 
 
-@pytest.mark.long
-@pytest.mark.skipif(find_spec("dagster_openlineage") is None, reason="make test-lineage brings dagster-openlineage")
-def test_a_materialization_of_an_output_is_sent_with_its_columns_and_their_lineage(events):
-    """Guards against a release, of Dagster or ours, whose materializations have nothing that lineage tools read."""
-    written = [output for event in events for output in event.get("outputs", ()) if output["name"] == PRICED]
-    facets = next(output["facets"] for output in reversed(written) if "columnLineage" in output["facets"])
+def reported(site, began):
+    """Return whether the output was observed since then."""
+    with dg.DagsterInstance.from_config(str(site.home)) as instance:
+        found = instance.fetch_observations(dg.AssetKey(PRICED), limit=1).records
+        return bool(found) and found[0].timestamp >= began.timestamp()
+
+
+def check_columns(facets):
+    """The columns of the output, and what they are made from."""
     assert [field["name"] for field in facets["schema"]["fields"]] == ["to_pay"]
     [come_from] = facets["columnLineage"]["fields"]["to_pay"]["inputFields"]
     assert (come_from["name"], come_from["field"]) == (ORDERS, "amount")
+
+
+@pytest.mark.parametrize("events", ["caught_up"], indirect=True)
+def test_a_materialization_of_an_output_is_sent_with_its_columns_and_their_lineage(events):
+    """Guards against a release, of Dagster or ours, whose materializations have nothing that lineage tools read."""
+    written = [output for event in events for output in event.get("outputs", ()) if output["name"] == PRICED]
+    check_columns(next(output["facets"] for output in reversed(written) if "columnLineage" in output["facets"]))
+
+
+@pytest.mark.parametrize("events", ["until_stopped"], indirect=True)
+def test_a_run_that_does_not_end_is_heard_of_with_its_columns_and_their_lineage(events):
+    """Guards against streams of which lineage tools know nothing, since they never materialize an output."""
+    observed = [event["dataset"] for event in events if event.get("dataset", {}).get("name") == PRICED]
+    check_columns(next(dataset["facets"] for dataset in observed if "columnLineage" in dataset["facets"]))
