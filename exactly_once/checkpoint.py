@@ -27,7 +27,7 @@ from exactly_once.protocol.checkpoint_text import (
     query_id_of,
     source_lines,
 )
-from exactly_once.protocol.named_sources import NamedSources, compared, readers
+from exactly_once.protocol.named_sources import NamedSources, compared, of_first, readers
 from exactly_once.protocol.planning import Batch
 
 if TYPE_CHECKING:
@@ -410,7 +410,7 @@ class _Reader:
     def named(self, batch: int, text: str) -> NamedSources | None:
         """Return what a batch reads by named sources, compared with the batches before; None when they are gone."""
         if not batch:
-            return NamedSources(frozenset(readers(text)))
+            return of_first(text)
         before = self.text_if_any(f"offsets/{batch - 1}")
         if not before:
             return None

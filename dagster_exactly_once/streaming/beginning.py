@@ -14,7 +14,6 @@ from dagster_exactly_once.resources.checkpoints import Offsets
 from dagster_exactly_once.streaming.source import offsets_json, source_name
 from exactly_once.checkpoint import Checkpoint, beginning_of, source_names
 from exactly_once.errors import CheckpointUnusable
-from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.named_sources import Ends
 
 Sources = Mapping[str, KafkaTopic]
@@ -36,18 +35,6 @@ def check_begun(begun: Offsets, stream: Stream, found: Checkpoint) -> None:
             f"{stream.name} reads {', '.join(stream.source_topics)}",
             "Name the topics of the checkpoint in source=, or give the stream a new sink_id, with which it begins "
             "again from the start",
-            "Nothing was started",
-        )
-
-
-def check_in_flight(stream: Stream, found: Checkpoint) -> None:
-    """Refuse to drop a topic of which the batch in flight has records: Spark would run that batch without them."""
-    planned = kafka_offsets(found.source_offsets) if found.names_sources and found.in_flight is not None else {}
-    if dropped := sorted(planned.keys() - set(stream.source_topics)):
-        raise CheckpointUnusable(
-            f"the stream {stream.name} does not read {', '.join(dropped)} any more, of which batch {found.in_flight} "
-            f"in the checkpoint {found.location} has records: Spark has planned that batch and not finished it",
-            f"Put {', '.join(dropped)} back into source= for one run, best with mode: caught_up, and drop it then",
             "Nothing was started",
         )
 

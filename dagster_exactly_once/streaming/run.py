@@ -156,7 +156,7 @@ def _prepared(
     _announce(context, config, plan, begun)
 
     def begin(session: SparkSession) -> StreamingQuery:
-        named = _by_name(context, connection, checkpoints, stream, plan)
+        named = _by_name(context, connection, checkpoints, plan)
         return start_query(session, connection, named, lambda inputs: _records(stream, inputs, config))
 
     return ManagedStream(
@@ -179,14 +179,12 @@ def _by_name(
     context: dg.AssetExecutionContext,
     connection: Connection,
     checkpoints: CheckpointReader,
-    stream: Stream,
     plan: QueryPlan,
 ) -> QueryPlan:
     """Return the plan with the names of its sources, as the checkpoint has them when the query starts."""
     found = checkpoints.read(plan.checkpoint)
     if not found.names_sources:
         return plan
-    beginning.check_in_flight(stream, found)
     last = read_log(connection, plan.sink_id, READ_BUDGET_S).last_decision(found.query_id or "")
     ended = last.ended or {} if last is not None else {}
     sources, names = beginning.named(plan.sources, plan.checkpoint, ended)

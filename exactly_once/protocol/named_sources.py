@@ -44,6 +44,8 @@ class NamedSources:
     ----------
     topics : frozenset of str
         Those that it reads.
+    names : frozenset of str
+        The names of its sources, also of those that are not Kafka.
     left : mapping
         Those that only the batch before read, and where that batch ended.
     joined : mapping
@@ -53,6 +55,7 @@ class NamedSources:
     """
 
     topics: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     left: Ends = field(default_factory=dict)
     joined: Mapping[str, Joined] = field(default_factory=dict)
     renamed: tuple[Renamed, ...] = ()
@@ -73,6 +76,16 @@ def readers(offsets: str) -> dict[str, set[str]]:
     return found
 
 
+def source_names(offsets: str) -> set[str]:
+    """Return the names of the sources in an ``offsets/N`` that names them."""
+    return {line.partition(":")[0] for line in source_lines(offsets)}
+
+
+def of_first(offsets: str) -> NamedSources:
+    """Return what the first batch reads."""
+    return NamedSources(frozenset(readers(offsets)), frozenset(source_names(offsets)))
+
+
 def compared(now: str, before: str, two_before: Callable[[], str], beginning: Callable[[str], Ends]) -> NamedSources:
     """Return what the ``offsets/N`` in ``now`` reads, compared with that of the batch ``before``.
 
@@ -89,6 +102,7 @@ def compared(now: str, before: str, two_before: Callable[[], str], beginning: Ca
 
     return NamedSources(
         topics=frozenset(reads),
+        names=frozenset(source_names(now)),
         left={topic: ended[topic] for topic in read if topic not in reads},
         joined={t: Joined(min(names), tuple(begin(t, name) for name in sorted(names))) for t, names in joined.items()},
         renamed=tuple(

@@ -29,7 +29,7 @@ from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import columns_of
-from exactly_once.spark.modes import check_session
+from exactly_once.spark.modes import check_session, check_sources, running_sources
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, write_part
@@ -108,7 +108,7 @@ class ForeachBatch:
 
     def _write(self, run: QueryRun, df: DataFrame, batch_id: int) -> None:
         coordinator, columns = run.coordinator, self._columns(df)
-        ticket = coordinator.plan(lambda batch: self._check_number(batch, batch_id))
+        ticket = coordinator.plan(lambda batch: self._check(batch, batch_id, df.sparkSession))
         parts: list[Part] = []
         try:
             write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket, run))
@@ -131,13 +131,15 @@ class ForeachBatch:
                 threading.Thread(target=_close_at_end, args=(df.sparkSession, run_id, self._run), daemon=True).start()
         return self._run
 
-    def _check_number(self, batch: Batch, batch_id: int) -> None:
+    def _check(self, batch: Batch, batch_id: int, spark: SparkSession) -> None:
         if batch.batch_id != batch_id:
             raise ProtocolViolation(
                 f"Spark runs batch {batch_id}, but the checkpoint {self._options.checkpoint} names batch "
                 f"{batch.batch_id}",
                 "Give the query the same checkpointLocation as the sink's options",
             )
+        if batch.named is not None and hasattr(spark, "_jsparkSession"):  # not there on Spark Connect
+            check_sources(batch, running_sources(spark, batch.query_id))
 
     def _columns(self, df: DataFrame) -> Columns | None:
         """Return Kafka's columns, None without Kafka."""

@@ -35,7 +35,7 @@ from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
-from exactly_once.spark.modes import check_planned, check_speculation, check_task
+from exactly_once.spark.modes import check_planned, check_sources, check_speculation, check_task
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_jar
 
@@ -114,7 +114,7 @@ class Coordinators:
             check_task(asked.get("settings", {}).get)
         reach("planning")
         with run.lock:
-            ticket = _answer(run, asked["schema"], lambda b: check_planned(b, asked["query"], asked.get("batch")))
+            ticket = _answer(run, asked["schema"], lambda batch: _check_batch(batch, asked))
         reach("planned")
         return ticket
 
@@ -209,6 +209,11 @@ def connect(spark: SparkSession) -> None:
 def _options(asked: Mapping[str, Any], batch: bool = False) -> SinkOptions:
     """Read the options of a request that begins a run; with it comes what only the JVM can read of them."""
     return SinkOptions.parse(asked["options"], batch, asked.get("pem"))
+
+
+def _check_batch(batch: Batch, asked: Mapping[str, Any]) -> None:
+    check_planned(batch, asked["query"], asked.get("batch"))
+    check_sources(batch, asked.get("sources"))
 
 
 def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from exactly_once.errors import PrepareFailed, ProtocolViolation, UnsupportedMode
+from exactly_once.errors import CheckpointUnusable, PrepareFailed, ProtocolViolation, UnsupportedMode
 from exactly_once.protocol.planning import Batch
 
 if TYPE_CHECKING:
@@ -81,6 +81,47 @@ def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> N
     raise ProtocolViolation(
         differs, "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported"
     )
+
+
+def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
+    """Refuse a query that lacks a source of the batch: Spark runs a batch that it has planned again without the records
+    of that source, and counts them as read.
+
+    Parameters
+    ----------
+    sources
+        The names of the query's sources, as Spark says; None where it does not.
+
+    Raises
+    ------
+    CheckpointUnusable
+    """
+    planned = batch.named.names if batch.named is not None and sources is not None else frozenset[str]()
+    if dropped := sorted(planned.difference(sources or ())):
+        raise CheckpointUnusable(
+            f"the query has no source {', '.join(dropped)} any more, of which batch {batch.batch_id} has input: Spark "
+            "has planned that batch and not finished it",
+            f"Start the query with the source {', '.join(dropped)} until the batch is committed, and drop it then "
+            "(under Dagster: put its topic back into source= for one run, best with mode: caught_up)",
+        )
+
+
+def running_sources(spark: SparkSession, query_id: str) -> list[str] | None:
+    """Return the names of a query's sources; None where Spark has none to say (before 4.2), and on Spark Connect."""
+    from py4j.protocol import Py4JError
+
+    found, jvm = [], spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        running = (
+            spark._jsparkSession.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+        )
+        names = running.sourceIdMap().keysIterator()
+        while names.hasNext():
+            found.append(str(names.next()))
+    except (AttributeError, Py4JError):
+        return None
+    return found
 
 
 def check_version(spark: str) -> None:

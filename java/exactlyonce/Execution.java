@@ -1,9 +1,13 @@
 package exactlyonce;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.SparkSession;
+import scala.collection.Iterator;
 
 /** What Spark says of the execution that it runs: properties of the query's thread, which its tasks get too. */
 final class Execution {
@@ -22,6 +26,29 @@ final class Execution {
     static String property(SparkContext context, String name) {
         String found = context.getLocalProperty(name);
         return found == null ? "" : found;
+    }
+
+    /**
+     * Returns the names of the query's sources; null where Spark has none to say, as before 4.2. Its own interface does
+     * not say them, so these are private names.
+     */
+    static List<String> sources(String query) {
+        try {
+            Object shared = get(SparkSession.active(), "sharedState");
+            Map<?, ?> queries = (Map<?, ?>) get(shared, "activeStreamingQueries");
+            Object running = queries.get(UUID.fromString(query));
+            if (running == null) return null;
+            ArrayList<String> found = new ArrayList<>();
+            Iterator<?> names = ((scala.collection.Map<?, ?>) get(running, "sourceIdMap")).keysIterator();
+            while (names.hasNext()) found.add(String.valueOf(names.next()));
+            return found;
+        } catch (ReflectiveOperationException | LinkageError | RuntimeException e) {
+            return null;
+        }
+    }
+
+    private static Object get(Object of, String name) throws ReflectiveOperationException {
+        return of.getClass().getMethod(name).invoke(of);
     }
 
     /** Returns those of {@link #SETTINGS} that are set: by the session, else by the application. */

@@ -33,6 +33,7 @@ final class MicroBatch implements StreamingWrite {
         String batch = Execution.property(context, Execution.BATCH);
         request.put("batch", batch.isEmpty() ? null : Long.valueOf(batch)); // continuous mode has none
         request.put("settings", Execution.settings(context));
+        request.put("sources", Execution.sources((String) request.get("query")));
         Ticket ticket = Ticket.of(Bridge.call(coordinator, request), schema);
         ProducerSettings.check(ticket);
         return new PartWriter.Factory(ticket);

@@ -198,3 +198,31 @@ def test_a_topic_that_returns_when_spark_has_forgotten_its_offsets_is_refused_an
         evolving.ask("unset", name=RETAINED)
     late = [(one.topic + k, one.topic + v) for one in (orders, refunds) for k, v in one.sent]
     bench.assert_exactly([*wanted, *(row for row in late if row not in wanted)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("several", [False, True], ids=["format", "foreach_batch"])
+def test_a_source_is_not_dropped_while_the_batch_in_flight_has_records_of_it(
+    connection: Connection, bench: Bench, driver: StartDriver, evolving: SparkDriver, several: bool
+) -> None:
+    """Guards against records that are lost in silence: Spark runs a batch that a crash left undecided again without the
+    source that the query has dropped, and counts its records as read.
+    """
+    orders, refunds = (KafkaInput(connection, create_topic(connection.bootstrap_servers), []) for _ in range(2))
+    more = {"participants": []} if several else {}
+    both = replace(reading(bench, orders=orders, refunds=refunds), **more)
+    alone = replace(reading(bench, orders=orders), **more)
+    for one in (orders, refunds):
+        one.add_uneven(20)
+    first = driver(conf=EVOLUTION)
+    first.arm("all-prepared")
+    run = first.start(both)
+    run.await_true("all parts are prepared", lambda: first.has_reached("all-prepared"))
+    first.kill9()
+
+    refused = evolving.run(alone)
+    assert refused.code == "EO-CHECKPOINT" and "no source refunds any more" in refused.sentence
+    evolving.complete(both)
+    orders.add_uneven(5)
+    evolving.complete(alone)
+    bench.assert_exactly([(one.topic + k, one.topic + v) for one in (orders, refunds) for k, v in one.sent])

@@ -18,7 +18,7 @@ from dagster_exactly_once import (
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.sensors.sink_state import _sink_state, _SinkReading
-from dagster_exactly_once.streaming.beginning import as_said, check_begun, check_in_flight, named
+from dagster_exactly_once.streaming.beginning import as_said, check_begun, named
 from dagster_exactly_once.streaming.query import QueryPlan
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointUnusable, UnknownTopic
@@ -144,26 +144,6 @@ def test_topics_that_a_checkpoint_did_not_begin_with_are_refused_unless_sources_
         CheckpointUnusable, match=r"began with the topics .*, but the stream bookings reads shop.orders, "
     ):
         check_begun(begun, stream, found)
-
-
-@pytest.mark.parametrize(
-    ("committed", "lines", "refused"),
-    [
-        (2, ['o:{"shop.orders":{"0":5}}', 'x:{"others":{"0":7}}'], True),
-        (3, ['o:{"shop.orders":{"0":5}}', 'x:{"others":{"0":7}}'], False),
-        (2, ['o:{"shop.orders":{"0":5}}'], False),
-    ],
-    ids=["in flight", "done", "without it"],
-)
-def test_a_topic_is_not_dropped_while_the_batch_in_flight_has_records_of_it(committed, lines, refused):
-    """Loss, in silence: Spark runs the batch again without these records, and counts them as read."""
-    stream = declared(lambda orders, refunds: orders)
-    found = Checkpoint("/c", "q", 3, committed, source_offsets=tuple(lines), names_sources=True)
-    if not refused:
-        check_in_flight(stream, found)
-        return
-    with pytest.raises(CheckpointUnusable, match=r"does not read others any more, of which batch 3 .*caught_up"):
-        check_in_flight(stream, found)
 
 
 HEAD = 'v2\n{"batchTimestampMs":5}\n'
