@@ -1,4 +1,4 @@
-"""What the options of a stream's sink say of a schema registry. Pure."""
+"""The options of a stream's sink that name a schema registry, and what follows from them. Pure."""
 
 from __future__ import annotations
 
