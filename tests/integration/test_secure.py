@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,7 +23,7 @@ from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import end_one
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
-from testkit.fixtures import KafkaInput, make_bench
+from testkit.fixtures import KafkaInput, StartDriver, make_bench
 from testkit.planted import WRONG, planted_in
 from testkit.secure import CERTIFICATE, FORMS, JAVAS, PASSWORD, PLAIN, SCRAM, TEXTS, WAYS, Authority, SecureBroker
 from testkit.stream import Refused, SparkDriver
@@ -161,6 +162,25 @@ def no_java(driver: SparkDriver) -> Iterator[None]:
     finally:
         code = "del os.environ['JAVA_HOME']" if home is None else f"os.environ['JAVA_HOME'] = {home!r}"
         driver.ask("evaluate", code=code, result="None")
+
+
+@pytest.mark.long
+def test_a_child_of_the_jvm_gets_what_its_stores_hold(
+    secure: SecureBroker, driver: StartDriver, tmp_path: Path
+) -> None:
+    """Outage: Spark Connect's server, and Scala, whose driver has no Python but a child that finds no Java."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nJAVA_HOME=/nowhere exec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    bench = make_bench(Connection(secure.bootstrap_servers), tmp_path / "bench")
+    bench.input.add()
+    jvm = driver(environment={"EXACTLY_ONCE_PYTHON": str(python)})
+    stream = bench.job.having(**secure.mutual(JAVAS))
+    jvm.complete(replace(stream, register=False))
+    bench.assert_exactly_once()
+    write = stream.having(checkpointLocation=None, write_id="w", sink_id=fresh_name("sink"))
+    jvm.send_batch(write.options, register=False)()
+    assert len(bench.visible()) == len(bench.input.expected()) + 40
 
 
 def test_a_key_store_that_cannot_be_read_is_refused_before_anything_is_written(
