@@ -128,6 +128,7 @@ class Shop:
 
     def killed_resend(self, point, stream=price_orders, **config):
         """Start a resend, and kill -9 all of its processes when one is at ``point``."""
+        (self.failpoints / f"{point}.reached").unlink(missing_ok=True)  # another test was there
         (self.failpoints / point).write_text("hang")
         process = self.start(stream.resend_spec.job, stream.resend_spec.op, **config)
         try:
