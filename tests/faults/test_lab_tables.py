@@ -56,7 +56,7 @@ def test_every_point_of_a_batch_with_tables_is_in_one_of_the_rounds() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "name"), enumerate(ROUNDS, start=1), ids=ROUNDS)
+@pytest.mark.parametrize(("seed", "name"), list(enumerate(ROUNDS, start=1)), ids=list(ROUNDS))
 def test_topic_and_tables_have_each_record_once_wherever_the_driver_dies(
     seed: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
