@@ -23,8 +23,10 @@ EVERY_S, REST = 0.1, 10
 #: A new process is found within this time: to list all of them takes longer than to look at a few.
 FIND_EVERY_S = 1.0
 
-#: The steady part of a run begins when this share of the output is visible: start and first compilation are over.
-STARTED = 0.25
+#: The steady part of a run begins when this share of the output is visible: start and first compilation are over. Just
+#: below two of five batches, so that it has three whole batches with the pauses between them, also of a sink that shows
+#: rows as they come.
+STARTED = 0.39
 
 _MIB = 1024 * 1024
 

@@ -111,6 +111,11 @@ def reading_along() -> dg.Definitions:
     return definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), PAID["green"])
 
 
+def renewed() -> dg.Definitions:
+    """Return the code location of a new version that takes the stream's place."""
+    return definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), GROWING["renewed"])
+
+
 def main() -> int:
     """Exit code 0 when the run succeeded; the failure's text is on standard error."""
     stream = {**GROWING, **PAID}[sys.argv[2]] if sys.argv[2:] else bookings

@@ -138,7 +138,7 @@ class ForeachBatch:
                 f"{batch.batch_id}",
                 "Give the query the same checkpointLocation as the sink's options",
             )
-        if batch.named is not None and hasattr(spark, "_jsparkSession"):  # not there on Spark Connect
+        if batch.named is not None:
             check_sources(batch, running_sources(spark, batch.query_id))
 
     def _columns(self, df: DataFrame) -> Columns | None:

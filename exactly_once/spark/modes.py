@@ -95,9 +95,20 @@ def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
     Raises
     ------
     CheckpointUnusable
+    UnsupportedMode
+        The batch has named sources, and Spark does not say which ones the query has: under foreach_batch on Spark
+        Connect, and in a release of Spark that keeps them elsewhere.
     """
-    planned = batch.named.names if batch.named is not None and sources is not None else frozenset[str]()
-    if dropped := sorted(planned.difference(sources or ())):
+    if batch.named is None:
+        return
+    if sources is None:
+        raise UnsupportedMode(
+            "the query has named sources, and this session does not say which ones: after a crash, Spark would leave "
+            "out the records of one that was dropped",
+            'Write with format("kafka_exactly_once") on Spark 4.2 or 4.3; foreach_batch needs a session without Spark '
+            "Connect for named sources",
+        )
+    if dropped := sorted(batch.named.names.difference(sources)):
         raise CheckpointUnusable(
             f"the query has no source {', '.join(dropped)} any more, of which batch {batch.batch_id} has input: Spark "
             "has planned that batch and not finished it",
@@ -108,6 +119,8 @@ def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
 
 def running_sources(spark: SparkSession, query_id: str) -> list[str] | None:
     """Return the names of a query's sources; None where Spark has none to say (before 4.2), and on Spark Connect."""
+    if not hasattr(spark, "_jsparkSession"):  # not there on Spark Connect
+        return None
     from py4j.protocol import Py4JError
 
     found, jvm = [], spark.sparkContext._jvm

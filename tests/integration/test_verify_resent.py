@@ -119,6 +119,32 @@ def test_a_copy_of_a_good_record_is_a_duplicate_as_before(shop: Shop) -> None:
     assert {f.anomaly.value for f in result.findings} == {"duplicate"} and sum(f.records for f in result.findings) == 3
 
 
+def rejected(shop: Shop, row: Row) -> Row:
+    """The record of ``exactly_once.split``: it has no header of the stream's, and ours name the input record."""
+    topic, partition, offset = str(row.source).rsplit("-", 2)
+    names = {"topic": topic, "partition": partition, "offset": offset}
+    return row._replace(headers=(*LETTER, *((f"{PREFIX}{name}", said.encode()) for name, said in names.items())))
+
+
+def test_a_rejected_record_is_the_output_of_the_record_that_its_headers_name(shop: Shop) -> None:
+    """Loss that is none: the function that adds the header ran for the good rows alone, or the rejected row has such a
+    header of the stream before.
+    """
+    first, second, third, *good = shop.rows(shop.feed(10))
+    shop.write(good)
+    shop.write([rejected(shop, first)._replace(partition=0, source=None)], topic=shop.dead)
+    shop.write([rejected(shop, second)._replace(partition=0, source="upstream-0-3")], topic=shop.dead)
+    shop.write([rejected(shop, third)._replace(partition=0, source="a text of someone else")], topic=shop.dead)
+    shop.decide()
+    result = shop.verified()
+    assert result.findings == () and result.by_origin["foreign"] == 0
+    [letter] = [m for m in oracle.read(shop.connection, [shop.dead]) if m.offset == 0]
+    shop.write([sent_again(first, f"{letter.topic}-0-0")])
+    assert shop.verified().findings == ()
+    shop.write([rejected(shop, good[0])._replace(partition=0, source=None)], topic=shop.dead)
+    assert named(shop.verified()).keys() == {"duplicate"}
+
+
 @pytest.mark.long
 def test_a_letter_that_could_not_be_written_again_is_replaced_by_the_letter_that_came_of_it(shop: Shop) -> None:
     """Duplicate that is none: a repair that did not help, and the one that did."""

@@ -13,11 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dagster_exactly_once.checks.verified import VERIFIED
-from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB
+from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB, SUCCESSOR_JOB
 from dagster_exactly_once.sensors.health import HEALTH
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHTS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, STREAM_JOB, TRANSACTIONS
-from testkit.shop import DEAD
+from testkit.shop import DEAD, UNREADABLE
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 LIST = "pictures.json"
@@ -47,6 +47,10 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "failed-run": (STREAM_JOB, REFUSED),
     "red-check": (FLIGHT_DELAYS, HEALTH, REFUSED),
     "dead-letters": (DEAD, "dead_letters_since_last_look"),
+    "rejected": (UNREADABLE, "rejected_since_last_look"),
+    "table": ("lake", "records_committed"),
+    "column-lineage": ("orders_paid", "order"),
+    "successor": (SUCCESSOR_JOB, "Launch the new stream: it begins there."),
     "same-as-blue": ("paid_shadow", "same_as_blue"),
     "all-streams": (ALL_STREAMS, "flight_delays", "delay_by_hour"),
 }

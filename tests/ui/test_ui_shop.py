@@ -1,4 +1,4 @@
-"""What a person sees of dead letters, and of a new version that reads along, on the pages of Dagster."""
+"""What a person sees of rejected records, dead letters, tables and new versions on the pages of Dagster."""
 
 import contextlib
 import subprocess
@@ -7,12 +7,12 @@ import sys
 import dagster as dg
 import pytest
 
-from dagster_exactly_once.names import CHECKS_JOB
+from dagster_exactly_once.names import CHECKS_JOB, SUCCESSOR_JOB, SUCCESSOR_OP
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once_local.ports import HOST, free_port
-from testkit.bookings import reading_along
+from testkit.bookings import reading_along, renewed
 from testkit.processes import kill_session
-from testkit.shop import DEAD, LABELS, label_orders
+from testkit.shop import DEAD, LABELS, UNREADABLE, label_orders
 from testkit.stream import ROOT
 from tests.dagster.test_rejected import Shop
 from tests.dagster.test_several_sources import run, send
@@ -61,18 +61,67 @@ def versions(site):
         send(site, "pay.in", values)
         succeeded, said = run(site, stream)
         assert succeeded, said[-3000:]
-    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.from_config(str(site.home)) as instance:
-        for name in ("KAFKA_BOOTSTRAP_SERVERS", "EXACTLY_ONCE_RUN_DIR"):
-            patch.setenv(name, site.env[name])
+    with instance_of(site) as instance:
         reading_along().resolve_job_def(CHECKS_JOB).execute_in_process(instance=instance)
 
 
+@contextlib.contextmanager
+def instance_of(site):
+    """The site's instance, for jobs that run in this process."""
+    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.from_config(str(site.home)) as instance:
+        for name in ("KAFKA_BOOTSTRAP_SERVERS", "EXACTLY_ONCE_RUN_DIR"):
+            patch.setenv(name, site.env[name])
+        yield instance
+
+
+def retired(site):
+    """A run of a stream, and of the job that retires it for its new version."""
+    KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers).create_topics({"grow.a": 2})
+    send(site, "grow.a", ["a0", "a1"])
+    succeeded, said = run(site, "young")
+    assert succeeded, said[-3000:]
+    config = {"ops": {SUCCESSOR_OP: {"config": {"stream": "growing", "dry_run": False}}}}
+    with instance_of(site) as instance:
+        done = renewed().resolve_job_def(SUCCESSOR_JOB).execute_in_process(instance=instance, run_config=config)
+    site.successor = done.run_id
+
+
+def lake(site):
+    """A run of a stream that writes a table beside its topic."""
+    deltalake = pytest.importorskip("deltalake", reason="needs the extra delta")
+    from tests.dagster import test_table
+
+    deltalake.DeltaTable.create(str(site.folder / "lake"), deltalake.Schema.from_arrow(test_table.COLUMNS))
+    test_table.send(site, [f"order{n}" for n in range(50)])
+    test_table.run(site)
+
+
 @pytest.mark.parametrize("ui", [("testkit.shop", "definitions", labels)], indirect=True, ids=[""])
-def test_the_page_of_the_dead_letters_says_how_many_there_are_and_why(ui):
+def test_the_pages_of_rejected_records_and_of_dead_letters_say_how_many_there_are_and_why(ui):
     """Guards against rows that nobody misses: the stream goes on, and its own page is green."""
     ui.opens(f"/assets/{DEAD}?view=checks")
     ui.sees("The stream has made 1 dead letter so far; most often (1): ")
     ui.shoot("dead-letters")
+    ui.opens(f"/assets/{UNREADABLE}?view=checks")
+    ui.sees("The stream has rejected 1 record so far")
+    ui.shoot("rejected")
+
+
+@pytest.mark.parametrize("ui", [("testkit.lake", "definitions", lake)], indirect=True, ids=[""])
+def test_the_pages_of_a_table_beside_the_topic_show_its_rows_its_columns_and_their_lineage(ui):
+    """Guards against a table whose state only its own tools show."""
+    ui.opens("/assets/lake/orders")
+    ui.sees("dagster/row_count")
+    ui.shoot("table")
+    ui.opens("/assets/orders_paid?view=lineage&column=order")
+    ui.shoot("column-lineage")
+
+
+@pytest.mark.parametrize("ui", [("testkit.bookings", "renewed", retired)], indirect=True, ids=[""])
+def test_the_run_of_the_successor_job_says_where_the_new_version_begins(ui, site):
+    """Guards against a person who has retired a stream and does not know how it goes on."""
+    ui.opens(f"/runs/{site.successor}")
+    ui.shoot("successor")
 
 
 @pytest.mark.parametrize("ui", [("testkit.bookings", "reading_along", versions)], indirect=True, ids=[""])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from exactly_once.error_headers import CODE, replaced_in
+from exactly_once.error_headers import CODE, origin_in, replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 from exactly_once.verify.anomalies import MOST_PLACES
@@ -19,6 +19,9 @@ from exactly_once.verify.by_origin.content import HashOf
 from exactly_once.verify.by_origin.counts import Offsets
 from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, Unreadable
 from exactly_once.verify.by_origin.resent import Hashes, Replacing, Resent, SentAgain
+
+#: Returns the text of a record that says what it came from; None where it has none.
+TextOf = Callable[[Any], bytes | None]
 
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
@@ -181,7 +184,7 @@ class Outputs:
         """
         text = self._origin.of(where)
         for record in self._between(where, start, stop):
-            place = self._read(text(record))
+            place = self._read(record, text)
             if place is not None:
                 yield place, record
 
@@ -195,7 +198,7 @@ class Outputs:
             of = set(run.tolist())
             for record in self._between(some.letters, int(run[0]), int(run[-1]) + 1):
                 if record.offset in of and any(name == CODE for name, _ in record.headers):
-                    yield self._read(text(record)), record
+                    yield self._read(record, text), record
 
     def has_read(self, where: Partition, offset: int) -> bool:
         """Return whether :meth:`committed` came by this offset."""
@@ -212,9 +215,28 @@ class Outputs:
             if batch.marker is None and not batch.hidden:
                 yield from (record for record in batch.records() if start <= record.offset < stop)
 
-    def _read(self, said: bytes | None) -> OriginPlace | None:
+    def _read(self, record: Any, text: TextOf) -> OriginPlace | None:
         with suppress(Unreadable):
-            return self._places.read(said) if said is not None else None
+            return self._named(record, text)
+        return None
+
+    def _named(self, record: Any, text: TextOf) -> OriginPlace | None:
+        """Return what the text of a record names, or else the headers of one that was rejected.
+
+        Raises Unreadable for a text that names nothing, where no header does.
+        """
+        try:
+            said = text(record)
+            place = self._places.read(said) if said is not None else None
+        except Unreadable:
+            if (place := self._rejected(record)) is None:
+                raise
+        return self._rejected(record) if place is None else place
+
+    def _rejected(self, record: Any) -> OriginPlace | None:
+        found = origin_in(record.headers)
+        with suppress(Unreadable):
+            return self._places.read("/".join(map(str, found)).encode()) if found is not None else None
         return None
 
     def _taken(self, where: Partition, some: Sequence[LogBatch], resent: Resent | None = None) -> Iterator[Arrivals]:
@@ -229,10 +251,10 @@ class Outputs:
                 said = replaced_in(record.headers)
                 letter = self._letter(said) if said is not None else None
                 if letter is not None:
-                    came_from = origin_hash(self._read(text(record)))
+                    came_from = origin_hash(self._read(record, text))
                     again.add(letter, record.offset, came_from, self._hash(record, letter, where))
                     continue
-                place = self._place_of(where, record.offset, text(record))
+                place = self._place_of(where, record, text)
                 if place is not None:
                     arrived.add(place, record.offset, place.k, self._hash(record, place, where))
         self.read += count
@@ -254,15 +276,15 @@ class Outputs:
             return letter if letter is not None and letter.offset >= self._lows.get(letter.partition, 0) else None
         return None
 
-    def _place_of(self, where: Partition, offset: int, said: bytes | None) -> OriginPlace | None:
-        """Return what the text of a record names; None for another writer's, which is counted."""
+    def _place_of(self, where: Partition, record: Any, text: TextOf) -> OriginPlace | None:
+        """Return what a record names; None for another writer's, which is counted."""
         why = ""
         try:
-            place = self._places.read(said) if said is not None else None
+            place = self._named(record, text)
         except Unreadable as e:
             place, why = None, str(e) if self._origin.certain else ""
         if place is None:
-            self.foreign.add(where, offset, why)
+            self.foreign.add(where, record.offset, why)
         return place
 
 

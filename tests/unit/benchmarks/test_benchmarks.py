@@ -88,7 +88,7 @@ def sample(at: float, visible: int, cpu: float = 0.0) -> Sample:
     return Sample(at, visible, {"JVM": cpu}, {"JVM": 1.0})
 
 
-def test_the_steady_part_begins_with_a_quarter_of_the_output_and_ends_with_all_of_it() -> None:
+def test_the_steady_part_begins_with_two_fifths_of_the_output_and_ends_with_all_of_it() -> None:
     """The start, up to 5 s, and the time after the end, from 9 s on, do not count."""
     samples = [sample(0, 0), sample(5, 40, 3), sample(7, 70, 5), sample(9, 100, 8), sample(12, 100, 9)]
     part = steady(samples)
@@ -96,6 +96,17 @@ def test_the_steady_part_begins_with_a_quarter_of_the_output_and_ends_with_all_o
     assert (part.share, part.seconds, part.cpu_s) == (pytest.approx(0.6), 4, {"JVM": 5})
     end = end_of(samples)
     assert end is not None and end.at == 9
+
+
+def test_a_sink_that_shows_rows_and_one_that_shows_batches_are_equally_fast_when_their_batches_are() -> None:
+    """Guards against a figure that counts a pause between batches more often for one of the two. A batch takes 2 s, of
+    which the last half second is a pause.
+    """
+    looks = [tenth / 10 for tenth in range(101)]
+    batches = [sample(at, int(at / 2) * 20) for at in looks]
+    rows = [sample(at, int(at / 2) * 20 + round(min(at % 2, 1.5) / 1.5 * 20)) for at in looks]
+    shown = [part.share / part.seconds for part in map(steady, (batches, rows)) if part is not None]
+    assert shown[0] == pytest.approx(0.1) and shown[1] == pytest.approx(0.1, rel=0.02)
 
 
 def test_output_that_became_visible_at_once_has_no_steady_part() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from exactly_once.errors import CheckpointUnusable
+from exactly_once.errors import CheckpointUnusable, UnsupportedMode
 from exactly_once.protocol.named_sources import NamedSources
 from exactly_once.protocol.planning import Batch
 from exactly_once.spark.modes import check_sources
@@ -19,8 +19,8 @@ NAMED = Batch("q", 7, "", named=NamedSources(names=frozenset({"orders", "refunds
     [
         pytest.param(NAMED, ["refunds", "orders"], id="all are there"),
         pytest.param(NAMED, ["refunds", "orders", "more"], id="one more"),
-        pytest.param(NAMED, None, id="Spark does not say"),
         pytest.param(Batch("q", 7, ""), ["orders"], id="Spark counts the sources"),
+        pytest.param(Batch("q", 7, ""), None, id="Spark has no names"),
     ],
 )
 def test_a_query_with_every_source_of_the_batch_runs_it(batch: Batch, sources: Collection[str] | None) -> None:
@@ -33,3 +33,9 @@ def test_a_query_that_lacks_a_source_of_the_batch_is_refused(sources: list[str])
     """Loss, in silence: Spark writes the batch without the records of that source, and counts them as read."""
     with pytest.raises(CheckpointUnusable, match=r"no source .*refunds any more, of which batch 7 .*caught_up"):
         check_sources(NAMED, sources)
+
+
+def test_named_sources_that_spark_does_not_tell_are_refused() -> None:
+    """Loss, in silence: nobody could tell that a source of the batch in flight was dropped."""
+    with pytest.raises(UnsupportedMode, match=r"does not say which ones.*foreach_batch needs a session without Spark "):
+        check_sources(NAMED, None)
