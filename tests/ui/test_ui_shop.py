@@ -108,13 +108,11 @@ def test_the_pages_of_rejected_records_and_of_dead_letters_say_how_many_there_ar
 
 
 @pytest.mark.parametrize("ui", [("testkit.lake", "definitions", lake)], indirect=True, ids=[""])
-def test_the_pages_of_a_table_beside_the_topic_show_its_rows_its_columns_and_their_lineage(ui):
+def test_the_page_of_a_table_beside_the_topic_shows_its_rows_and_its_columns(ui):
     """Guards against a table whose state only its own tools show."""
     ui.opens("/assets/lake/orders")
-    ui.sees("dagster/row_count")
+    ui.sees("50", exact=True)
     ui.shoot("table")
-    ui.opens("/assets/orders_paid?view=lineage&column=order")
-    ui.shoot("column-lineage")
 
 
 @pytest.mark.parametrize("ui", [("testkit.bookings", "renewed", retired)], indirect=True, ids=[""])
