@@ -20,8 +20,9 @@ SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sin
 	tests/integration/test_rights.py::test_a_missing_right_is_named \
 	tests/dagster/test_rejected.py::test_malformed_events_come_out_rejected_beside_the_valid_ones
 
-# Processes that share the test files of make test and make test-unit; 0: one after the other in this one, as for --pdb.
-TEST_WORKERS ?= 4
+# Processes that share the test files of make test and make test-unit: three keep two cores busy, and each has a Spark of
+# its own. 0: one after the other in this one, as for --pdb.
+TEST_WORKERS ?= 3
 SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What the engine uses of kafka-python, and the requests that go through it, on a real broker.

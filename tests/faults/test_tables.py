@@ -117,6 +117,7 @@ def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
     driver.kill9()
 
 
+@pytest.mark.long  # the imports of both libraries in a new driver, 19 s of processor time
 def test_batches_reach_the_topic_and_both_tables_once_and_the_checker_proves_it(
     tables: Tables, warm: SparkDriver
 ) -> None:
