@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,9 @@ _OVER = "s that CI has for these tests are over"
 #: its hour are others each time.
 _ROTATION = os.environ.get("TEST_ROTATION", "")
 
+#: The folders of the tests without a broker.
+_COMPUTING = tuple(Path(__file__).parent / name for name in ("unit", "model"))
+
 spark_archive.use()
 # For every JVM that tests start: none lives long enough for code that is compiled well.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -53,8 +57,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = list(dict.fromkeys(item.path for item in items))
     if _ROTATION and files:
         first = int(_ROTATION) % len(files)
-        place = {path: n for n, path in enumerate(files[first:] + files[:first])}
-        items.sort(key=lambda item: place[item.path])
+        files = files[first:] + files[:first]
+    # evenly: tests with brokers mostly wait, and those without them use the cores meanwhile
+    computing = [path for path in files if any(path.is_relative_to(folder) for folder in _COMPUTING)]
+    waiting = [path for path in files if path not in set(computing)]
+    place = {path: n / len(some) for some in (waiting, computing) for n, path in enumerate(some)}
+    items.sort(key=lambda item: place[item.path])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,6 +14,8 @@ from deltalake import DeltaTable, Schema
 from exactly_once.conformance import ParticipantConformance
 from exactly_once.participants.delta import DeltaParticipant
 
+pytestmark = pytest.mark.long  # make test has the kills around the commit in test_table_outputs.py
+
 
 class TestDelta(ParticipantConformance):
     """Read by deltalake's own reader; what is left is found by looking into the folder."""

@@ -255,6 +255,7 @@ def test_no_secret_is_in_what_the_command_line_prints(secure: SecureBroker, pass
     assert commands.found == {}
 
 
+@pytest.mark.long  # a broker with TLS of its own; make test has the connection's and the options' logs in tests/unit
 def test_no_secret_is_in_the_log_of_a_process_that_logs_everything(
     secure: SecureBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,6 +31,7 @@ def has_done(tables: Tables, step: str) -> bool:
     return all(step in [done for done, _ in tables.steps(table.name)] for table in tables.both)
 
 
+@pytest.mark.long
 def test_another_process_appends_and_maintains_and_what_it_loses_is_named(tables: Tables) -> None:
     """Guards against rounds that claim another writer and have none, and against a sink that takes others' rows away:
     the lab would compare its own rows alone.
