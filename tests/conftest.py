@@ -55,13 +55,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = list(dict.fromkeys(item.path for item in items))
-    if _ROTATION and files:
-        first = int(_ROTATION) % len(files)
-        files = files[first:] + files[:first]
     # evenly: tests with brokers mostly wait, and those without them use the cores meanwhile
     computing = [path for path in files if any(path.is_relative_to(folder) for folder in _COMPUTING)]
     waiting = [path for path in files if path not in set(computing)]
-    place = {path: n / len(some) for some in (waiting, computing) for n, path in enumerate(some)}
+    place = {}
+    for some in (waiting, computing):
+        first = int(_ROTATION or 0) % max(1, len(some))
+        place |= {path: (n / len(some), files.index(path)) for n, path in enumerate(some[first:] + some[:first])}
     items.sort(key=lambda item: place[item.path])
 
 

@@ -105,8 +105,8 @@ def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
         raise UnsupportedMode(
             "the query has named sources, and this session does not say which ones: after a crash, Spark would leave "
             "out the records of one that was dropped",
-            'Write with format("kafka_exactly_once") on Spark 4.2 or 4.3; foreach_batch needs a session without Spark '
-            "Connect for named sources",
+            'Write with format("kafka_exactly_once") on Spark 4.2 or 4.3, or with foreach_batch in a session without '
+            "Spark Connect; elsewhere, leave the names of the sources out",
         )
     if dropped := sorted(batch.named.names.difference(sources)):
         raise CheckpointUnusable(
@@ -118,7 +118,9 @@ def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
 
 
 def running_sources(spark: SparkSession, query_id: str) -> list[str] | None:
-    """Return the names of a query's sources; None where Spark has none to say (before 4.2), and on Spark Connect."""
+    """Return the names of a query's sources; None where Spark has none to say (before 4.2), on Spark Connect, and
+    in a release that keeps them elsewhere.
+    """
     if not hasattr(spark, "_jsparkSession"):  # not there on Spark Connect
         return None
     from py4j.protocol import Py4JError

@@ -130,14 +130,17 @@ def test_a_rejected_record_is_the_output_of_the_record_that_its_headers_name(sho
     """Loss that is none: the function that adds the header ran for the good rows alone, or the rejected row has such a
     header of the stream before.
     """
-    first, second, third, *good = shop.rows(shop.feed(10))
+    first, second, third, fourth, *good = shop.rows(shop.feed(10))
     shop.write(good)
     shop.write([rejected(shop, first)._replace(partition=0, source=None)], topic=shop.dead)
     shop.write([rejected(shop, second)._replace(partition=0, source="upstream-0-3")], topic=shop.dead)
     shop.write([rejected(shop, third)._replace(partition=0, source="a text of someone else")], topic=shop.dead)
+    upstream = str(good[0].source)  # of an earlier stream, by chance a place in this input
+    shop.write([rejected(shop, fourth)._replace(partition=0, source=upstream)], topic=shop.dead)
     shop.decide()
-    result = shop.verified()
-    assert result.findings == () and result.by_origin["foreign"] == 0
+    for last in (None, 1_000):
+        result = shop.verified(last)
+        assert result.findings == () and result.unproven == {} and result.by_origin["foreign"] == 0
     [letter] = [m for m in oracle.read(shop.connection, [shop.dead]) if m.offset == 0]
     shop.write([sent_again(first, f"{letter.topic}-0-0")])
     assert shop.verified().findings == ()

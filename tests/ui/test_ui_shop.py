@@ -111,6 +111,7 @@ def test_the_pages_of_rejected_records_and_of_dead_letters_say_how_many_there_ar
 def test_the_page_of_a_table_beside_the_topic_shows_its_rows_and_its_columns(ui):
     """Guards against a table whose state only its own tools show."""
     ui.opens("/assets/lake/orders")
+    ui.sees("Column name")
     ui.sees("50", exact=True)
     ui.shoot("table")
 

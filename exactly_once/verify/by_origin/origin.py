@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from exactly_once.error_headers import CODE, origin_in
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Partition
+from exactly_once.protocol.dead_letters import own_headers
+
+#: Returns the text of a record that says what it came from; None where it has none.
+TextOf = Callable[[Any], bytes | None]
 
 #: The most outputs of one input record that are told apart.
 MOST_OUTPUTS = 64
@@ -155,6 +161,41 @@ class Places:
         if self._only is None:
             raise Unreadable(f"{_short(text)} names no topic, and the stream has {len(self._topics)}")
         return self._only, number
+
+
+def named(record: Any, text: TextOf, places: Places) -> OriginPlace | None:
+    """Return the input record that a record names; None for another writer's.
+
+    A rejected record, or a dead letter, is that of its error headers where these name a record of the input: its text
+    may be what an earlier stream has written. Any other is that of its text.
+
+    Raises
+    ------
+    Unreadable
+        The text names nothing.
+    """
+    said, rejected = text(record), _by_headers(record.headers, places)
+    if rejected is None:
+        return places.read(said) if said is not None else None
+    with suppress(Unreadable):
+        place = places.read(said) if said is not None else None
+        if place is not None and place[:2] == rejected[:2]:  # then the text may also say which of its outputs
+            return place
+    return rejected
+
+
+def _by_headers(headers: Sequence[tuple[str, bytes | None]], places: Places) -> OriginPlace | None:
+    """Return what the error headers name: the last ones that name an input record, as of a rejected record that became
+    a dead letter.
+    """
+    while any(name == CODE for name, _ in headers):
+        own, _ = own_headers(headers)
+        found = origin_in(headers[len(own) :])
+        if found is not None:
+            with suppress(Unreadable):
+                return places.read("/".join(map(str, found)).encode())
+        headers = own
+    return None
 
 
 def _number(digits: bytes, text: bytes) -> int:

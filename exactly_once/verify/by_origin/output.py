@@ -11,17 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from exactly_once.error_headers import CODE, origin_in, replaced_in
+from exactly_once.error_headers import CODE, replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 from exactly_once.verify.anomalies import MOST_PLACES
 from exactly_once.verify.by_origin.content import HashOf
 from exactly_once.verify.by_origin.counts import Offsets
-from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, Unreadable
+from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, TextOf, Unreadable, named
 from exactly_once.verify.by_origin.resent import Hashes, Replacing, Resent, SentAgain
-
-#: Returns the text of a record that says what it came from; None where it has none.
-TextOf = Callable[[Any], bytes | None]
 
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
@@ -217,26 +214,7 @@ class Outputs:
 
     def _read(self, record: Any, text: TextOf) -> OriginPlace | None:
         with suppress(Unreadable):
-            return self._named(record, text)
-        return None
-
-    def _named(self, record: Any, text: TextOf) -> OriginPlace | None:
-        """Return what the text of a record names, or else the headers of one that was rejected.
-
-        Raises Unreadable for a text that names nothing, where no header does.
-        """
-        try:
-            said = text(record)
-            place = self._places.read(said) if said is not None else None
-        except Unreadable:
-            if (place := self._rejected(record)) is None:
-                raise
-        return self._rejected(record) if place is None else place
-
-    def _rejected(self, record: Any) -> OriginPlace | None:
-        found = origin_in(record.headers)
-        with suppress(Unreadable):
-            return self._places.read("/".join(map(str, found)).encode()) if found is not None else None
+            return named(record, text, self._places)
         return None
 
     def _taken(self, where: Partition, some: Sequence[LogBatch], resent: Resent | None = None) -> Iterator[Arrivals]:
@@ -280,7 +258,7 @@ class Outputs:
         """Return what a record names; None for another writer's, which is counted."""
         why = ""
         try:
-            place = self._named(record, text)
+            place = named(record, text, self._places)
         except Unreadable as e:
             place, why = None, str(e) if self._origin.certain else ""
         if place is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from exactly_once.error_headers import replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import batches
-from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, Unreadable
+from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, Unreadable, named
 from exactly_once.verify.window import Positions, Window
 
 #: The first step back from the end of an output partition; each further step is four times as long.
@@ -95,9 +95,8 @@ def _first_place(
         for record in batch.records() if batch.marker is None and not batch.hidden else ():
             if not start <= record.offset < stop or replaced_in(record.headers) is not None:  # sent again at any time
                 continue
-            said = text(record)
             try:
-                place = places.read(said) if said is not None else None
+                place = named(record, text, places)
             except Unreadable:
                 continue
             if place is not None and place.offset >= began.get(place.partition, 0):

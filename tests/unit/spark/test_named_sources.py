@@ -37,5 +37,7 @@ def test_a_query_that_lacks_a_source_of_the_batch_is_refused(sources: list[str])
 
 def test_named_sources_that_spark_does_not_tell_are_refused() -> None:
     """Loss, in silence: nobody could tell that a source of the batch in flight was dropped."""
-    with pytest.raises(UnsupportedMode, match=r"does not say which ones.*foreach_batch needs a session without Spark "):
+    with pytest.raises(
+        UnsupportedMode, match=r"does not say which ones.*foreach_batch in a session without Spark Connect"
+    ):
         check_sources(NAMED, None)
