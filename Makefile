@@ -20,6 +20,9 @@ SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sin
 	tests/integration/test_rights.py::test_a_missing_right_is_named \
 	tests/dagster/test_rejected.py::test_malformed_events_come_out_rejected_beside_the_valid_ones
 
+# The tests start hundreds of Python processes: each would compile the packages again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Processes that share the test files of make test and make test-unit: three keep two cores busy, and each has a Spark of
 # its own. 0: one after the other in this one, as for --pdb.
 TEST_WORKERS ?= 3
