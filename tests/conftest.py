@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {}
     for some in (waiting, computing):
         first = int(_ROTATION or 0) % max(1, len(some))
-        place |= {path: (n / len(some), files.index(path)) for n, path in enumerate(some[first:] + some[:first])}
+        place |= {path: (n / len(some), path) for n, path in enumerate(some[first:] + some[:first])}
     items.sort(key=lambda item: place[item.path])
 
 

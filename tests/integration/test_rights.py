@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from dagster_exactly_once.sensors import checkpoint_progress
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.batch_write import WriteCoordinator, written
 from exactly_once.coordinator.recover import recover, verify
@@ -377,7 +378,8 @@ class Sensor(Recovery):
     def work(self) -> None:
         scene = self.scene
         stream = stream_of(scene.sink_id, input_of(scene.output), scene.output)
-        with dg.instance_for_test() as instance:
+        with dg.instance_for_test() as instance, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(checkpoint_progress, "COMPLETING_S", 600.0)  # a slow machine makes no batch one in doubt
             failing_job(stream.name).execute_in_process(instance=instance, raise_on_error=False)
             ticks = sensing(instance, [stream], scene.user, stale_after_s=0.001)
             said = {name: ticks.said(name) for name in SENSORS}
@@ -388,9 +390,7 @@ class Sensor(Recovery):
             "2 transactions of the sink have been open for longer than 0.001 s"
             in said["exactly_once_stale_transactions"]
         ), said
-        # what the sensor has read says it with either sentence: after 20 s, the batch of the dead driver is in doubt
-        progress = said["exactly_once_checkpoint_progress"]
-        assert "0 offsets behind" in progress or "In doubt: batch 0" in progress, said
+        assert "0 offsets behind" in said["exactly_once_checkpoint_progress"], said
         assert "EO-FENCED" in said["exactly_once_run_failure"], said
 
 

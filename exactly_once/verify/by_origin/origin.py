@@ -51,7 +51,7 @@ class SaysOrigin(Protocol):
     def header(self) -> str:
         """The header that holds the text; "" without one."""
 
-    def of(self, where: Partition) -> Callable[[Any], bytes | None]:
+    def of(self, where: Partition) -> TextOf:
         """Return what gives the text of a record of this output partition; None for another writer's record."""
 
 
@@ -89,7 +89,7 @@ class Origin:
             return record.key  # type: ignore[no-any-return]
         return record.value if self.way == "value" else _field(record.value, self.name)
 
-    def of(self, where: Partition) -> Callable[[Any], bytes | None]:
+    def of(self, where: Partition) -> TextOf:
         """Return :meth:`text`: the same in all partitions."""
         return self.text
 
@@ -179,8 +179,8 @@ def named(record: Any, text: TextOf, places: Places) -> OriginPlace | None:
         return places.read(said) if said is not None else None
     with suppress(Unreadable):
         place = places.read(said) if said is not None else None
-        if place is not None and place[:2] == rejected[:2]:  # then the text may also say which of its outputs
-            return place
+        if place is not None and (place.partition, place.offset) == (rejected.partition, rejected.offset):
+            return place  # which may also say which of its outputs this is
     return rejected
 
 
