@@ -18,6 +18,7 @@ from dagster_exactly_once.runs.process import tag_driver
 from dagster_exactly_once.sensors.observation import input_lags
 from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, ReportWindow
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.words import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,9 +114,9 @@ def say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow)
     context.log.info("; ".join([window.sentence(), *others]))
     if window.late:
         context.log.warning(
-            f"{window.late:,} rows arrived too late for their windows and were dropped, because input partitions are "
-            "further apart than the watermark's delay. Raise the delay. To write the dropped rows, start the stream "
-            "again under a new sink id."
+            f"The stream dropped {plural(window.late, 'row')} that arrived after the watermark had passed, because "
+            "input partitions are further apart than the watermark's delay. Raise the delay. To write the dropped rows, "
+            "start the stream again under a new sink id."
         )
 
 
