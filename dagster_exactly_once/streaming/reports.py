@@ -115,8 +115,8 @@ def say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow)
     if window.late:
         context.log.warning(
             f"The stream dropped {plural(window.late, 'row')} that arrived after the watermark had passed, because "
-            "input partitions are further apart than the watermark's delay. Raise the delay. To write the dropped rows, "
-            "start the stream again under a new sink id."
+            "input partitions are further apart than the watermark's delay. Raise the delay. To write the dropped "
+            "rows, start the stream again under a new sink id."
         )
 
 
