@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -38,7 +39,7 @@ class Streams:
     Attributes
     ----------
     batches_each : float
-        Batches of a stream in that time, the median of the streams; one a second was asked for.
+        Batches of a stream that began and ended in that time, the median of the streams; one a second was asked for.
     batch_ms, slowest_ms : float
         The duration of a batch: the median of all, and the median of the slowest stream.
     cores : float
@@ -76,16 +77,17 @@ def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
         for query in queries:
             _wait(query, 1)
         started = time.monotonic() - began
-        before, first, since = _spent(), [_last(q) for q in queries], time.monotonic()
+        before, since = _spent(), time.time()
         time.sleep(seconds)
-        took, spent = time.monotonic() - since, _spent() - before
-        done = [_ended(q, past) for q, past in zip(queries, first, strict=True)]
+        until, spent = time.time(), _spent() - before
+        took = until - since
+        done = [_within(q, since, until) for q in queries]
         found = processes()
         return Streams(
             system=sink,
             streams=size,
             seconds=round(took, 1),
-            batches_each=median(_last(q) - past for q, past in zip(queries, first, strict=True)),
+            batches_each=median(len(some) for some in done),
             batch_ms=round(median(ms for some in done for ms in some), 1),
             slowest_ms=round(max(median(some) for some in done if some), 1),
             cores=round(spent / took, 2),
@@ -127,10 +129,19 @@ def _last(query: StreamingQuery) -> int:
     return int(last["batchId"]) if last else -1
 
 
-def _ended(query: StreamingQuery, past: int) -> list[float]:
-    """Return the durations of the batches after ``past`` that had rows, in ms; Spark keeps the newest hundred."""
-    recent: list[Any] = query.recentProgress
-    return [p["durationMs"]["triggerExecution"] for p in recent if p["batchId"] > past and p["numInputRows"]]
+def _within(query: StreamingQuery, since: float, until: float) -> list[float]:
+    """Return the durations, in ms, of the batches with rows that began and ended between two times of the clock.
+
+    Batches behind that time are slower: to ask fifty queries for their progress keeps this process busy, in which the
+    coordinators are, too.
+    """
+    found = []
+    for progress in query.recentProgress:  # the newest hundred
+        took = progress["durationMs"]["triggerExecution"]
+        began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        if progress["numInputRows"] and since <= began and began + took / 1000 <= until:
+            found.append(took)
+    return found
 
 
 def _spent() -> float:

@@ -20,10 +20,15 @@ CHILD = "exactly_once.spark.serve"
 
 
 def spark_program(
-    name: str, arguments: Sequence[str], folder: Path, conf: dict[str, str] | None = None
+    name: str,
+    arguments: Sequence[str],
+    folder: Path,
+    conf: dict[str, str] | None = None,
+    environment: dict[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a program of Spark's ``bin``, in a session of its own, with its log and its failpoints in ``folder``."""
-    return _start([name, "--master", "local[2]", "--jars", ",".join(session_jars())], arguments, folder, conf or {}, {})
+    program = [name, "--master", "local[2]", "--jars", ",".join(session_jars())]
+    return _start(program, arguments, folder, conf or {}, environment or {})
 
 
 def spark_pipeline(arguments: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:

@@ -40,6 +40,12 @@ CONF = {
     "spark.sql.files.maxPartitionBytes": "1048576",
 }
 
+#: What makes Spark 4.2 take names of sources, and keep offsets by them.
+NAMED_SOURCES = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+
 #: How long a driver may take for anything on a busy machine of two cores.
 PATIENCE_S = 90.0
 

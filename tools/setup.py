@@ -16,6 +16,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -36,6 +38,9 @@ DAGSTER = "distributions/dagster-exactly-once"
 #: What make run, cluster, demo and ui use, of which Python compiles what it imports; and every extra, with what builds
 #: and tests.
 WANTED = {"example": ("--no-compile", "-e", ".[demo]", "dagster-webserver"), "dev": ("-e", ".[dev]")}
+
+#: The imports of the processes of ``make run``.
+IMPORTED = "platform_assets.local.main_job, platform_assets.launch, platform_assets.definitions, pyspark.sql.functions"
 
 #: The wheel that pip builds of PySpark's 450 MB of jars need not be compressed once more.
 STORED = PROJECT / "tools" / "stored-wheels.cfg"
@@ -60,8 +65,11 @@ def main(wanted: str) -> int:
     STAMP.unlink(missing_ok=True)
     print("Setting up; this is done once, in some minutes.")
     try:
-        if code := install_packages(wanted) or resolve_jars() or try_broker():
+        if code := install_packages(wanted):
             return code
+        with importing():
+            if code := resolve_jars() or try_broker():
+                return code
     except ExactlyOnceError as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
@@ -131,6 +139,13 @@ def follow_pip(pip: subprocess.Popen[str]) -> tuple[str, int]:
                 said = said or line.strip()
     pip.wait()
     return said, len(seen)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import what ``make run`` does beside the block: Python compiles it, which pip has not, while the jars come."""
+    with subprocess.Popen([sys.executable, "-c", f"import {IMPORTED}"], cwd=PROJECT, stderr=subprocess.DEVNULL):
+        yield
 
 
 def resolve_jars() -> int:

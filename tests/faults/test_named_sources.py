@@ -16,14 +16,8 @@ from exactly_once.ops import repair
 from exactly_once.protocol.names import offsets_group
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, KafkaInput, StartDriver
-from testkit.stream import Job, SparkDriver
+from testkit.stream import NAMED_SOURCES, Job, SparkDriver
 from tests.integration.test_input_offsets import of_group
-
-#: What makes Spark 4.2 take names, and keep offsets by them.
-EVOLUTION = {
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    "spark.sql.streaming.offsetLog.formatVersion": "2",
-}
 
 #: How many batches Spark keeps the offsets of.
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
@@ -35,10 +29,10 @@ COLUMNS = ["concat(topic, key) key", "concat(topic, value) value"]
 @pytest.fixture
 def evolving(warm: SparkDriver) -> Iterator[SparkDriver]:
     """The driver that stays, in the mode that takes names."""
-    for name, value in EVOLUTION.items():
+    for name, value in NAMED_SOURCES.items():
         warm.ask("conf", name=name, value=value)
     yield warm
-    for name in EVOLUTION:
+    for name in NAMED_SOURCES:
         warm.ask("unset", name=name)
 
 
@@ -80,7 +74,7 @@ def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_n
 
     fill(orders, refunds)
     job = reading(bench, orders=orders, refunds=refunds)
-    first = driver(conf=EVOLUTION)
+    first = driver(conf=NAMED_SOURCES)
     first.arm("decided")
     run = first.start(job)
     run.await_true("decided", lambda: first.has_reached("decided"))
@@ -214,7 +208,7 @@ def test_a_source_is_not_dropped_while_the_batch_in_flight_has_records_of_it(
     alone = replace(reading(bench, orders=orders), **more)
     for one in (orders, refunds):
         one.add_uneven(20)
-    first = driver(conf=EVOLUTION)
+    first = driver(conf=NAMED_SOURCES)
     first.arm("all-prepared")
     run = first.start(both)
     run.await_true("all parts are prepared", lambda: first.has_reached("all-prepared"))

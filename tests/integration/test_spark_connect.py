@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,24 +13,25 @@ from typing import Any
 
 import pytest
 
+from exactly_once import foreach_batch
 from exactly_once.errors import sentence_in
 from testkit import oracle, processes
 from testkit.driverless import children, spark_program
-from testkit.fixtures import Bench
+from testkit.fixtures import Bench, make_bench
 from testkit.processes import until
-from testkit.stream import PATIENCE_S
+from testkit.stream import NAMED_SOURCES, PATIENCE_S
 
 
 class Server:
     """A server of Spark Connect, and a client's session on it."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, **environment: str):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         conf = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
         arguments = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         self.failpoints, self.log = folder / "failpoints", folder / "log"
-        self._process = spark_program("spark-submit", arguments, folder, conf)
+        self._process = spark_program("spark-submit", arguments, folder, conf, environment)
         self.session = self._process.pid
         until("the server", lambda: self._listens(port), PATIENCE_S)
         from pyspark.sql.connect.session import SparkSession
@@ -49,10 +51,17 @@ class Server:
         writer = rows.selectExpr(*bench.job.select).writeStream.format(bench.job.format)
         return writer.options(**bench.job.options).trigger(availableNow=True).start()
 
+    def start_foreach_batch(self, bench: Bench, source: str | None = None) -> Any:
+        """Start the query of a bench under foreachBatch, over a source of that name."""
+        reader = self.spark.readStream if source is None else self.spark.readStream.name(source)
+        rows = reader.format(bench.job.source["format"]).options(**bench.job.source["options"]).load()
+        writer = rows.selectExpr(*bench.job.select).writeStream.foreachBatch(foreach_batch(bench.job.options))
+        writer = writer.option("checkpointLocation", str(bench.checkpoint))
+        return writer.trigger(availableNow=True).start()
+
     def complete(self, bench: Bench) -> None:
         """Start the query of a bench and wait for its end, which must be a good one."""
-        query = self.start(bench)
-        assert query.awaitTermination(PATIENCE_S) and query.exception() is None
+        assert_good(self.start(bench))
 
     def kill_jvm(self) -> None:
         """kill -9 of the JVM alone."""
@@ -67,13 +76,18 @@ class Server:
         self.spark.client.close()  # else this process asks the dead server for ten minutes when it ends
 
 
+def assert_good(query: Any) -> None:
+    """Wait for the end of a query, which must be a good one."""
+    assert query.awaitTermination(PATIENCE_S) and query.exception() is None
+
+
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[], Server]]:
-    """Start a server."""
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Start a server, with these variables in its environment."""
     started: list[Server] = []
 
-    def start() -> Server:
-        started.append(Server(tmp_path / f"server-{len(started)}"))
+    def start(**environment: str) -> Server:
+        started.append(Server(tmp_path / f"server-{len(started)}", **environment))
         return started[-1]
 
     yield start
@@ -86,7 +100,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[], Server]]:
 
 @pytest.mark.long
 def test_a_server_that_is_killed_behind_a_decision_takes_its_python_along_and_loses_nothing(
-    serve: Callable[[], Server], bench: Bench
+    serve: Callable[..., Server], bench: Bench
 ) -> None:
     """Guards against a child that outlives its JVM and goes on to commit beside the next driver, and against a server
     that finds no Python of ours: the client has none for it.
@@ -119,3 +133,28 @@ def test_a_server_that_is_killed_behind_a_decision_takes_its_python_along_and_lo
         data = second.spark.range(0, 40, 1, 4).selectExpr("concat('w', id) key", "concat('w-', id) value")
         data.write.format("kafka_exactly_once").options(**write).mode("append").save()
     oracle.assert_exactly(oracle.read(bench.connection, [bench.topic]), bench.input.expected() + rows)
+
+
+@pytest.mark.long
+def test_foreach_batch_on_a_server_writes_each_batch_once_and_refuses_named_sources(
+    serve: Callable[..., Server], bench: Bench, tmp_path: Path
+) -> None:
+    """Guards against a batch that Spark runs again without a source that was dropped after a crash (loss): a session of
+    Spark Connect does not say which sources a query has.
+    """
+    bench.input.add(2)
+    server = serve(PYSPARK_PYTHON=sys.executable)
+    assert_good(server.start_foreach_batch(bench))
+    bench.input.add()
+    assert_good(server.start_foreach_batch(bench))
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+    for name, value in NAMED_SOURCES.items():
+        server.spark.conf.set(name, value)
+    named = make_bench(bench.connection, tmp_path / "named")
+    named.input.add()
+    with pytest.raises(Exception, match="EO-MODE: the query has named sources"):
+        server.start_foreach_batch(named, "orders").awaitTermination(PATIENCE_S)
+    assert named.visible() == [] and named.decided_batches() == []
+    named.assert_settled()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import bars, report
+from benchmarks import bars, report, streams
 from benchmarks.common import OURS, SPARKS
 from benchmarks.compare import BATCH, BATCHES, batch_of
 from benchmarks.flink_sql import STATEMENTS, script
@@ -159,3 +161,16 @@ def test_only_exactly_once_names_transactional_ids(workload: str) -> None:
     assert "'sink.transactional-id-prefix' = 'run-1'" in made["exactly-once"]
     assert "transactional-id" not in made["at-least-once"]
     assert "'scan.bounded.mode' = 'latest-offset'" in made["exactly-once"]
+
+
+def test_only_batches_of_the_measured_time_count_for_the_streams_of_one_driver() -> None:
+    """The questions for the progress of fifty queries slow down the batches that run meanwhile."""
+    began = datetime(2026, 11, 27, 3, 0, tzinfo=UTC)
+
+    def batch(second: float, took_ms: int, rows: int = 100) -> dict[str, Any]:
+        moment = (began + timedelta(seconds=second)).isoformat().replace("+00:00", "Z")
+        return {"timestamp": moment, "durationMs": {"triggerExecution": took_ms}, "numInputRows": rows}
+
+    progress = [batch(-0.1, 50), batch(0, 700), batch(1, 800), batch(2, 0, rows=0), batch(9.5, 900), batch(10.1, 4000)]
+    query: Any = SimpleNamespace(recentProgress=progress)
+    assert streams._within(query, began.timestamp(), began.timestamp() + 10) == [700, 800]
