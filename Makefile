@@ -44,9 +44,6 @@ KAFKAS_TESTS := tests/integration/test_embedded_broker.py::test_the_broker_is_of
 # The processor time of a record, in that of Spark's own sink: what it was when it was measured, and a quarter more.
 GUARD := 1.3
 
-# Where it is set, each process that a test or a run starts compiles the packages again: collecting the tests takes twice
-# the processor time.
-unexport PYTHONDONTWRITEBYTECODE
 # What Spark, Dagster and pytest would put elsewhere.
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests

@@ -39,8 +39,11 @@ DAGSTER = "distributions/dagster-exactly-once"
 #: and tests.
 WANTED = {"example": ("--no-compile", "-e", ".[demo]", "dagster-webserver"), "dev": ("-e", ".[dev]")}
 
-#: The imports of the processes of ``make run``.
-IMPORTED = "platform_assets.local.main_job, platform_assets.launch, platform_assets.definitions, pyspark.sql.functions"
+#: What imports all that the processes of ``make run`` do, and all that each process of ``make test`` does.
+IMPORTS = {
+    "example": ("-c", "import platform_assets.local.main_job, platform_assets.definitions, pyspark.sql.functions"),
+    "dev": ("-m", "pytest", "--collect-only", "--quiet"),
+}
 
 #: The wheel that pip builds of PySpark's 450 MB of jars need not be compressed once more.
 STORED = PROJECT / "tools" / "stored-wheels.cfg"
@@ -67,7 +70,7 @@ def main(wanted: str) -> int:
     try:
         if code := install_packages(wanted):
             return code
-        with importing():
+        with importing(wanted):
             if code := resolve_jars() or try_broker():
                 return code
     except ExactlyOnceError as error:
@@ -142,9 +145,10 @@ def follow_pip(pip: subprocess.Popen[str]) -> tuple[str, int]:
 
 
 @contextmanager
-def importing() -> Iterator[None]:
-    """Import what ``make run`` does beside the block: Python compiles it, which pip has not, while the jars come."""
-    with subprocess.Popen([sys.executable, "-c", f"import {IMPORTED}"], cwd=PROJECT, stderr=subprocess.DEVNULL):
+def importing(wanted: str) -> Iterator[None]:
+    """Let Python compile what is imported later, once and not in several processes at a time, beside the block."""
+    command = [sys.executable, *IMPORTS[wanted]]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         yield
 
 
