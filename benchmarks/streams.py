@@ -80,23 +80,24 @@ def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
         before, since = _spent(), time.time()
         time.sleep(seconds)
         until, spent = time.time(), _spent() - before
-        took = until - since
-        done = [_within(q, since, until) for q in queries]
         found = processes()
-        return Streams(
-            system=sink,
-            streams=size,
-            seconds=round(took, 1),
-            batches_each=median(len(some) for some in done),
-            batch_ms=round(median(ms for some in done for ms in some), 1),
-            slowest_ms=round(max(median(some) for some in done if some), 1),
-            cores=round(spent / took, 2),
-            started_s=round(started, 1),
-            driver_rss_mib=round(rss_mib(found.driver)),
-            workers_rss_mib=round(rss_mib(*found.workers)),
-            workers=len(found.workers),
-            threads=found.driver.num_threads(),
-        )
+        driver_mib, workers_mib = round(rss_mib(found.driver)), round(rss_mib(*found.workers))
+        threads = found.driver.num_threads()
+    done = [_within(q, since, until) for q in queries]
+    return Streams(
+        system=sink,
+        streams=size,
+        seconds=round(until - since, 1),
+        batches_each=median(len(some) for some in done),
+        batch_ms=round(median(ms for some in done for ms in some), 1),
+        slowest_ms=round(max(median(some) for some in done if some), 1),
+        cores=round(spent / (until - since), 2),
+        started_s=round(started, 1),
+        driver_rss_mib=driver_mib,
+        workers_rss_mib=workers_mib,
+        workers=len(found.workers),
+        threads=threads,
+    )
 
 
 class _Running:
@@ -132,8 +133,8 @@ def _last(query: StreamingQuery) -> int:
 def _within(query: StreamingQuery, since: float, until: float) -> list[float]:
     """Return the durations, in ms, of the batches with rows that began and ended between two times of the clock.
 
-    Batches behind that time are slower: to ask fifty queries for their progress keeps this process busy, in which the
-    coordinators are, too.
+    For a query that has ended: PySpark fetches each progress by itself, through the interpreter that the coordinators
+    of running queries need, too.
     """
     found = []
     for progress in query.recentProgress:  # the newest hundred

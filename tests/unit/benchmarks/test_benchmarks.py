@@ -164,7 +164,7 @@ def test_only_exactly_once_names_transactional_ids(workload: str) -> None:
 
 
 def test_only_batches_of_the_measured_time_count_for_the_streams_of_one_driver() -> None:
-    """The questions for the progress of fifty queries slow down the batches that run meanwhile."""
+    """Batches of the start, and of the time in which the queries are stopped, are others."""
     began = datetime(2026, 11, 27, 3, 0, tzinfo=UTC)
 
     def batch(second: float, took_ms: int, rows: int = 100) -> dict[str, Any]:
