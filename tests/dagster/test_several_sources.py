@@ -16,8 +16,7 @@ from dagster_exactly_once.sensors.sink_state import SinkState, sink_states
 from exactly_once.deadline import Deadline
 from testkit import oracle
 from testkit.bookings import BOOKINGS, ORDERS, REFUNDS, bookings, definitions
-from testkit.stream import ROOT
-from tests.faults.test_named_sources import EVOLUTION
+from testkit.stream import NAMED_SOURCES, ROOT
 
 pytestmark = pytest.mark.long  # two starts of Spark
 
@@ -114,7 +113,7 @@ def test_topics_are_added_and_dropped_and_return_where_spark_keeps_offsets_by_na
     for stream, sent, new in steps:
         for topic, values in sent.items():
             send(site, topic, values)
-        succeeded, said = run(site, stream, conf=EVOLUTION, sink_id="by-name")
+        succeeded, said = run(site, stream, conf=NAMED_SOURCES, sink_id="by-name")
         assert succeeded, said[-5000:]
         wanted += new
         assert sorted(m.value for m in oracle.read(site.connection, ["growing"])) == sorted(wanted), stream
