@@ -46,7 +46,7 @@ SCENARIOS = {
         Scenario("somebody else on the log", _TWO, _TWO_BATCHES, faults=Faults(foreign=1)),
         Scenario("stopped, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(stops=1, restarts=1)),
         Scenario("stopped, and started again", _TWO, _ONE_BATCH, faults=Faults(stops=1, restarts=1), long=True),
-        Scenario("the topic made again", _TWO, _ONE_BATCH, parts=2, faults=Faults(records=1)),
+        Scenario("the topic made again", _TWO, _ONE_BATCH, parts=2, faults=Faults(records=1), long=True),
         Scenario("a task tried again", _TWO, _ONE_BATCH, faults=Faults(retries=1)),
         Scenario("a task tried again, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(retries=1)),
         Scenario("a stage run again", _TWO, _ONE_BATCH, faults=Faults(twins=1), tolerates=ZOMBIE, long=True),

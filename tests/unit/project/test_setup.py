@@ -87,6 +87,15 @@ def test_without_a_new_enough_java_one_sentence_says_what_to_install(
     assert len(ended.stderr.strip().splitlines()) == 1 and "Traceback" not in ended.stderr
 
 
+def test_what_the_set_up_imports_beside_the_jars_is_there() -> None:
+    """It is silent when it fails: then each process of the first run compiles what it imports."""
+    from tools.setup import IMPORTS
+
+    _, statement = IMPORTS["example"]
+    names = statement.removeprefix("import ").split(", ")
+    assert [name for name in names if importlib.util.find_spec(name) is None] == []
+
+
 @pytest.fixture
 def setup(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The set-up as a module, on the fresh checkout, with its steps recorded in ``ran`` instead of done."""
@@ -97,6 +106,7 @@ def setup(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "PROJECT", checkout)
     monkeypatch.setattr(module, "STAMP", checkout / "stamp")
     monkeypatch.setattr(module.jars, "is_resolved", lambda: True)
+    monkeypatch.setattr(module, "IMPORTS", dict.fromkeys(module.IMPORTS, ("-c", "pass")))
     module.ran = []
     for step in ("install_packages", "resolve_jars", "try_broker"):
         monkeypatch.setattr(module, step, lambda *extra, step=step: module.ran.append(step) or 0)
