@@ -29,7 +29,7 @@ from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import columns_of
-from exactly_once.spark.modes import check_session, check_sources, running_sources
+from exactly_once.spark.modes import check_driver, check_session, check_sources, running_sources
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, write_part
@@ -120,6 +120,7 @@ class ForeachBatch:
 
     def _run_of(self, df: DataFrame) -> QueryRun:
         """Return the run that asks; a new one, with a coordinator of its own, for each start of the query."""
+        check_driver(df.sparkSession)
         run_id = _run_id(df)
         if self._run is None or run_id != self._run_id:
             check_session(df.sparkSession)
@@ -179,11 +180,7 @@ class _Write:
 
 
 def _run_id(df: DataFrame) -> str | None:
-    """Return the id of the query's run, which is the group of its jobs; None on Spark Connect, where each start of a
-    query has a process of its own.
-    """
-    if not hasattr(df.sparkSession, "_jsparkSession"):
-        return None
+    """Return the id of the query's run, which is the group of its jobs."""
     return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
 
 
@@ -192,7 +189,7 @@ def _close_at_end(spark: SparkSession, run_id: str, run: QueryRun) -> None:
 
     Not by a listener: ``spark``, the session of a batch, is a copy that hears of no query.
     """
-    from py4j.protocol import Py4JError  # not there on Spark Connect
+    from py4j.protocol import Py4JError
 
     jvm: Any = spark.sparkContext._jvm
     with suppress(Py4JError):  # the JVM is gone, and the query with it

@@ -24,6 +24,18 @@ def check_session(spark: SparkSession) -> None:
     check_speculation(spark.conf.get("spark.speculation", None))
 
 
+def check_driver(spark: SparkSession) -> None:
+    """Raise UnsupportedMode for foreach_batch on Spark Connect, which calls its function in a process without a JVM and
+    leaves query and batch out of the properties of its tasks.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise UnsupportedMode(
+            "foreach_batch does not work on Spark Connect, whose tasks do not learn which batch of a query they run",
+            'Write with format("kafka_exactly_once"). For several outputs, or for Update mode, start the query from a '
+            "driver without Spark Connect",
+        )
+
+
 def check_task(setting: Callable[[str], str | None]) -> None:
     """Refuse, before the tasks of an exactly-once batch, a session that rules out exactly-once output.
 
@@ -96,17 +108,16 @@ def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
     ------
     CheckpointUnusable
     UnsupportedMode
-        The batch has named sources, and Spark does not say which ones the query has: under foreach_batch on Spark
-        Connect, and in a release of Spark that keeps them elsewhere.
+        The batch has named sources, and Spark does not say which ones the query has: in a release of Spark that keeps
+        them elsewhere.
     """
     if batch.named is None:
         return
     if sources is None:
         raise UnsupportedMode(
-            "the query has named sources, and this session does not say which ones: after a crash, Spark would leave "
-            "out the records of one that was dropped",
-            'Write with format("kafka_exactly_once") on Spark 4.2 or 4.3, or with foreach_batch in a session without '
-            "Spark Connect; elsewhere, leave the names of the sources out",
+            "the query has named sources, and this release of Spark does not say which ones: after a crash, it would "
+            "leave out the records of one that was dropped",
+            "Run the query on Spark 4.2 or 4.3, or leave the names of the sources out",
         )
     if dropped := sorted(batch.named.names.difference(sources)):
         raise CheckpointUnusable(
@@ -118,11 +129,9 @@ def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
 
 
 def running_sources(spark: SparkSession, query_id: str) -> list[str] | None:
-    """Return the names of a query's sources; None where Spark has none to say (before 4.2), on Spark Connect, and
-    in a release that keeps them elsewhere.
+    """Return the names of a query's sources; None where Spark has none to say (before 4.2), and in a release that keeps
+    them elsewhere.
     """
-    if not hasattr(spark, "_jsparkSession"):  # not there on Spark Connect
-        return None
     from py4j.protocol import Py4JError
 
     found, jvm = [], spark.sparkContext._jvm

@@ -10,7 +10,7 @@ from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.registry import encoding
 from exactly_once.spark.columns import types_of
-from exactly_once.spark.modes import check_session
+from exactly_once.spark.modes import check_driver, check_session
 from exactly_once.spark.session import check_connector, check_jar
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     """See :func:`exactly_once.check`."""
     start.check_mode(mode)
     check_session(df.sparkSession)
-    if not participants and hasattr(df.sparkSession, "_jsparkSession"):  # Spark Connect's JVM cannot be asked
+    if participants:
+        check_driver(df.sparkSession)
+    elif hasattr(df.sparkSession, "_jsparkSession"):  # Spark Connect's JVM cannot be asked
         check_jar(df.sparkSession)
     check_connector(df.sparkSession, needed=False)  # rows of a session without one are not Kafka's
     columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]

@@ -37,7 +37,5 @@ def test_a_query_that_lacks_a_source_of_the_batch_is_refused(sources: list[str])
 
 def test_named_sources_that_spark_does_not_tell_are_refused() -> None:
     """Loss, in silence: nobody could tell that a source of the batch in flight was dropped."""
-    with pytest.raises(
-        UnsupportedMode, match=r"does not say which ones.*foreach_batch in a session without Spark Connect"
-    ):
+    with pytest.raises(UnsupportedMode, match=r"does not say which ones.*leave the names of the sources out"):
         check_sources(NAMED, None)
