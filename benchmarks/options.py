@@ -47,7 +47,7 @@ def main() -> None:
             write(b, registry.url, name, args.records // 10)
         names = [*found]
         for number in range(args.rounds):
-            first = number % len(names)  # each comes first once: what is first in a round is slower
+            first = number % len(names)  # another one each time: what is first in a round is slower
             for name in names[first:] + names[:first]:
                 found[name].append(args.records / write(b, registry.url, name, args.records))
     for name, rates in found.items():

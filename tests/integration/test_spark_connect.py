@@ -50,12 +50,8 @@ class Server:
     def rows(self, bench: Bench) -> Any:
         """Return the rows of a bench's query."""
         source = bench.job.source
-        return (
-            self.spark.readStream.format(source["format"])
-            .options(**source["options"])
-            .load()
-            .selectExpr(*bench.job.select)
-        )
+        rows = self.spark.readStream.format(source["format"]).options(**source["options"]).load()
+        return rows.selectExpr(*bench.job.select)
 
     def start(self, bench: Bench) -> Any:
         """Start the query of a bench."""
@@ -64,7 +60,8 @@ class Server:
 
     def complete(self, bench: Bench) -> None:
         """Start the query of a bench and wait for its end, which must be a good one."""
-        assert_good(self.start(bench))
+        query = self.start(bench)
+        assert query.awaitTermination(PATIENCE_S) and query.exception() is None
 
     def kill_jvm(self) -> None:
         """kill -9 of the JVM alone."""
@@ -77,11 +74,6 @@ class Server:
             processes.kill_session(self.session)
         self._process.wait()
         self.spark.client.close()  # else this process asks the dead server for ten minutes when it ends
-
-
-def assert_good(query: Any) -> None:
-    """Wait for the end of a query, which must be a good one."""
-    assert query.awaitTermination(PATIENCE_S) and query.exception() is None
 
 
 @pytest.fixture
