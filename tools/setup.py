@@ -1,5 +1,6 @@
 """Install what the project needs into ``.venv`` and the cache folder, once; run by ``tools/setup.sh`` inside ``.venv``,
-with the name of what is wanted: ``example``, or ``dev``, which has all of it.
+with the name of what is wanted: ``example``, or ``dev``, which has all of it. It runs itself with ``jars`` for the
+steps that need not wait for all packages.
 
 Every step can be interrupted and run again. Nothing is done when the Python and the files of DEPENDS_ON are those of
 the last complete run, and that run installed what is wanted. Standard library only: it runs before anything is
@@ -9,10 +10,10 @@ installed.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -35,9 +36,15 @@ STEPS = 3
 #: The Dagster half's distribution; its package is imported from the checkout, too.
 DAGSTER = "distributions/dagster-exactly-once"
 
+#: What the jars and the trial of the broker need: pip installs it first, and the rest beside them.
+FIRST = ("pyspark", "confluent-kafka", "psutil")
+
 #: What make run, cluster, demo and ui use, of which Python compiles what it imports; and every extra, with what builds
-#: and tests.
-WANTED = {"example": ("--no-compile", "-e", ".[demo]", "dagster-webserver"), "dev": ("-e", ".[dev]")}
+#: and tests. DAGSTER needs the one before it.
+WANTED = {
+    "example": ("--no-compile", "-e", ".[demo]", "dagster-webserver", "-e", DAGSTER),
+    "dev": ("-e", ".[dev]", "-e", DAGSTER),
+}
 
 #: What imports all that the processes of ``make run`` do, and all that each process of ``make test`` does.
 IMPORTS = {
@@ -66,16 +73,16 @@ def main(wanted: str) -> int:
     if installed in (f"{state} {wanted}", f"{state} dev") and jars.is_resolved():
         return 0
     STAMP.unlink(missing_ok=True)
-    print("Setting up; this is done once, in some minutes.")
+    print("Setting up; this is done once, in some minutes.", flush=True)
     try:
-        if code := install_packages(wanted):
+        if code := install_packages(*FIRST):
             return code
-        with importing(wanted):
-            if code := resolve_jars() or try_broker():
+        with beside(sys.executable, "-B", __file__, "jars") as others:
+            if code := install_packages(*WANTED[wanted]):
                 return code
-    except ExactlyOnceError as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
+            compile_imports(wanted)
+            if code := others.wait():
+                return code
     except KeyboardInterrupt:
         print("\nStopped. The downloads are kept: run this again to continue.", file=sys.stderr)
         return 130
@@ -92,8 +99,20 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def install_packages(wanted: str) -> int:
-    """Step 1: pip, with the versions of constraints.txt."""
+@contextmanager
+def beside(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command beside the block; end it when the block does."""
+    process = subprocess.Popen(command, cwd=PROJECT)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)  # it ends what it started
+            process.wait()
+
+
+def install_packages(*wanted: str) -> int:
+    """Step 1: pip with these arguments, and the versions of constraints.txt."""
     environment = {
         **os.environ,
         "PIP_CACHE_DIR": str(jars.cache_folder() / "pip"),
@@ -104,8 +123,7 @@ def install_packages(wanted: str) -> int:
     if subprocess.run([*python, "pip", "--version"], capture_output=True).returncode != 0:  # venv was made half-way
         subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
     PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
-    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt"]
-    command += [*WANTED[wanted], "-e", DAGSTER]  # the second one needs the first
+    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", *wanted]
     pip = subprocess.Popen(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -121,7 +139,8 @@ def install_packages(wanted: str) -> int:
     if pip.returncode != 0:
         print(f"\npip failed: {said or 'no reason given'} (the whole log is {PIP_LOG})", file=sys.stderr)
         return 1
-    done(1, f"{packages} packages in .venv")
+    if wanted != FIRST:
+        done(1, f"{packages} packages in .venv")
     return 0
 
 
@@ -144,29 +163,38 @@ def follow_pip(pip: subprocess.Popen[str]) -> tuple[str, int]:
     return said, len(seen)
 
 
-@contextmanager
-def importing(wanted: str) -> Iterator[None]:
-    """Let Python compile what is imported later, once and not in several processes at a time, beside the block."""
-    command = [sys.executable, *IMPORTS[wanted]]
-    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        yield
+def compile_imports(wanted: str) -> None:
+    """Let Python compile what is imported later, once and not in several processes at a time."""
+    subprocess.run(
+        [sys.executable, *IMPORTS[wanted]], cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
-def resolve_jars() -> int:
-    """Step 2: the jars of ivy.xml."""
-    importlib.invalidate_caches()  # this process is older than the packages
-    jars.resolve(lambda line: show(2, f"jars: {line}", every=10, count=int((re.findall(r"\d+", line) or [0])[0])))
-    done(2, f"{len(jars.pinned())} jars, each with the sha256 of ivy.sha256, in {jars.cache_folder()}")
+def jars_and_broker() -> int:
+    """Do steps 2 and 3, and return the exit code."""
+    try:
+        resolve_jars()
+        try_broker()
+    except ExactlyOnceError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130  # who runs this says so
     return 0
 
 
-def try_broker() -> int:
+def resolve_jars() -> None:
+    """Step 2: the jars of ivy.xml."""
+    jars.resolve(lambda line: show(2, f"jars: {line}", every=10, count=int((re.findall(r"\d+", line) or [0])[0])))
+    done(2, f"{len(jars.pinned())} jars, each with the sha256 of ivy.sha256, in {jars.cache_folder()}")
+
+
+def try_broker() -> None:
     """Step 3: a trial start of the embedded broker, which makes later starts fast."""
     from exactly_once_local.cluster.embedded_broker import prepare
 
     seconds = prepare(lambda line: show(3, f"the embedded broker: {line}"))
     done(3, f"the embedded broker starts{f' in {seconds:.1f} s' if seconds else ''}")
-    return 0
 
 
 def show(step: int, text: str, every: int = 1, count: int = 0) -> None:
@@ -185,4 +213,4 @@ def done(step: int, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(jars_and_broker() if sys.argv[1] == "jars" else main(sys.argv[1]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
@@ -87,7 +89,19 @@ def test_without_a_new_enough_java_one_sentence_says_what_to_install(
     assert len(ended.stderr.strip().splitlines()) == 1 and "Traceback" not in ended.stderr
 
 
-def test_what_the_set_up_imports_beside_the_jars_is_there() -> None:
+def test_the_trial_of_the_broker_needs_no_package_that_comes_later() -> None:
+    """It runs while pip installs the rest."""
+    from tools.setup import FIRST
+
+    asked = "import sys, exactly_once_local.cluster.embedded_broker; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", asked], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    loaded = {name.split(".")[0] for name in imported.stdout.split()}
+    packages = importlib.metadata.packages_distributions()
+    needed = {distribution for name in loaded for distribution in packages.get(name, [])}
+    assert needed - {"pyspark-kafka-exactly-once", "setuptools"} <= set(FIRST) and "psutil" in needed
+
+
+def test_what_the_set_up_imports_is_there() -> None:
     """It is silent when it fails: then each process of the first run compiles what it imports."""
     from tools.setup import IMPORTS
 
@@ -108,9 +122,22 @@ def setup(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module.jars, "is_resolved", lambda: True)
     monkeypatch.setattr(module, "IMPORTS", dict.fromkeys(module.IMPORTS, ("-c", "pass")))
     module.ran = []
-    for step in ("install_packages", "resolve_jars", "try_broker"):
-        monkeypatch.setattr(module, step, lambda *extra, step=step: module.ran.append(step) or 0)
+    monkeypatch.setattr(module, "install_packages", lambda *wanted: module.ran.append(wanted) or 0)
+    monkeypatch.setattr(module, "beside", lambda *command: closing(Ended(0)))
     return module
+
+
+class Ended:
+    """What runs beside pip, at its end."""
+
+    def __init__(self, code: int):
+        self.code = code
+
+    def wait(self) -> int:
+        return self.code
+
+    def close(self) -> None:
+        pass
 
 
 def test_another_version_of_the_package_is_another_set_up(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,15 +148,15 @@ def test_another_version_of_the_package_is_another_set_up(setup: ModuleType, mon
 
 
 def test_a_complete_set_up_is_not_done_again(setup: ModuleType) -> None:
-    assert setup.main("example") == 0 and len(setup.ran) == 3
-    assert setup.main("example") == 0 and len(setup.ran) == 3
+    assert setup.main("example") == 0 and setup.ran == [setup.FIRST, setup.WANTED["example"]]
+    assert setup.main("example") == 0 and len(setup.ran) == 2
 
 
 def test_the_whole_set_up_follows_that_of_the_example_and_has_it(setup: ModuleType) -> None:
     """Mishap: make test runs without pytest, or make run asks the package index again at each change of the two."""
     setup.main("example")
-    assert setup.main("dev") == 0 and len(setup.ran) == 6
-    assert setup.main("example") == setup.main("dev") == 0 and len(setup.ran) == 6
+    assert setup.main("dev") == 0 and len(setup.ran) == 4
+    assert setup.main("example") == setup.main("dev") == 0 and len(setup.ran) == 4
 
 
 @pytest.mark.parametrize(
@@ -146,30 +173,52 @@ def test_a_change_of_what_it_depends_on_sets_up_again(setup: ModuleType, changed
     setup.main("dev")
     with (setup.PROJECT / changed).open("a") as stream:
         stream.write("\n")
-    assert setup.main("dev") == 0 and len(setup.ran) == 6
+    assert setup.main("dev") == 0 and len(setup.ran) == 4
 
 
 def test_a_cleared_cache_folder_sets_up_again(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     setup.main("dev")
     monkeypatch.setattr(setup.jars, "is_resolved", lambda: False)
-    assert setup.main("dev") == 0 and len(setup.ran) == 6
+    assert setup.main("dev") == 0 and len(setup.ran) == 4
 
 
 @pytest.mark.parametrize("ending", ["interrupted", "failed"])
 def test_a_set_up_that_did_not_end_is_not_taken_for_complete(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ending: str
 ) -> None:
-    def resolve_jars() -> int:
-        if ending == "interrupted":
-            raise KeyboardInterrupt
-        raise setup.jars.JarsUnusable("x.jar is not to be had", "Try again")
+    def compile_imports(wanted: str) -> None:
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as once:
-        once.setattr(setup, "resolve_jars", resolve_jars)
+        if ending == "interrupted":
+            once.setattr(setup, "compile_imports", compile_imports)
+        else:
+            once.setattr(setup, "beside", lambda *command: closing(Ended(1)))
         assert setup.main("dev") == (130 if ending == "interrupted" else 1)
     assert "Traceback" not in capsys.readouterr().err
     setup.ran.clear()
-    assert setup.main("dev") == 0 and setup.ran == ["install_packages", "resolve_jars", "try_broker"]
+    assert setup.main("dev") == 0 and setup.ran == [setup.FIRST, setup.WANTED["dev"]]
+
+
+def test_jars_that_cannot_be_had_are_one_sentence(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def resolve(say: object) -> None:
+        raise setup.jars.JarsUnusable("x.jar is not to be had", "Try again")
+
+    monkeypatch.setattr(setup.jars, "resolve", resolve)
+    assert setup.jars_and_broker() == 1
+    said = capsys.readouterr().err
+    assert "x.jar is not to be had" in said and "Traceback" not in said
+
+
+def test_what_runs_beside_pip_ends_with_it() -> None:
+    """Mishap: pip fails, the shell shows its prompt, and downloads go on behind it."""
+    from tools.setup import beside
+
+    with beside(sys.executable, "-c", "import time; time.sleep(600)") as process:
+        assert process.poll() is None
+    assert process.returncode not in (None, 0)
 
 
 def test_the_constraints_pin_every_package_exactly_and_no_host() -> None:
