@@ -36,14 +36,14 @@ STEPS = 3
 #: The Dagster half's distribution; its package is imported from the checkout, too.
 DAGSTER = "distributions/dagster-exactly-once"
 
-#: What the jars and the trial of the broker need: pip installs it first, and the rest beside them.
-FIRST = ("pyspark", "confluent-kafka", "psutil")
+#: What the jars and the trial of the broker need, and what builds the rest: pip installs it first, and the rest beside them.
+FIRST = ("--no-compile", "pyspark", "confluent-kafka", "psutil", "hatchling", "setuptools", "wheel")
 
 #: What make run, cluster, demo and ui use, of which Python compiles what it imports; and every extra, with what builds
-#: and tests. DAGSTER needs the one before it.
+#: and tests. DAGSTER needs the one before it. An environment of its own for each build would take ten seconds.
 WANTED = {
-    "example": ("--no-compile", "-e", ".[demo]", "dagster-webserver", "-e", DAGSTER),
-    "dev": ("-e", ".[dev]", "-e", DAGSTER),
+    "example": ("--no-build-isolation", "--no-compile", "-e", ".[demo]", "dagster-webserver", "-e", DAGSTER),
+    "dev": ("--no-build-isolation", "-e", ".[dev]", "-e", DAGSTER),
 }
 
 #: What imports all that the processes of ``make run`` do, and all that each process of ``make test`` does.

@@ -48,8 +48,8 @@ def run_main_job(environment: Environment, console: Console) -> int:
     with dg.DagsterInstance.get() as instance, ThreadPoolExecutor(1) as beside:
         fail_dead_runs(instance)
         try:
+            contents = beside.submit(expected_contents)  # the feed is busy on one core, Spark on all
             fed = _run_with_bar(environment, instance, console, FEED_JOB, {}, "feeding flights", _FeedProgress(kafka))
-            contents = beside.submit(expected_contents)  # while Spark starts
             progress = _StreamProgress(kafka, environment)
             _run_with_bar(
                 environment,
