@@ -36,7 +36,8 @@ STEPS = 3
 #: The Dagster half's distribution; its package is imported from the checkout, too.
 DAGSTER = "distributions/dagster-exactly-once"
 
-#: What the jars and the trial of the broker need, and what builds the rest: pip installs it first, and the rest beside them.
+#: What the jars and the trial of the broker need, and what builds packages: pip installs it first, and the rest beside
+#: them.
 FIRST = ("--no-compile", "pyspark", "confluent-kafka", "psutil", "hatchling", "setuptools", "wheel")
 
 #: What make run, cluster, demo and ui use, of which Python compiles what it imports; and every extra, with what builds
