@@ -19,8 +19,11 @@ from testkit import broker as support
 from testkit import spark_archive
 from testkit.fixtures import bench, driver, kafka_input, warm  # noqa: F401
 from testkit.postgres import own_postgres, postgres  # noqa: F401
+from testkit.scheduling import FewDrivers
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+
     from exactly_once.kafka.connection import Connection
 
 _started: list[EmbeddedBroker] = []
@@ -63,6 +66,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         first = int(_ROTATION or 0) % max(1, len(some))
         place |= {path: (n / len(some), path) for n, path in enumerate(some[first:] + some[:first])}
     items.sort(key=lambda item: place[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FewDrivers | None:
+    return FewDrivers(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
