@@ -4,6 +4,7 @@ beside a failure.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -48,6 +49,15 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 # started after a job would ignore the wish to stop, and be killed 20 s later.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    gc.disable()  # until all is imported, there is no garbage
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # seven thousand tests and their packages stay: no later collection looks at them again
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -123,6 +123,7 @@ def test_equal_ids_on_two_clusters_are_initialised_each_by_its_own_cluster(
             assert end_all(admin, [seen.end], True, end_txn_version(admin)) == {name: Outcome.DONE}
 
 
+@pytest.mark.long  # two brokers, for milliseconds of a batch: no record depends on it
 def test_the_coordinator_of_an_id_is_looked_up_once(trial: Trial, two_nodes: Connection) -> None:
     """Guards against a part that takes two round trips and a back-off longer: of each batch, on clusters of several
     brokers alone.
