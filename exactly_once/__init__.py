@@ -91,10 +91,10 @@ def register(spark: SparkSession) -> None:
         Without the jar of the sink.
     """
     from exactly_once.spark.modes import check_session
-    from exactly_once.spark.session import warn_without_connector
+    from exactly_once.spark.session import has_jvm, warn_without_connector
 
     check_session(spark)
-    if hasattr(spark, "_jsparkSession"):  # not on Spark Connect, whose JVM is not this process's
+    if has_jvm(spark):
         from exactly_once.spark.jvm import connect
 
         connect(spark)

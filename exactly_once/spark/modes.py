@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from exactly_once.errors import CheckpointUnusable, PrepareFailed, ProtocolViolation, UnsupportedMode
 from exactly_once.protocol.planning import Batch
+from exactly_once.spark.session import has_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ def check_driver(spark: SparkSession) -> None:
     """Raise UnsupportedMode for foreach_batch on Spark Connect, which calls its function in a process without a JVM and
     leaves query and batch out of the properties of its tasks.
     """
-    if not hasattr(spark, "_jsparkSession"):
+    if not has_jvm(spark):
         raise UnsupportedMode(
             "foreach_batch does not work on Spark Connect, whose tasks do not learn which batch of a query they run",
             'Write with format("kafka_exactly_once"). For several outputs, or for Update mode, start the query from a '

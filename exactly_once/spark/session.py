@@ -59,6 +59,11 @@ def file_manager(name: str) -> str:
     return f"org.apache.spark.sql.execution.streaming.{package}{name}CheckpointFileManager"
 
 
+def has_jvm(spark: SparkSession) -> bool:
+    """Return whether the session's JVM can be asked from this process, as it cannot on Spark Connect."""
+    return hasattr(spark, "_jsparkSession")
+
+
 def has_jar(spark: SparkSession) -> bool:
     """Return whether the JVM of a session finds the sink's jar; nothing is logged when it does not."""
     jvm: Any = spark.sparkContext._jvm
@@ -88,9 +93,9 @@ def check_jar(spark: SparkSession) -> None:
 
 def check_connector(spark: SparkSession, needed: bool = True) -> None:
     """Raise ConnectorUnusable for a session that cannot read Kafka, unless it is one without a connector that need not.
-    Does nothing on Spark Connect, where the JVM cannot be asked.
+    Does nothing on Spark Connect.
     """
-    jar = _jar(spark) if hasattr(spark, "_jsparkSession") else ""
+    jar = _jar(spark) if has_jvm(spark) else ""
     if (jar is not None or needed) and (fault := unusable(jar, spark.version)) is not None:
         raise fault
 

@@ -11,7 +11,7 @@ from exactly_once.participant import Participant
 from exactly_once.registry import encoding
 from exactly_once.spark.columns import types_of
 from exactly_once.spark.modes import check_driver, check_session
-from exactly_once.spark.session import check_connector, check_jar
+from exactly_once.spark.session import check_connector, check_jar, has_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +23,7 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     check_session(df.sparkSession)
     if participants:
         check_driver(df.sparkSession)
-    elif hasattr(df.sparkSession, "_jsparkSession"):  # Spark Connect's JVM cannot be asked
+    elif has_jvm(df.sparkSession):
         check_jar(df.sparkSession)
     check_connector(df.sparkSession, needed=False)  # rows of a session without one are not Kafka's
     columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]
