@@ -23,8 +23,8 @@ SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sin
 # The tests start hundreds of Python processes: each would compile the packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Processes that share the test files of make test and make test-unit: three keep two cores busy, and each has a Spark of
-# its own. 0: one after the other in this one, as for --pdb.
+# Processes that share the test files of make test and make test-unit: three keep two cores busy, and two of them have a
+# Spark (testkit/scheduling.py). 0: one after the other in this one, as for --pdb.
 TEST_WORKERS ?= 3
 SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
