@@ -5,13 +5,13 @@ RUN := $(CURDIR)/.run
 
 # Of each minor release that the sink takes the newest patch. All other tests run on that of constraints.txt.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
-# A session, records, formats, modes that are refused, drivers that are killed (one in the middle of a task), state, foreachBatch, a
+# A session, records, formats, modes that are refused, drivers that are killed at each point, state, foreachBatch, a
 # batch write, rights, a run of Dagster's. Some of them are long.
+SPARKS_CRASHES := tests/faults/test_crash_points.py
 SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
 	tests/integration/test_sink_modes.py tests/integration/test_formats.py \
 	tests/integration/test_refusals.py::test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named \
-	tests/faults/test_crash_points.py::test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next_one_writes_the_batch[mid-write] \
-	tests/faults/test_crash_points.py::test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one[decided] \
+	$(SPARKS_CRASHES) \
 	tests/faults/test_stateful.py::test_a_stateful_query_that_is_stopped_in_its_commit_goes_on_with_the_right_state \
 	tests/faults/test_foreach_batch.py::test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing[decided] \
 	tests/faults/test_foreach_batch.py::test_a_batch_that_fails_is_aborted_at_once_and_the_next_start_writes_it \
@@ -105,7 +105,7 @@ test-all: archive ## Everything
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
-test-sparks: $(SPARKS:%=test-spark-%) ## A selection on each minor release of PySpark, four minutes each; SPARKS="3.5.9": on that one
+test-sparks: $(SPARKS:%=test-spark-%) ## A selection on each minor release of PySpark, ten minutes each; SPARKS="3.5.9": on that one
 
 test-spark-%: setup
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)

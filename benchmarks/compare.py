@@ -150,8 +150,7 @@ def run_once(
 def _mixed(systems: Sequence[BenchmarkSystem], number: int) -> list[BenchmarkSystem]:
     """Another one first, and other neighbours, in each round.
 
-    The code of a JVM and of the broker gets faster from run to run; and Spark ends Python workers that were idle for a
-    minute, so what follows a long run of another system starts cold.
+    The code of a JVM and of the broker gets faster from run to run, so the last of a round would be the fastest.
     """
     first = number % len(systems)
     turned = [*systems[first:], *systems[:first]]

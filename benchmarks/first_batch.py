@@ -1,6 +1,6 @@
 """Measures the first batch of a cold Spark application: ``python -m benchmarks.first_batch``.
 
-Each try is a process of its own, with a fresh JVM and fresh Python workers; one broker serves all of them.
+Each try is a process of its own, with a fresh JVM; one broker serves all of them.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ STORE_PASSWORD = "opens-the-store-7c"
 #: Of the client of :meth:`SecureBroker.stores`: always the same one, so that a search can find it.
 KEY = ec.derive_private_key(int.from_bytes(b"the planted private key of 256 b"), ec.SECP256R1())
 
-#: The forms of trust and key stores.
+#: The formats of trust and key stores.
 FILES, TEXTS, JAVAS = "PEM files", "PEM as text", "Java key stores"
-FORMS = (FILES, TEXTS, JAVAS)
+STORE_FORMATS = (FILES, TEXTS, JAVAS)
 
 #: The ways to log in: TLS with a user and a password, with a salted challenge, with a certificate.
 PLAIN, SCRAM, CERTIFICATE = "SASL_SSL with PLAIN", "SASL_SSL with SCRAM-SHA-512", "mutual TLS"

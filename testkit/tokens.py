@@ -43,10 +43,10 @@ def _base64(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
-def token(life_s: float | None = None) -> tuple[str, float]:
+def token(lifetime_s: float | None = None) -> tuple[str, float]:
     """Return a token of :data:`USER`, and when it expires."""
     now = time.time()
-    expires_at = now + (TTL_S if life_s is None else life_s)
+    expires_at = now + (TTL_S if lifetime_s is None else lifetime_s)
     claims = {"sub": USER, "scope": "kafka", "iat": int(now), "exp": expires_at}
     signed = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "RS256", "kid": "tests"}, claims))
     return f"{signed}.{_base64(_key().sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}", expires_at

@@ -46,7 +46,7 @@ spark_archive.use()
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # A background job inherits an ignored SIGINT. Dagster gives SIGTERM the handler of SIGINT, so every broker that is
-# started after a job would ignore the wish to stop, and be killed 20 s later.
+# started after a job would ignore it, and be killed 20 s later.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -26,7 +26,7 @@ RECOVERY_S = 120.0
 Fault = tuple[str, float, str | None]
 
 
-def in_turn(lab: Lab, seed: int, faults: Sequence[Fault | list[Fault]]) -> LabVerdict:
+def one_after_another(lab: Lab, seed: int, faults: Sequence[Fault | list[Fault]]) -> LabVerdict:
     """Do these faults to a running stream, each when two batches have gone through since the one before, and judge."""
     lab.workload.start()
     lab.operator.start()
@@ -46,10 +46,10 @@ def in_turn(lab: Lab, seed: int, faults: Sequence[Fault | list[Fault]]) -> LabVe
 
 
 def run_clean(lab: Lab, seed: int, faults: Sequence[Fault | list[Fault]], settings: Settings | None = None) -> str:
-    """Run :func:`in_turn`; neither the lab nor the product's checker may find anything that the settings (by
+    """Run :func:`one_after_another`; neither the lab nor the product's checker may find anything that the settings (by
     default: those of a round without any) rule out. Returns the history.
     """
-    verdict = in_turn(lab, seed, faults)
+    verdict = one_after_another(lab, seed, faults)
     checked = check_too(verdict, lab, settings or Settings())
     history = lab.history.path.read_text()
     print(verdict, checked)

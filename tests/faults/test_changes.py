@@ -29,15 +29,15 @@ def killed_at_the_decision(bench: Bench, driver: SparkDriver) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("weaker", ["at_least_once", "none"])
+@pytest.mark.parametrize("guarantee", ["at_least_once", "none"])
 def test_what_was_decided_is_finished_by_a_start_with_a_weaker_guarantee_and_the_way_back_is_open(
-    weaker: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+    guarantee: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a decided batch that is never committed (loss), or that is written a second time (duplicate)."""
     killed_at_the_decision(bench, driver())
     bench.input.add()
 
-    warm.complete(bench.job.having(sink_guarantee=weaker))
+    warm.complete(bench.job.having(sink_guarantee=guarantee))
 
     assert bench.log().open_decisions == ()
     assert bench.decided_batches() == [0, 1]  # batch 2 was not decided, only written

@@ -101,7 +101,7 @@ NUMBER = "cast(split(value, '-')[2] as int)"
 OF_KEY = "cast(split(key, '[.]')[1] as int)"
 
 #: What rows choose beside key and value -> their columns. Every fifth row or so chooses nothing.
-FORMS = {
+SHAPES = {
     "key and value": [],
     "topic": ["topic"],
     "partition": [f"{OF_KEY} % 4 partition"],
@@ -109,17 +109,17 @@ FORMS = {
     "timestamp": [f"timestamp_millis(1700000000000 + {NUMBER}) timestamp"],
     "headers": [f"if({NUMBER} % 5 = 0, null, array(named_struct('key', 'h', 'value', cast(value as binary)))) headers"],
 }
-FORMS["everything"] = [FORMS[form][0] for form in ("topic", "partition", "timestamp", "headers")]
+SHAPES["everything"] = [SHAPES[form][0] for form in ("topic", "partition", "timestamp", "headers")]
 
 
-@pytest.mark.parametrize("form", [pytest.param(f, marks=() if f == "everything" else pytest.mark.long) for f in FORMS])
+@pytest.mark.parametrize("form", [pytest.param(f, marks=() if f == "everything" else pytest.mark.long) for f in SHAPES])
 def test_a_lost_part_of_rows_in_any_form_is_written_again_and_verify_finds_it_whole(
     form: str, bench: Bench, warm: SparkDriver
 ) -> None:
     """Guards against a form of which the digest of the second run is another one (the stream stops for good), or is the
     same for other rows (a part with other headers, timestamps or places).
     """
-    columns = FORMS[form]
+    columns = SHAPES[form]
     job = bench.job.having(topic=None) if "topic" in columns else bench.job
     transform = {"transform": "testkit.transforms:selected", "arguments": {"columns": ["key", "value", *columns]}}
     job = replace(job, select=[*job.select, f"'{bench.topic}' topic"], **transform)
@@ -154,7 +154,7 @@ def test_a_lost_part_of_a_killed_driver_is_written_again_with_the_headers_of_its
     """Guards against a lost part whose rows are not known again because the option has changed, and against a part of
     which verify takes the headers for those of its rows, or those of its rows for the batch's.
     """
-    columns = FORMS[form]
+    columns = SHAPES[form]
     job = bench.job.having(sink_batch_headers="true", **({"topic": None} if "topic" in columns else {}))
     transform = {"transform": "testkit.transforms:selected", "arguments": {"columns": ["key", "value", *columns]}}
     job = replace(job, select=[*job.select, f"'{bench.topic}' topic"], **transform)

@@ -53,7 +53,7 @@ def batch_and_number(m: oracle.Message) -> tuple[int, int]:
     return int(batch[1:]), int(number)
 
 
-def forms(bench: Bench, batch: int = -1) -> set[str]:
+def digest_kinds(bench: Bench, batch: int = -1) -> set[str]:
     return {h.form for h in bench.log().decisions[batch].transactions}
 
 
@@ -70,7 +70,7 @@ def test_each_record_names_its_batch_behind_its_own_headers_and_none_does_withou
     for batch, option in enumerate(("true", None, "true")):
         bench.input.add()
         warm.complete(job_of(bench, columns, sink_batch_headers=option))
-        assert forms(bench) == {form if option is None else f"{form}+batch"}, batch
+        assert digest_kinds(bench) == {form if option is None else f"{form}+batch"}, batch
 
     bench.assert_exactly(bench.input.expected())
     for m in oracle.read(bench.connection, [bench.topic]):
@@ -100,7 +100,7 @@ def test_records_of_python_tasks_name_their_batch_too(bench: Bench, warm: SparkD
         bench.input.add()
         job = job_of(bench, columns, sink_batch_headers="true")
         warm.complete(Job(**{**asdict(job), "participants": []}))
-        assert forms(bench) == {f"{form}+batch"}
+        assert digest_kinds(bench) == {f"{form}+batch"}
     for m in oracle.read(bench.connection, [bench.topic]):
         batch, number = batch_and_number(m)
         own = (("h", str(m.value).encode()),) if batch == 1 and number % 3 else ()
@@ -143,7 +143,7 @@ def test_a_dead_letter_gets_no_second_name_of_its_batch_and_the_headers_count_fo
     pair = pair_of(bench.sink_id, 0)
     assert {m.headers[-2:] for m in written} == {pair}
     assert not [h for m in letters for h in m.headers if h in pair]
-    (form,) = forms(bench)
+    (form,) = digest_kinds(bench)
     assert form == f"{'row' if columns else 'plain'}+batch+dead:{dead}"
     report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[topic, dead], settle_s=5)
     assert report.clean and not report.unproven, report

@@ -245,13 +245,13 @@ def test_ctrl_c_stops_the_broker_in_order(owner, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "wish",
+    "number",
     [
         pytest.param(signal.SIGINT, id="ctrl-c"),
         pytest.param(signal.SIGHUP, id="closed terminal"),
     ],
 )
-def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp_path: Path, wish: int) -> None:
+def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp_path: Path, number: int) -> None:
     """``python -m exactly_once_local``, beside another program at Kafka's usual port."""
     for n, expected in ((1, ["a"]), (2, ["a", "b"])):
         process = subprocess.Popen(
@@ -271,7 +271,7 @@ def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp
                 create_topic(servers, "kept")
             produce(servers, "kept", expected[-1])
             assert values_in(servers, "kept", n) == expected
-            process.send_signal(wish)
+            process.send_signal(number)
             assert process.wait(30) == 0
         finally:
             process.kill()

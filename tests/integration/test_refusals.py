@@ -136,17 +136,17 @@ def test_a_row_for_a_topic_or_partition_that_does_not_exist_is_refused_and_named
     expect(ended, "EO-RECORD", f"does not exist ({where.format(topic=refused.topic)}, key 'the-key')")
 
 
-@pytest.mark.parametrize("weaker", [pytest.param("at_least_once", marks=pytest.mark.long), "none"])
+@pytest.mark.parametrize("guarantee", [pytest.param("at_least_once", marks=pytest.mark.long), "none"])
 def test_under_a_weaker_guarantee_a_refusal_says_that_rows_sent_before_may_be_visible(
-    weaker: str, bench: Bench, warm: SparkDriver
+    guarantee: str, bench: Bench, warm: SparkDriver
 ) -> None:
     """A wrong promise: whoever is told that nothing is visible does not look for the duplicates that the next start
     makes of the rows before the refused one.
     """
     bench.input.add_rows([[(str(n), str(n)) for n in range(10_000)]])
     last = "if(value like '9999|%', 99, null) partition"
-    ended = warm.run(changed(bench.job, select=[*bench.job.select, last]).having(sink_guarantee=weaker))
-    expect(ended, "EO-RECORD", f"does not exist ({bench.topic}-99, key '9999')", MAY_BE_VISIBLE.format(weaker))
+    ended = warm.run(changed(bench.job, select=[*bench.job.select, last]).having(sink_guarantee=guarantee))
+    expect(ended, "EO-RECORD", f"does not exist ({bench.topic}-99, key '9999')", MAY_BE_VISIBLE.format(guarantee))
     assert "None of this batch is visible" not in ended.sentence
     until("rows of the failed batch", lambda: len(bench.visible()) > 0, 30)
 

@@ -25,7 +25,18 @@ from testkit import oracle
 from testkit.broker import create_topic, fresh_name
 from testkit.fixtures import KafkaInput, StartDriver, make_bench
 from testkit.planted import WRONG, planted_in
-from testkit.secure import CERTIFICATE, FORMS, JAVAS, PASSWORD, PLAIN, SCRAM, TEXTS, WAYS, Authority, SecureBroker
+from testkit.secure import (
+    CERTIFICATE,
+    JAVAS,
+    PASSWORD,
+    PLAIN,
+    SCRAM,
+    STORE_FORMATS,
+    TEXTS,
+    WAYS,
+    Authority,
+    SecureBroker,
+)
 from testkit.stream import Refused, SparkDriver
 
 #: More than a connection buffers: what is sent must be cut into TLS records and written on.
@@ -125,7 +136,7 @@ def test_a_stream_is_written_exactly_once_through_tls(
     ("form", "several"),
     [
         (JAVAS, False),
-        *(pytest.param(form, False, marks=pytest.mark.long) for form in FORMS if form != JAVAS),
+        *(pytest.param(form, False, marks=pytest.mark.long) for form in STORE_FORMATS if form != JAVAS),
         *(pytest.param(form, True, marks=pytest.mark.long) for form in (JAVAS, TEXTS)),
     ],
 )

@@ -59,15 +59,15 @@ def test_real_time_mode_is_refused(existing: bool, bench: Bench, kafka_input: Ka
     assert high_watermarks(bench) == before
 
 
-@pytest.mark.parametrize("weaker", ["at_least_once", "none"])
+@pytest.mark.parametrize("guarantee", ["at_least_once", "none"])
 def test_a_weaker_guarantee_writes_every_row_and_neither_claims_nor_decides(
-    weaker: str, bench: Bench, warm: SparkDriver
+    guarantee: str, bench: Bench, warm: SparkDriver
 ) -> None:
     """Guards against rows that wait in a producer when their query ends (loss), and against the price of a commit log
     where nobody asked for one.
     """
     bench.input.add(2)
-    warm.complete(bench.job.having(sink_guarantee=weaker))
+    warm.complete(bench.job.having(sink_guarantee=guarantee))
     until("all rows", lambda: len(bench.visible()) >= len(bench.input.expected()), 20)
     assert sorted(bench.visible()) == sorted(bench.input.expected())
     assert bench.log().owner is None and bench.open_parts() == 0

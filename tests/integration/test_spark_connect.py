@@ -16,6 +16,7 @@ import pytest
 
 from exactly_once import foreach_batch
 from exactly_once.errors import sentence_in
+from exactly_once_local.ports import free_port
 from testkit import oracle, processes
 from testkit.driverless import children, spark_program
 from testkit.fixtures import Bench
@@ -27,8 +28,7 @@ class Server:
     """A server of Spark Connect, and a client's session on it."""
 
     def __init__(self, folder: Path, **environment: str):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         conf = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
         arguments = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         folder.mkdir()  # with PySpark in it, first in its path: to import pyspark.zip takes longer than Spark waits

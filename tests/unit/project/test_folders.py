@@ -19,6 +19,7 @@ OTHERS = {
     "engine": "exactly_once",
     "example": "platform_assets",
     "lab": "faultlab",
+    "local": "exactly_once_local",
     "project": ".",
     "testkit": "testkit",
 }
