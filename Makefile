@@ -5,9 +5,10 @@ RUN := $(CURDIR)/.run
 
 # Of each minor release that the sink takes the newest patch. All other tests run on that of constraints.txt.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
-# A session, records, formats, modes that are refused, drivers that are killed at each point, state, foreachBatch, a
-# batch write, rights, a run of Dagster's. Some of them are long.
+# Drivers that are killed at each point; CI takes two of them.
 SPARKS_CRASHES := tests/faults/test_crash_points.py
+# A session, records, formats, modes that are refused, kills, state, foreachBatch, a batch write, rights, a run of
+# Dagster's. Some of them are long.
 SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
 	tests/integration/test_sink_modes.py tests/integration/test_formats.py \
 	tests/integration/test_refusals.py::test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named \

@@ -51,13 +51,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
     gc.disable()  # until all is imported, there is no garbage
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()  # seven thousand tests and their packages stay: no later collection looks at them again
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # seven thousand tests and their packages stay: no later collection looks at them again
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -29,8 +29,9 @@ from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import columns_of
-from exactly_once.spark.modes import check_driver, check_session, check_sources, running_sources
+from exactly_once.spark.modes import check_session, check_sources, running_sources
 from exactly_once.spark.run import QueryRun
+from exactly_once.spark.session import check_driver
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, write_part
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from exactly_once.errors import CheckpointUnusable, PrepareFailed, ProtocolViolation, UnsupportedMode
 from exactly_once.protocol.planning import Batch
-from exactly_once.spark.session import has_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,18 +22,6 @@ def check_session(spark: SparkSession) -> None:
     """
     check_version(spark.version)
     check_speculation(spark.conf.get("spark.speculation", None))
-
-
-def check_driver(spark: SparkSession) -> None:
-    """Raise UnsupportedMode for foreach_batch on Spark Connect, which calls its function in a process without a JVM and
-    leaves query and batch out of the properties of its tasks.
-    """
-    if not has_jvm(spark):
-        raise UnsupportedMode(
-            "foreach_batch does not work on Spark Connect, whose tasks do not learn which batch of a query they run",
-            'Write with format("kafka_exactly_once"). For several outputs, or for Update mode, start the query from a '
-            "driver without Spark Connect",
-        )
 
 
 def check_task(setting: Callable[[str], str | None]) -> None:

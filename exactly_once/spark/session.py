@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exactly_once.connector import coordinate, unusable
-from exactly_once.errors import ConnectorUnusable, SessionWithoutJar
+from exactly_once.errors import ConnectorUnusable, SessionWithoutJar, UnsupportedMode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +62,18 @@ def file_manager(name: str) -> str:
 def has_jvm(spark: SparkSession) -> bool:
     """Return whether the session's JVM can be asked from this process, as it cannot on Spark Connect."""
     return hasattr(spark, "_jsparkSession")
+
+
+def check_driver(spark: SparkSession) -> None:
+    """Raise UnsupportedMode for foreach_batch on Spark Connect, which calls its function in a process without a JVM and
+    leaves query and batch out of the properties of its tasks.
+    """
+    if not has_jvm(spark):
+        raise UnsupportedMode(
+            "foreach_batch does not work on Spark Connect, whose tasks do not learn which batch of a query they run",
+            'Write with format("kafka_exactly_once"). For several outputs, or for Update mode, start the query from a '
+            "driver without Spark Connect",
+        )
 
 
 def has_jar(spark: SparkSession) -> bool:

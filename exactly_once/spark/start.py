@@ -10,8 +10,8 @@ from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.registry import encoding
 from exactly_once.spark.columns import types_of
-from exactly_once.spark.modes import check_driver, check_session
-from exactly_once.spark.session import check_connector, check_jar, has_jvm
+from exactly_once.spark.modes import check_session
+from exactly_once.spark.session import check_connector, check_driver, check_jar, has_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

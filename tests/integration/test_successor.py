@@ -136,9 +136,9 @@ def test_every_start_of_a_retired_sink_is_refused_by_the_name_of_its_successor(o
     options = SinkOptions.parse(old.options(old.checkpoint))
     with Session.of(options) as session, pytest.raises(SinkRetired):
         claim_for_stream(session, options, Batch("q", 1, "digest"))
-    other = SinkOptions.parse({**old.options(old.checkpoint), "sink.guarantee": "at_least_once"})
-    with Session.of(other) as session, pytest.raises(SinkRetired):
-        claim_for_stream(session, other, Batch("q", 1, "digest"), adopts_all=True)
+    at_least_once = SinkOptions.parse({**old.options(old.checkpoint), "sink.guarantee": "at_least_once"})
+    with Session.of(at_least_once) as session, pytest.raises(SinkRetired):
+        claim_for_stream(session, at_least_once, Batch("q", 1, "digest"), adopts_all=True)
     assert old.read().retired is not None
     # what is left open may still be ended
     assert recover(old.connection, old.sink_id).clean and old.read().retired is not None

@@ -98,7 +98,7 @@ def test_the_trial_of_the_broker_needs_no_package_that_comes_later() -> None:
     loaded = {name.split(".")[0] for name in imported.stdout.split()}
     packages = importlib.metadata.packages_distributions()
     needed = {distribution for name in loaded for distribution in packages.get(name, [])}
-    assert needed - {"pyspark-kafka-exactly-once", "setuptools"} <= set(FIRST) and "psutil" in needed
+    assert needed - {"pyspark-kafka-exactly-once"} <= set(FIRST) and "psutil" in needed
 
 
 def test_what_the_set_up_imports_is_there() -> None:
