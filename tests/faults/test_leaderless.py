@@ -68,6 +68,7 @@ def test_a_stream_waits_for_a_leader_and_writes_each_row_once(
     bench = on_two_nodes(connection, tmp_path)
     bench.input.add()
     warm.complete(bench.job)
+    bench.assert_settled()  # Kafka may leave out markers under way when a leader goes (test_missing_markers.py)
     named = point in POINTS
     if point != "a start":
         run = warm.start(bench.job.until_stopped())
