@@ -1,4 +1,4 @@
-"""Looks for growth over many batches: transactional ids, the commit log, memory of driver, workers and broker."""
+"""Looks for growth over many batches: transactional ids, the commit log, memory of driver and broker."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ class EnduranceSample:
     log_offsets: int
     driver_heap: float
     driver_rss: float
-    workers_rss: float
-    workers: int
+    python_rss: float
     broker_heap: float
     broker_rss: float
     threads: int
@@ -100,24 +99,24 @@ def _last(commits: Path) -> int:
 
 @dataclass(frozen=True)
 class Processes:
-    """The broker's JVM, the driver's, and the Python processes of the driver."""
+    """The broker's JVM, the driver's, and the driver's Python: this process."""
 
     broker: psutil.Process
     driver: psutil.Process
-    workers: list[psutil.Process]
+    python: psutil.Process
 
 
 def processes() -> Processes:
-    """Find them among the children of this process."""
+    """Find the JVMs among the children of this process."""
     children = psutil.Process().children(recursive=True)
     broker = next(p for p in children if "kafka.Kafka" in " ".join(_command(p)) and "java" in _name(p))
     driver = next(p for p in children if "SparkSubmit" in " ".join(_command(p)) and "java" in _name(p))
-    return Processes(broker, driver, [p for p in driver.children(recursive=True) if "python" in _name(p)])
+    return Processes(broker, driver, psutil.Process())
 
 
 def _sample(bench: Bench, sink_id: str, batch: int, seconds: float) -> EnduranceSample:
     found = processes()
-    broker, driver, workers = found.broker, found.driver, found.workers
+    broker, driver = found.broker, found.driver
     with Admin(bench.connection, 30) as admin:
         ids = list_transactions(admin, namespace(sink_id), ())
         log = [TopicPartition(commit_log_topic(sink_id), 0)]
@@ -130,8 +129,7 @@ def _sample(bench: Bench, sink_id: str, batch: int, seconds: float) -> Endurance
         log_offsets=high - low,
         driver_heap=heap_mib(driver.pid),
         driver_rss=rss_mib(driver),
-        workers_rss=rss_mib(*workers),
-        workers=len(workers),
+        python_rss=rss_mib(found.python),
         broker_heap=heap_mib(broker.pid),
         broker_rss=rss_mib(broker),
         threads=driver.num_threads(),
@@ -139,13 +137,9 @@ def _sample(bench: Bench, sink_id: str, batch: int, seconds: float) -> Endurance
     )
 
 
-def rss_mib(*found: psutil.Process) -> float:
-    """Return the resident memory of those that live: Spark ends idle workers at any moment."""
-    total = 0.0
-    for process in found:
-        with suppress(psutil.NoSuchProcess):
-            total += process.memory_info().rss / _MIB
-    return total
+def rss_mib(process: psutil.Process) -> float:
+    """Return the resident memory of a process, in MiB."""
+    return float(process.memory_info().rss / _MIB)
 
 
 def heap_mib(pid: int) -> float:

@@ -64,8 +64,7 @@ class Held:
     ids: int = 0
     driver_rss: float = 0.0
     driver_heap: float = 0.0
-    workers_rss: float = 0.0
-    workers: int = 0
+    python_rss: float = 0.0
     broker_rss: float = 0.0
     broker_heap: float = 0.0
     broker_files: int = 0
@@ -84,12 +83,8 @@ def measure(bench: Bench, what: str, sizes: Sequence[int] = ()) -> Iterator[Held
 
 def _streams(bench: Bench, size: int) -> Held:
     found = streams.of(bench, OURS, size, STREAMS_S)
-    memory = _memory() | {
-        "driver_rss": found.driver_rss_mib,
-        "workers_rss": found.workers_rss_mib,
-        "workers": found.workers,
-    }
-    return Held("streams", size, found.started_s, found.batch_ms, **memory)  # the workers end with their streams
+    memory = _memory() | {"driver_rss": found.driver_rss_mib, "python_rss": found.python_rss_mib}
+    return Held("streams", size, found.started_s, found.batch_ms, **memory)
 
 
 def _batches(bench: Bench, what: str, size: int) -> Held:
@@ -141,8 +136,7 @@ def _memory() -> dict[str, Any]:
     return {
         "driver_rss": round(rss_mib(found.driver)),
         "driver_heap": round(heap_mib(found.driver.pid)),
-        "workers_rss": round(rss_mib(*found.workers)),
-        "workers": len(found.workers),
+        "python_rss": round(rss_mib(found.python)),
         "broker_rss": round(rss_mib(found.broker)),
         "broker_heap": round(heap_mib(found.broker.pid)),
         "broker_files": found.broker.num_fds(),

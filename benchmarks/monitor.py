@@ -13,7 +13,7 @@ import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from benchmarks.processors import BROKER, JVM, WORKERS
+from benchmarks.processors import BROKER, JVM
 from exactly_once.kafka.connection import Connection
 
 #: Between two looks at a few partitions; a look takes about 5 ms. A thousand partitions take longer: then a pause is so
@@ -81,9 +81,7 @@ def spent(begin: Sample, end: Sample) -> dict[str, float]:
 
 def spark_group(words: Sequence[str]) -> str | None:
     """Return the group of a process that this one started, by its command line."""
-    if words and "java" in words[0]:
-        return JVM
-    return WORKERS if "pyspark.daemon" in words else None
+    return JVM if words and "java" in words[0] else None
 
 
 class Monitor:

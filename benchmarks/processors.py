@@ -7,11 +7,12 @@ import os
 import psutil
 
 #: Who works for a query.
-JVM, WORKERS, BROKER = "JVM", "Python workers", "broker"
+JVM, PYTHON, BROKER = "JVM", "driver's Python", "broker"
 
 
 class Stopwatch:
-    """Takes the time of Spark's JVM, of its Python workers and of the embedded broker, from its making on.
+    """Takes the time of Spark's JVM, of the driver's Python, which is this process, and of the embedded broker, from
+    its making on.
 
     Parameters
     ----------
@@ -24,8 +25,8 @@ class Stopwatch:
         self._before = self._spent()
 
     def per_record_us(self, records: int) -> dict[str, float]:
-        """Microseconds spent since, for each of ``records``, and their sum; without workers that have ended."""
-        seconds = {JVM: 0.0, WORKERS: 0.0, BROKER: 0.0}
+        """Microseconds spent since, for each of ``records``, and their sum."""
+        seconds = {JVM: 0.0, PYTHON: 0.0, BROKER: 0.0}
         for process, (group, total) in self._spent().items():
             seconds[group] += total - self._before.get(process, (group, 0.0))[1]
         each = {group: round(s / records * 1e6, 3) for group, s in seconds.items()}
@@ -37,7 +38,7 @@ class Stopwatch:
         mine = {p.pid for p in psutil.Process(os.getpid()).children(recursive=True)}
         for p in psutil.process_iter(["cmdline", "create_time", "cpu_times"]):
             words = p.info["cmdline"] or []
-            group = self._group(words, p.pid in mine)
+            group = PYTHON if p.pid == os.getpid() else self._group(words, p.pid in mine)
             if group is not None and p.info["cpu_times"] is not None:
                 found[p.pid, p.info["create_time"]] = (group, p.info["cpu_times"].user + p.info["cpu_times"].system)
         return found
@@ -45,6 +46,4 @@ class Stopwatch:
     def _group(self, words: list[str], mine: bool) -> str | None:
         if any(self._folder in word for word in words) and "java" in words[0]:
             return BROKER
-        if mine and words and "java" in words[0]:
-            return JVM
-        return WORKERS if mine and "pyspark.daemon" in words else None
+        return JVM if mine and words and "java" in words[0] else None

@@ -102,8 +102,8 @@ def _report_streams(b: Bench, seconds: float, raw: dict[str, object]) -> None:
         print(
             f"  {s.streams:3d} to {s.system}: {s.batches_each:.0f} batches of each in {s.seconds:.0f} s, "
             f"{s.batch_ms:.0f} ms each ({s.slowest_ms:.0f} the slowest stream), {s.cores:.2f} cores; running after "
-            f"{s.started_s:.0f} s; driver {s.driver_rss_mib:,.0f} MiB, {s.threads} threads, {s.workers} Python "
-            f"processes {s.workers_rss_mib:,.0f} MiB",
+            f"{s.started_s:.0f} s; driver {s.driver_rss_mib:,.0f} MiB, {s.threads} threads, its Python "
+            f"{s.python_rss_mib:,.0f} MiB",
             flush=True,
         )
 

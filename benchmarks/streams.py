@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
-
-import psutil
 
 from benchmarks.common import OURS, SPARKS, Bench, median
 from benchmarks.endurance import processes, rss_mib
@@ -43,7 +41,7 @@ class Streams:
     batch_ms, slowest_ms : float
         The duration of a batch: the median of all, and the median of the slowest stream.
     cores : float
-        Processor seconds a second, of the driver and its workers.
+        Processor seconds a second, of the driver: its JVM, and this process, its Python.
     started_s : float
         From the first ``start()`` until each stream had ended two batches.
     """
@@ -57,8 +55,7 @@ class Streams:
     cores: float
     started_s: float
     driver_rss_mib: float
-    workers_rss_mib: float
-    workers: int
+    python_rss_mib: float
     threads: int
 
 
@@ -81,7 +78,7 @@ def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
         time.sleep(seconds)
         until, spent = time.time(), _spent() - before
         found = processes()
-        driver_mib, workers_mib = round(rss_mib(found.driver)), round(rss_mib(*found.workers))
+        driver_mib, python_mib = round(rss_mib(found.driver)), round(rss_mib(found.python))
         threads = found.driver.num_threads()
     done = [_within(q, since, until) for q in queries]
     return Streams(
@@ -94,8 +91,7 @@ def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
         cores=round(spent / (until - since), 2),
         started_s=round(started, 1),
         driver_rss_mib=driver_mib,
-        workers_rss_mib=workers_mib,
-        workers=len(found.workers),
+        python_rss_mib=python_mib,
         threads=threads,
     )
 
@@ -146,11 +142,7 @@ def _within(query: StreamingQuery, since: float, until: float) -> list[float]:
 
 
 def _spent() -> float:
-    """Return the processor seconds so far of the driver, its workers, and this process, which serves the driver."""
+    """Return the processor seconds so far of the driver's JVM and of this process, its Python."""
     found = processes()
-    total = 0.0
-    for process in (psutil.Process(), found.driver, *found.workers):
-        with suppress(psutil.NoSuchProcess):  # Spark ends idle workers at any moment
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
+    times = [process.cpu_times() for process in (found.driver, found.python)]
+    return float(sum(t.user + t.system for t in times))

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from benchmarks.common import AT_LEAST_ONCE, OURS, SPARKS, Bench
 from benchmarks.monitor import spark_group
-from benchmarks.processors import WORKERS
 from benchmarks.workloads import BenchmarkWorkload
 from dagster_exactly_once.resources.spark import kafka_source_options
 
@@ -71,9 +70,8 @@ class BenchmarkSpark:
         return True
 
     def group(self, words: Sequence[str]) -> str | None:
-        """Return the JVM's or the Python workers' group; Spark's own sink has none, those are of the other sinks."""
-        group = spark_group(words)
-        return None if group == WORKERS and self.name == SPARKS else group
+        """Return the JVM's group: no sink has a Python on executors."""
+        return spark_group(words)
 
     def run(self, job: Job) -> None:
         """Run the query with the trigger availableNow."""

@@ -11,8 +11,8 @@ INPUT = "duel-flights"
 #: Of the input and of both outputs; a batch has as many parts.
 PARTITIONS = 4
 
-#: For both: what Spark's own sink needs to be as safe as it can be, and settings that two Kafka clients (Java's and
-#: librdkafka) would else choose each for itself.
+#: For both: what Spark's own sink needs to be as safe as it can be, and batching alike, which this sink else chooses
+#: by itself.
 PRODUCER: Mapping[str, str] = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",

@@ -109,7 +109,7 @@ class Case(NamedTuple):
 
 
 def make_case(connection: Connection, folder: Path, operator: str, mode: str) -> Case:
-    """A query in Append mode through the data source, in Update mode through foreachBatch."""
+    """A query in Append mode through the format, in Update mode through foreachBatch."""
     if pyspark.__version__.startswith("3.") and operator == "transformWithState":
         pytest.skip("PySpark 3.5 has no transformWithState")
     bench = make_bench(connection, folder / "bench", parts=2)

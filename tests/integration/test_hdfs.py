@@ -99,7 +99,7 @@ def start(hdfs: Hdfs, driver: StartDriver) -> Callable[[Reader], SparkDriver]:
     return lambda reader: driver(conf=hdfs.conf, environment=dict(reader.environment))
 
 
-@pytest.mark.parametrize("point", ["some-sent", "decided", "completed"])
+@pytest.mark.parametrize("point", ["some-sent", "decided", "all-ended"])
 def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_hdfs_and_nothing_is_lost_or_doubled(
     point: str, hdfs: Hdfs, on_hdfs: Job, bench: Bench, start: Callable[[Reader], SparkDriver], reader: Reader
 ) -> None:

@@ -36,7 +36,7 @@ def on_s3(s3: S3, bench: Bench) -> Job:
     return bench.job.having(checkpointLocation=f"{s3.uri}/streams/{bench.sink_id}")
 
 
-@pytest.mark.parametrize("point", ["some-sent", "decided", "completed"])
+@pytest.mark.parametrize("point", ["some-sent", "decided", "all-ended"])
 def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_s3_and_nothing_is_lost_or_doubled(
     point: str, s3: S3, on_s3: Job, bench: Bench, driver: StartDriver
 ) -> None:

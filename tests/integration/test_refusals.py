@@ -237,12 +237,12 @@ def test_speculation_is_refused_when_the_sink_is_registered(refused: Bench, driv
     expect(ended, "EO-MODE", "spark.speculation")
 
 
-@pytest.mark.parametrize("adapter", ["data source", pytest.param("foreachBatch", marks=pytest.mark.long)])
-def test_a_stop_timeout_is_refused(adapter: str, refused: Bench, warm: SparkDriver) -> None:
+@pytest.mark.parametrize("way", ["format", pytest.param("foreachBatch", marks=pytest.mark.long)])
+def test_a_stop_timeout_is_refused(way: str, refused: Bench, warm: SparkDriver) -> None:
     """Guards against a stopped run that still aborts while the next one of the same application writes: it would abort
     what that one has prepared.
     """
-    job = changed(refused.job, participants=None if adapter == "data source" else [])
+    job = changed(refused.job, participants=None if way == "format" else [])
     warm.ask("conf", name="spark.sql.streaming.stopTimeout", value="5s")
     try:
         expect(warm.run(job), "EO-MODE", "spark.sql.streaming.stopTimeout=5s")

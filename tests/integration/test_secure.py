@@ -121,7 +121,7 @@ def refuse_at_once(connection: Connection, protocol: str, spoken: str) -> None:
 def test_a_stream_is_written_exactly_once_through_tls(
     secure: SecureBroker, way: str, warm: SparkDriver, tmp_path: Path
 ) -> None:
-    """All clients at once: librdkafka in tasks and for the commit log, kafka-python in tasks and on the driver."""
+    """All clients at once: Java's producer in tasks, librdkafka for the commit log, kafka-python on the driver."""
     connection = secure.connection(way)
     plain = make_bench(Connection(secure.bootstrap_servers), tmp_path)
     job = replace(plain.job, options={**plain.job.options, **connection.spark()})

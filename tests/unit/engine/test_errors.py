@@ -227,7 +227,7 @@ def test_a_message_has_its_code_first_and_three_sentences(kind: type[ExactlyOnce
 
 @pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
 def test_an_error_survives_the_way_between_processes(kind: type[ExactlyOnceError]) -> None:
-    """Python workers and Dagster's step processes pickle exceptions; one that cannot be loaded hides the real one."""
+    """Python tasks and Dagster's step processes pickle exceptions; one that cannot be loaded hides the real one."""
     e = kind("what", "way", safe="safe")
     again = pickle.loads(pickle.dumps(e))
     assert (type(again), str(again), again.what, again.safe, again.way_out) == (kind, str(e), "what", "safe", "way")
@@ -239,8 +239,9 @@ def test_the_code_and_the_sentence_are_found_in_sparks_text(kind: type[ExactlyOn
     e = kind("topic 'a' does not exist", "Create it")
     text = (
         "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
-        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] "
-        "Failed when Python streaming data source perform commit: Traceback (most recent call last):\n"
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] "
+        "An error occurred in the user provided function in foreach batch sink. Reason: "
+        "Traceback (most recent call last):\n"
         '  File "x.py", line 1, in commit\n'
         f"exactly_once.errors.{kind.__name__}: {e}\n SQLSTATE: 38000"
     )
