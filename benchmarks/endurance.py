@@ -15,7 +15,6 @@ import psutil
 from kafka.structs import TopicPartition
 
 from benchmarks.common import OURS, Bench
-from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.admin import EARLIEST, LATEST, Admin
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.txn.coordinators import list_transactions
@@ -121,7 +120,6 @@ def _sample(bench: Bench, sink_id: str, batch: int, seconds: float) -> Endurance
         ids = list_transactions(admin, namespace(sink_id), ())
         log = [TopicPartition(commit_log_topic(sink_id), 0)]
         low, high = (admin.list_offsets(log, spec, "read_uncommitted")[log[0]].offset for spec in (EARLIEST, LATEST))
-    read_log(bench.connection, sink_id)
     return EnduranceSample(
         batch=batch,
         seconds=round(seconds, 1),
