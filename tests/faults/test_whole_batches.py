@@ -30,12 +30,7 @@ def of(bench: Bench, job: Job, driver: SparkDriver) -> Recipes:
 
 def kill_at(point: str, bench: Bench, job: Job, driver: SparkDriver) -> None:
     """Run ``job`` until two batches are marked as completed and the third one is at ``point``; kill -9 everything."""
-    bench.input.add(2)
-    run = driver.start(job.until_stopped())
-    run.await_true("two marks", lambda: bench.decided_batches() == [0, 1] and not bench.log().open_decisions)
-    driver.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: driver.has_reached(point))
+    bench.hold_third_batch(driver, job, point)
     driver.kill9()
 
 
