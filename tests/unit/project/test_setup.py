@@ -93,9 +93,11 @@ def test_the_trial_of_the_broker_needs_no_package_that_comes_later() -> None:
     """It runs while pip installs the rest."""
     from tools.setup import FIRST
 
-    asked = "import sys, exactly_once_local.cluster.embedded_broker; print(*sys.modules)"
+    # `make coverage` has its own package loaded in every process
+    asked = "import sys; print(*sys.modules); import exactly_once_local.cluster.embedded_broker; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", asked], cwd=PROJECT, capture_output=True, text=True, timeout=60)
-    loaded = {name.split(".")[0] for name in imported.stdout.split()}
+    before, after = ({name.split(".")[0] for name in line.split()} for line in imported.stdout.splitlines())
+    loaded = after - before
     packages = importlib.metadata.packages_distributions()
     needed = {distribution for name in loaded for distribution in packages.get(name, [])}
     assert needed - {"pyspark-kafka-exactly-once"} <= set(FIRST) and "psutil" in needed
