@@ -152,7 +152,7 @@ def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):
     dead.open_part(0)
     assert recover(instance, dead.sink_id).success
     again = recover(instance, dead.sink_id)
-    assert again.success and "there was nothing to do" in output(again, "verify")["sentence"].value
+    assert again.success and "there was nothing to recover" in output(again, "verify")["sentence"].value
     assert observed(again)[-1]["recovery_by"] == "a person"
 
 
