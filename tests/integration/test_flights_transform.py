@@ -1,14 +1,13 @@
 """The transformation on a real Spark session: what is valid, what is rejected and why, and that nothing is shuffled."""
 
 import json
-import os
 import signal
-import sys
 from itertools import islice
 
 import pytest
 
 import exactly_once
+from dagster_exactly_once.resources.spark import SparkSessionResource
 from exactly_once import error_headers
 from exactly_once_local.duel.departures import airline_names, airport_names, events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
@@ -35,25 +34,16 @@ VALID = {
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    """A session of this module; no other test may find it."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
+    """The session that a stream gets under Dagster: the JVM stays for the next module of this process."""
     handler = signal.getsignal(signal.SIGINT)
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
+    resource = SparkSessionResource(
+        master="local[1]",
+        work_dir=str(tmp_path_factory.mktemp("spark")),
+        conf={"spark.sql.shuffle.partitions": "2"},
     )
-    signal.signal(signal.SIGINT, handler)  # Spark has put its own there
-    yield session
-    session.stop()
+    with resource.session() as session:
+        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
+        yield session
 
 
 def source(spark, values, key=b"k"):
