@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from exactly_once.kafka.connection import Connection
 from exactly_once.sparkenv.jars import broker_classpath, resolve_configuration
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.processes import until
@@ -108,3 +110,20 @@ def delete_topic(bootstrap_servers: str, name: str) -> None:
     """Delete a topic and wait for it."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     admin.delete_topics([name], operation_timeout=30)[name].result(30)
+
+
+def commit_offsets(connection: Connection, group: str, ends: list[TopicPartition]) -> None:
+    """Commit offsets of a group that nobody reads with: a fresh broker refuses it while it loads its groups."""
+    consumer = Consumer({**connection.librdkafka(), "group.id": group})
+
+    def committed() -> bool:
+        try:
+            consumer.commit(offsets=ends, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return False
+        return True
+
+    until("the offsets", committed, 30, every_s=0.1)
+    consumer.close()

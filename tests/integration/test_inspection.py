@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
@@ -24,9 +24,7 @@ def sink(connection, topic):
 
 def commit_offset(connection, group, topic, partition):
     """A group that has read ``partition`` and is gone."""
-    consumer = Consumer({**connection.librdkafka(), "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, partition, 0)], asynchronous=False)
-    consumer.close()
+    brokers.commit_offsets(connection, group, [TopicPartition(topic, partition, 0)])
 
 
 def test_a_sink_that_was_never_used_is_quiet(connection):

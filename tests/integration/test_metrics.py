@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
@@ -156,10 +156,8 @@ def test_the_lag_of_the_stream_is_against_what_it_may_read(connection, sink):
     for n in range(5):
         writer.produce(source, str(n), partition=n % 2)
     writer.flush(30)
-    consumer = Consumer({**connection.librdkafka(), "group.id": group})
     positions = [TopicPartition(source, 0, 4), TopicPartition(source, 1, 0), TopicPartition(other, 0, 0)]
-    consumer.commit(offsets=positions, asynchronous=False)
-    consumer.close()
+    brokers.commit_offsets(connection, group, positions)
     with Admin(connection) as admin:
         marks = admin.watermarks(source)
     assert (marks[0].last_stable, marks[0].high, marks[1].last_stable, marks[1].high) == (11, 14, 0, 2)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka.structs import TopicPartition as Place
 
@@ -446,9 +446,7 @@ def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink,
     read_to(sink, 0, {source: {0: 7}})
     until_published(sink, 0)
     assert look(sink).clean
-    group = Consumer({**connection.librdkafka(), "group.id": offsets_group(sink.sink_id)})
-    group.commit(offsets=[TopicPartition(source, 0, 3)], asynchronous=False)
-    group.close()
+    brokers.commit_offsets(connection, offsets_group(sink.sink_id), [TopicPartition(source, 0, 3)])
     report = look(sink)
     assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-0@3",)
 
