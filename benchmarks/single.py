@@ -60,7 +60,7 @@ def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
     raw["failover"] = [asdict(r) for r in runs]
     print(f"From kill -9 of a running stream to its first new decision, s (median of {len(runs)}, smallest, largest):")
     parts = ("total", "detection", "reported", "noticed", "recovery", "queued", "recovered")
-    for name in (*parts, "start", "wanted", "launched", "streamed"):
+    for name in (*parts, "start", "wanted", "launched", "streamed", "sparks_own", "goal"):
         values = [getattr(r, name) for r in runs]
         print(f"  {name:10} {median(values):5.1f} ({min(values):.1f} to {max(values):.1f})")
     _keep(args, raw)
