@@ -19,7 +19,7 @@ SPARKS_OUTPUT, SPARKS_REJECTED = "delays_by_sparks_own_sink", "rejected_by_spark
 
 @dg.op
 def stream_by_sparks_own_sink(context: dg.OpExecutionContext, spark: SparkSessionResource) -> None:
-    """Write until the run is killed, at least once."""
+    """Write, with Spark's at least once, until somebody kills the run."""
     tag_run(context.instance, context.run_id)  # its process, for who kills it
     brokers = {"kafka.bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]}
     source = {**brokers, "subscribe": FLIGHTS, "startingOffsets": "earliest", "includeHeaders": "true"}

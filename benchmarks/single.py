@@ -58,7 +58,8 @@ def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
 
     runs = failover.measure(args.folder.absolute(), args.rounds)
     raw["failover"] = [asdict(r) for r in runs]
-    print(f"From kill -9 of a running stream to its first new decision, s (median of {len(runs)}, smallest, largest):")
+    print(f"From kill -9 of a running stream to its first new decision, s (median of {len(runs)}, smallest, largest);")
+    print("sparks_own is a new run of the same query with Spark's own sink, goal is detection + sparks_own + 2:")
     parts = ("total", "detection", "reported", "noticed", "recovery", "queued", "recovered")
     for name in (*parts, "start", "wanted", "launched", "streamed", "sparks_own", "goal"):
         values = [getattr(r, name) for r in runs]

@@ -125,5 +125,7 @@ def commit_offsets(connection: Connection, group: str, ends: list[TopicPartition
             return False
         return True
 
-    until("the offsets", committed, 30, every_s=0.1)
-    consumer.close()
+    try:
+        until("the offsets", committed, 30, every_s=0.1)
+    finally:
+        consumer.close()

@@ -203,7 +203,8 @@ def test_a_batch_in_flight_whose_files_are_torn_is_written_once(
         tear(bench.checkpoint, name, content)
     assert actions(repair.examine(bench.connection, bench.sink_id, str(bench.checkpoint))) == expected
     assert mend(bench).applied
-    warm.complete(bench.job)  # planned anew beside more input, Spark's tasks would race for the order of a key
+    if point == "all-prepared":  # planned anew beside more input, Spark's tasks would race for the order of a key
+        warm.complete(bench.job)
     bench.input.add()
     warm.complete(bench.job)
     bench.assert_exactly_once()

@@ -34,7 +34,7 @@ VALID = {
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    """The session that a stream gets under Dagster: the JVM stays for the next module of this process."""
+    """A session as a stream gets it under Dagster, smaller: its JVM stays for the next module of this process."""
     handler = signal.getsignal(signal.SIGINT)
     resource = SparkSessionResource(
         master="local[1]",

@@ -96,6 +96,7 @@ def test_the_trial_of_the_broker_needs_no_package_that_comes_later() -> None:
     # `make coverage` has its own package loaded in every process
     asked = "import sys; print(*sys.modules); import exactly_once_local.cluster.embedded_broker; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", asked], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert imported.returncode == 0, imported.stderr
     before, after = ({name.split(".")[0] for name in line.split()} for line in imported.stdout.splitlines())
     loaded = after - before
     packages = importlib.metadata.packages_distributions()
