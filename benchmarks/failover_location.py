@@ -1,35 +1,32 @@
 """The example's code location with one more job: the query of ``flight_delays`` with Spark's own sink."""
 
-import os
-
 import dagster as dg
 
-import exactly_once
-from dagster_exactly_once.resources.spark import SparkSessionResource
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.spark import SparkSessionResource, kafka_source_options
 from dagster_exactly_once.runs.process import tag_run
-from exactly_once_local.duel.departures import airline_names, airport_names
+from dagster_exactly_once.streaming.query import addressed
 from exactly_once_local.run_folder import run_folder
 from platform_assets import definitions
 from platform_assets.constants import FLIGHTS
-from platform_assets.flights import transform
+from platform_assets.flights.streams import flight_delays
 
 SPARKS_JOB = "flight_delays_by_sparks_own_sink"
 SPARKS_OUTPUT, SPARKS_REJECTED = "delays_by_sparks_own_sink", "rejected_by_sparks_own_sink"
 
 
 @dg.op
-def stream_by_sparks_own_sink(context: dg.OpExecutionContext, spark: SparkSessionResource) -> None:
+def stream_by_sparks_own_sink(
+    context: dg.OpExecutionContext, spark: SparkSessionResource, kafka: KafkaTransactionalProducerFactory
+) -> None:
     """Write, with Spark's at least once, until somebody kills the run."""
     tag_run(context.instance, context.run_id)  # its process, for who kills it
-    brokers = {"kafka.bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]}
-    source = {**brokers, "subscribe": FLIGHTS, "startingOffsets": "earliest", "includeHeaders": "true"}
-    source["kafka.isolation.level"] = "read_committed"
-    sink = {**brokers, "checkpointLocation": str(run_folder() / "sparks-own-checkpoint")}
+    connection = kafka.connection()
+    source = {**kafka_source_options(connection, FLIGHTS), "includeHeaders": "true"}
+    sink = {**connection.spark(), "checkpointLocation": str(run_folder() / "sparks-own-checkpoint")}
     with spark.session() as session:
         events = session.readStream.format("kafka").options(**source).load()
-        names = transform.lookup(session, airline_names()), transform.lookup(session, airport_names())
-        tried = transform.flight_delays(events, *names)
-        rows = exactly_once.split(tried, SPARKS_OUTPUT, rejected=SPARKS_REJECTED)  # as the stream does
+        rows = addressed(flight_delays.transform(events), (SPARKS_OUTPUT, SPARKS_REJECTED), SPARKS_REJECTED)
         rows = rows.select("topic", "key", "value", "headers")
         rows.writeStream.format("kafka").options(**sink).start().awaitTermination()
 

@@ -1,6 +1,31 @@
-"""Which of the conformance suite's tests are long."""
+"""Which of the conformance suite's tests are long; and a Spark session for tests that look at plans and rows alone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as a stream gets it under Dagster, smaller. Its JVM stays for the next such module of this process."""
+    from dagster_exactly_once.resources.spark import SparkSessionResource
+
+    handler = signal.getsignal(signal.SIGINT)
+    resource = SparkSessionResource(
+        master="local[1]",
+        work_dir=str(tmp_path_factory.mktemp("spark")),
+        conf={"spark.sql.shuffle.partitions": "2"},
+    )
+    with resource.session() as session:
+        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
+        yield session
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,13 +1,11 @@
 """The transformation on a real Spark session: what is valid, what is rejected and why, and that nothing is shuffled."""
 
 import json
-import signal
 from itertools import islice
 
 import pytest
 
 import exactly_once
-from dagster_exactly_once.resources.spark import SparkSessionResource
 from exactly_once import error_headers
 from exactly_once_local.duel.departures import airline_names, airport_names, events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
@@ -30,20 +28,6 @@ VALID = {
     "dep_delay": 2,
     "arr_delay": 11,
 }
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    """A session as a stream gets it under Dagster, smaller: its JVM stays for the next module of this process."""
-    handler = signal.getsignal(signal.SIGINT)
-    resource = SparkSessionResource(
-        master="local[1]",
-        work_dir=str(tmp_path_factory.mktemp("spark")),
-        conf={"spark.sql.shuffle.partitions": "2"},
-    )
-    with resource.session() as session:
-        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
-        yield session
 
 
 def source(spark, values, key=b"k"):

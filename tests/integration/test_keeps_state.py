@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_exactly_once.resources.spark import FILE_MANAGER, LOCAL_CHECKPOINTS, SparkSessionResource
+from dagster_exactly_once.resources.spark import FILE_MANAGER, LOCAL_CHECKPOINTS
 from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER, keeps_state, protect_state
 
 pytestmark = pytest.mark.long
@@ -36,13 +36,6 @@ NO_STATE: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
     "a union": lambda s, _: s.unionByName(s),
     "an observation": lambda s, _: s.observe("rows", F.count("*").alias("n")),
 }
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that a stream gets under Dagster."""
-    with SparkSessionResource(master="local[1]", work_dir=str(tmp_path_factory.mktemp("spark"))).session() as session:
-        yield session
 
 
 def made(spark: SparkSession, transform: Callable[[DataFrame, DataFrame], DataFrame]) -> DataFrame:
