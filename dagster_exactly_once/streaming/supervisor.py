@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from exactly_once.spark.progress import last_ended, of_batches, ran
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -131,11 +133,13 @@ class Supervisor(Generic[Session]):
         self._collect(query, seen)
 
     def _collect(self, query: StreamingQuery, seen: int) -> int:
+        """Take the progress of the batches after ``seen``; returns the newest batch that has ended."""
         last = query.lastProgress
-        if last is None or last["batchId"] <= seen:  # an idle query repeats its last batch
+        if last is None or last_ended(last) <= seen:
             return seen
-        fresh = [last] if last["batchId"] == seen + 1 else [p for p in query.recentProgress if p["batchId"] > seen]
+        # all of it only if needed: PySpark fetches each progress by itself
+        reported = [last] if ran(last) and last["batchId"] == seen + 1 else query.recentProgress
+        fresh = [p for p in of_batches(reported) if p["batchId"] > seen]
         with self._lock:
-            for progress in fresh:
-                self._progress[progress["batchId"]] = progress
-        return max((p["batchId"] for p in fresh), default=seen)
+            self._progress |= {p["batchId"]: p for p in fresh}
+        return max(last_ended(last), *(p["batchId"] for p in fresh), seen)

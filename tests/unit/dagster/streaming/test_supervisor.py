@@ -9,6 +9,15 @@ import pytest
 from dagster_exactly_once.streaming.supervisor import Supervisor
 
 
+def batch(number, rows=0):
+    return {"batchId": number, "numInputRows": rows, "durationMs": {"addBatch": 5, "triggerExecution": 9}}
+
+
+def waiting(number):
+    """What Spark reports of a query that waits: under the id of the next batch."""
+    return {"batchId": number, "numInputRows": 0, "durationMs": {"latestOffset": 1, "triggerExecution": 1}}
+
+
 class FakeQuery:
     """A query that runs until it is stopped, or for ``batches`` batches; notes which threads talk to it."""
 
@@ -30,12 +39,12 @@ class FakeQuery:
     @property
     def lastProgress(self):
         self._talk()
-        return {"batchId": self.ran - 1} if self.ran else None
+        return batch(self.ran - 1) if self.ran else None
 
     @property
     def recentProgress(self):
         self._talk()
-        return [{"batchId": n} for n in range(self.ran)]
+        return [batch(n) for n in range(self.ran)]
 
     @property
     def status(self):
@@ -99,6 +108,62 @@ def test_a_query_that_ends_by_itself_leaves_no_session():
     assert query.stopped and not sessions.open
     assert [p["batchId"] for p in supervisor.take_progress()] == [0, 1, 2]
     assert supervisor.take_progress() == []
+
+
+class Reporting(FakeQuery):
+    """A query that has reported a piece more of ``polls`` at each poll; notes how often all of it was fetched."""
+
+    def __init__(self, *polls):
+        super().__init__(batches=len(polls))
+        self.polls, self.fetched = polls, 0
+
+    @property
+    def recentProgress(self):
+        self.fetched += 1
+        return [p for piece in self.polls[: self.ran] for p in piece]
+
+    @property
+    def lastProgress(self):
+        return next((piece[-1] for piece in reversed(self.polls[: self.ran]) if piece), None)
+
+
+@pytest.mark.parametrize(
+    "polls",
+    [
+        [[batch(0, 5)], [waiting(1)], [batch(1, 7)]],
+        [[batch(0, 5)], [waiting(1)], [waiting(1)], [], [batch(1, 7), waiting(2)], []],
+        [[], [waiting(0)], [batch(0, 5)], [batch(1, 7)]],
+        [[waiting(0)], [batch(0, 5), waiting(1)], [waiting(1), batch(1, 7), waiting(2)]],
+        [[batch(0, 5), waiting(1), batch(1, 6), batch(1, 7)]],
+        [[batch(0, 5), waiting(1), batch(1, 7), waiting(2), waiting(2)]],
+    ],
+    ids=["middle", "behind a batch", "start", "around each batch", "one id twice", "all in one poll"],
+)
+def test_a_query_that_waits_hides_no_batch(polls):
+    """It reports the id of the next batch: the real one then came under an id that was known already, and its rows,
+    observations, event times and watermark were lost.
+    """
+    supervisor, _ = supervised(Reporting(*polls))
+    assert supervisor.wait(5)
+    assert [(p["batchId"], p["numInputRows"]) for p in supervisor.take_progress()] == [(0, 5), (1, 7)]
+
+
+def test_a_batch_is_taken_once_however_long_the_query_waits_behind_it():
+    query = Reporting([batch(0, 5)], [waiting(1)], [batch(1, 7)], [waiting(2)])
+    supervisor = Supervisor(Sessions(), lambda session: query)
+    seen, taken = -1, []
+    for query.ran in range(1, 5):
+        seen = supervisor._collect(query, seen)
+        taken += [p["numInputRows"] for p in supervisor.take_progress()]
+    assert taken == [5, 7]
+
+
+def test_a_query_that_waits_from_the_start_has_all_of_its_progress_fetched_once():
+    """PySpark fetches each of the hundred by itself, through the interpreter that the coordinator needs too."""
+    query = Reporting(*[[waiting(40)]] * 20)
+    supervisor, _ = supervised(query)
+    assert supervisor.wait(5)
+    assert (supervisor.take_progress(), query.fetched) == ([], 1)
 
 
 def test_only_the_worker_thread_talks_to_the_query():
