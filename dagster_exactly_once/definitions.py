@@ -36,6 +36,7 @@ from dagster_exactly_once.recovery.checkpoint import repair_job
 from dagster_exactly_once.recovery.hanging import hanging_job
 from dagster_exactly_once.recovery.job import recovery_job
 from dagster_exactly_once.recovery.successor import successor_job
+from dagster_exactly_once.recovery.windows import close_windows_job
 from dagster_exactly_once.recovery.work import SinkRegistry
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaResource, KafkaTransactionalProducerFactory
@@ -148,6 +149,7 @@ def exactly_once_definitions(
         *(stream_job(s) for s in managed),
         *backfill_jobs,
         *(resend_job(s) for s in streams if s.resent),
+        *(close_windows_job(s) for s in streams if s.complete is not None),
         *verify_jobs.values(),
         recovery_job(registry),
         repair_job(registry),

@@ -10,6 +10,7 @@ from dagster_exactly_once.checks.evaluate import check_begun, check_on, earlier_
 from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
 from dagster_exactly_once.checks.rejected import letters_check
 from dagster_exactly_once.checks.verified import question_of
+from dagster_exactly_once.checks.windows import windows_closed_check
 from dagster_exactly_once.checks.writer import writer_of
 from dagster_exactly_once.declare.config import FreshnessConfig, PolicyConfig, ReconcileConfig
 from dagster_exactly_once.declare.stream import Checks, Stream
@@ -29,8 +30,9 @@ _POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
 
 
 def checks_of(stream: Stream, blue: Stream | None = None) -> list[dg.AssetChecksDefinition]:
-    """Make the checks of a stream, on the asset of its first output, and one each on that of its rejected records and
-    of its dead letters; none when it declares none. ``blue`` is the stream that it reads along with.
+    """Make the checks of a stream, on the asset of its first output, and one each on that of its rejected records, of
+    its dead letters and of its complete windows; none when it declares none. ``blue`` is the stream that it reads along
+    with.
     """
     if stream.checks is None:
         return []
@@ -41,6 +43,7 @@ def checks_of(stream: Stream, blue: Stream | None = None) -> list[dg.AssetChecks
         _freshness(stream, stream.checks),
         *(letters_check(stream, topic, declared) for topic, declared in stream.letters.items()),
         *([same_as_blue_check(stream, blue)] if blue is not None else []),
+        *([windows_closed_check(stream)] if stream.complete is not None else []),
     ]
     return [_no_duplicates_and_no_loss(stream), *made] if stream.checks.origin is not None else made
 

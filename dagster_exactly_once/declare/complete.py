@@ -6,11 +6,13 @@ window's end. When that batch is committed, nothing more of the window will ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
+from exactly_once.errors import InvalidOption
 
 #: How Dagster names the partitions of an hourly and of a daily asset.
 _FORMATS = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d"}
@@ -70,41 +72,108 @@ class Complete:
         return _moment(self.end, "day") + timedelta(days=1) if self.end else None
 
     @property
+    def first(self) -> str:
+        """The name of the first window."""
+        return _moment(self.start, "day").strftime(self.format)
+
+    @property
+    def length(self) -> timedelta:
+        """The length of a window."""
+        return _LENGTHS[self.every]
+
+    @property
     def format(self) -> str:
         """The names of the windows, as strftime makes them."""
         return _FORMATS[self.every]
 
 
-def closed(windows: Complete, reported: Iterable[str], first_ms: int, watermark_ms: int, most: int) -> list[str]:
+def closed(windows: Complete, reported: Iterable[str], first: str, watermark_ms: int, most: int) -> list[str]:
     """Return the windows that the watermark has passed and nobody has reported, oldest first.
 
     Parameters
     ----------
     reported : iterable of str
         The names of the windows that are reported; the newest of them counts.
-    first_ms, watermark_ms : int
-        The event time of the oldest record, where nothing is reported yet, and the watermark; ms since the epoch.
+    first : str
+        Where nothing is reported yet: the window of the oldest event.
+    watermark_ms : int
+        The watermark, in ms since the epoch.
     most : int
         Return no more than this: the next call returns the others.
     """
-    newest = max((_moment(name, windows.every) for name in reported), default=None)
-    length = _LENGTHS[windows.every]
-    if newest is not None:
-        window = newest + length
-    else:
-        window = max(_floor(datetime.fromtimestamp(first_ms / 1000, UTC), windows.every), _moment(windows.start, "day"))
-    watermark, found = datetime.fromtimestamp(watermark_ms / 1000, UTC), list[str]()
+    newest = max(reported, default="")
+    begin = _moment(newest, windows.every) + windows.length if newest else _moment(first, windows.every)
+    return list(islice(_passed(windows, begin, watermark_ms), most))
+
+
+def left_open(windows: Complete, reported: Collection[str], first: str, watermark_ms: int) -> list[str]:
+    """Return the windows that the watermark has passed and nobody has reported although a newer one is: no run of the
+    stream comes back to them. Oldest first.
+
+    Parameters
+    ----------
+    reported : collection of str
+        The names of the windows that are reported.
+    first : str
+        The first window that counts; "": the oldest that is reported.
+    watermark_ms : int
+        The watermark, in ms since the epoch.
+    """
+    newest = max(reported, default="")
+    begin = max(first or min(reported, default=""), windows.first)
+    passed = _passed(windows, _moment(begin, windows.every), watermark_ms)
+    return [name for name in takewhile(lambda name: name < newest, passed) if name not in reported]
+
+
+def window_of(windows: Complete, ms: int) -> str:
+    """Return the window of a moment, in ms since the epoch; of a moment before all windows, the first one."""
+    moment = datetime.fromtimestamp(ms / 1000, UTC).replace(minute=0, second=0, microsecond=0)
+    whole = moment if windows.every == "hour" else moment.replace(hour=0)
+    return max(whole.strftime(windows.format), windows.first)
+
+
+def in_ranges(windows: Complete, names: Sequence[str]) -> str:
+    """Return windows, oldest first, in words: each row of them by its first and its last one."""
+    rows = list[list[str]]()
+    for name in names:
+        if rows and _moment(rows[-1][-1], windows.every) + windows.length == _moment(name, windows.every):
+            rows[-1].append(name)
+        else:
+            rows.append([name])
+    return ", ".join(row[0] if len(row) == 1 else f"{row[0]} to {row[-1]}" for row in rows)
+
+
+def check_window(windows: Complete, name: str, reported: Iterable[str]) -> str:
+    """Return the name of a window that a person gives as the first one of the stream.
+
+    Raises
+    ------
+    InvalidOption
+        It is none, or lies after one that is reported.
+    """
+    oldest = min(reported, default="")
+    try:
+        given = window_of(windows, round(_moment(name, windows.every).timestamp() * 1000))
+    except ValueError:
+        given = ""
+    if given != name or (oldest and name > oldest):
+        last = f" to {oldest}" if oldest else " on"
+        raise InvalidOption(
+            f"first is {name!r}, which is no {windows.every} from {windows.first}{last}",
+            f"Name the {windows.every} (UTC) of the first event like {windows.first}, or leave first empty",
+            "Nothing was closed",
+        )
+    return name
+
+
+def _passed(windows: Complete, begin: datetime, watermark_ms: int) -> Iterator[str]:
+    """Yield the windows from ``begin`` on that a watermark has passed."""
+    until = datetime.fromtimestamp(watermark_ms / 1000, UTC)
     if windows.until is not None:
-        watermark = min(watermark, windows.until)
-    while window + length <= watermark and len(found) < most:
-        found.append(window.strftime(windows.format))
-        window += length
-    return found
-
-
-def _floor(moment: datetime, every: str) -> datetime:
-    whole = moment.replace(minute=0, second=0, microsecond=0)
-    return whole if every == "hour" else whole.replace(hour=0)
+        until = min(until, windows.until)
+    while begin + windows.length <= until:
+        yield begin.strftime(windows.format)
+        begin += windows.length
 
 
 def _moment(name: str, every: str) -> datetime:

@@ -228,6 +228,20 @@ class ResendConfig(dg.Config):
     )
 
 
+class CloseConfig(dg.Config):
+    """The configuration of ``<name>_close_windows``: which windows it closes."""
+
+    first: str = Field(
+        default="",
+        description=(
+            "The first window with events, like 2026-01-31-00:00 (daily: 2026-01-31), in UTC; empty: as the stream "
+            "noted it, or else the one of the oldest input record by the records' time stamps."
+        ),
+    )
+    dry_run: bool = Field(default=True, description="Only name the windows that it would close; change nothing.")
+    reason: str = Field(default="", description="The reason, for the audit trail.")
+
+
 def _consent_to_fence() -> Any:
     return rarely(
         "",

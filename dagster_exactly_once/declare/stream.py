@@ -292,6 +292,11 @@ class Stream:
         return f"{self.name}_complete"
 
     @property
+    def closes(self) -> str:
+        """The name of the job that closes windows which no run comes back to."""
+        return f"{self.name}_close_windows"
+
+    @property
     def by_day(self) -> str:
         """The key of the backfill's asset."""
         return f"{self.name}_by_day"

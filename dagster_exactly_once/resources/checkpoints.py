@@ -15,7 +15,7 @@ from exactly_once.checkpoint import (
     was_read,
 )
 from exactly_once.inspection.progress import Offsets, StreamProgress, compare, lag, parse_offsets
-from exactly_once.protocol.checkpoint_text import names_sources
+from exactly_once.protocol.checkpoint_text import names_sources, watermark_ms
 
 __all__ = ["CheckpointReader", "Offsets", "StreamProgress", "compare", "lag", "parse_offsets"]
 
@@ -65,6 +65,14 @@ class CheckpointReader(ConfigurableResource):
         Raises CheckpointUnusable.
         """
         return first_offsets(location)
+
+    def watermark_ms(self, location: str) -> int:
+        """Return the watermark of the last batch that Spark committed, in ms since the epoch; 0 without one.
+
+        Raises CheckpointUnusable.
+        """
+        last = read_checkpoint(location).last_commit
+        return 0 if last is None else watermark_ms(read_text(location, f"offsets/{last}"))
 
     def marked_ms(self, location: str, after: int) -> dict[int, int]:
         """Return when Spark committed each batch after ``after``, in ms of the file system's clock.

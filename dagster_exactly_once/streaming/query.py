@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 #: With it, Spark takes the names of sources, and with version 2 of its offset log it keeps offsets by name.
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
+#: The setting for how many reports of progress Spark keeps, one more than there are.
+KEPT = "spark.sql.streaming.numRecentProgressUpdates"
+
+#: Spark's default; with less, what a query reports between two polls of its supervisor may be gone. With 1 all is.
+LEAST_KEPT = 100
+
 
 @dataclass(frozen=True)
 class QueryPlan:
@@ -88,6 +94,8 @@ def start_query(
     from exactly_once.spark.session import check_connector
 
     check_connector(spark)
+    if int(spark.conf.get(KEPT, str(LEAST_KEPT)) or LEAST_KEPT) < LEAST_KEPT:
+        spark.conf.set(KEPT, str(LEAST_KEPT))
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
     inputs = {name: _read(spark, connection, plan, topic) for name, topic in plan.sources.items()}

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_exactly_once.declare.complete import closed
+from dagster_exactly_once.declare.complete import Complete, closed, window_of
 from dagster_exactly_once.declare.outputs import COLUMNS, LINEAGE
 from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.recovery.windows import first_noted, note_first
 from dagster_exactly_once.resources.spark import driver_pid
 from dagster_exactly_once.runs.process import tag_driver
 from dagster_exactly_once.sensors.observation import input_lags
@@ -41,7 +42,7 @@ class Reports:
         self._context, self._stream = context, stream
         self._key = dg.AssetKey(stream.completed)
         self._reported: Collection[str] | None = None
-        self._first_ms: int | None = None
+        self._first, self._from_start = "", False
         self._spark_ui: str | None = None
         self._shown = False
 
@@ -95,16 +96,32 @@ class Reports:
     def complete(self, window: ReportWindow) -> None:
         """Materialize the windows of event time that the watermark has passed, if the stream declares any."""
         windows = self._stream.complete
-        if self._first_ms is None:
-            self._first_ms = window.event_ms
-        if windows is None or window.watermark_ms is None:
+        if windows is None:
             return
         if self._reported is None:
             self._reported = self._context.instance.get_materialized_partitions(self._key)
-        first_ms = window.watermark_ms if self._first_ms is None else self._first_ms
-        for name in closed(windows, self._reported, first_ms, window.watermark_ms, MOST_WINDOWS):
+            self._first = first_noted(self._context.instance, self._key)
+            self._from_start = bool(self._first)
+        if not self._reported:
+            self._note_first(windows, window)
+        if window.watermark_ms is None:
+            return
+        first = self._first or window_of(windows, window.watermark_ms)
+        for name in closed(windows, self._reported, first, window.watermark_ms, MOST_WINDOWS):
             self._context.log_event(dg.AssetMaterialization(self._key, partition=name))
             self._reported = (name,)
+
+    def _note_first(self, windows: Complete, window: ReportWindow) -> None:
+        """Note the window of the oldest event for the runs to come, where the reports cover all batches so far."""
+        if window.batches and window.batches[0].batch_id == 0:
+            self._from_start = True
+        if window.event_ms is None:
+            return
+        oldest = window_of(windows, window.event_ms)
+        if not self._first or oldest < self._first:
+            self._first = oldest
+            if self._from_start:
+                self._context.log_event(note_first(self._key, oldest, self._stream.spec.job))
 
 
 def say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> None:

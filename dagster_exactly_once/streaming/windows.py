@@ -118,8 +118,8 @@ class ReportWindow:
 
     @property
     def event_ms(self) -> int | None:
-        """The oldest event time of the batches."""
-        return min((b.event_ms for b in self.batches if b.event_ms is not None), default=None)
+        """The oldest event time of the batches that is not behind the watermark of its batch."""
+        return min((max(b.event_ms, b.watermark_ms or 0) for b in self.batches if b.event_ms is not None), default=None)
 
     def sentence(self) -> str:
         """Return the window in one line for the run log."""

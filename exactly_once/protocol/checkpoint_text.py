@@ -47,6 +47,11 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
     return found
 
 
+def watermark_ms(offsets: str) -> int:
+    """Return the watermark under which a batch ran, from its ``offsets/N``, in ms since the epoch; 0 without one."""
+    return int(json.loads(offsets.split("\n")[1]).get("batchWatermarkMs", 0))
+
+
 def names_sources(offsets: str) -> bool:
     """Return whether an ``offsets/N`` says of which source each line is. Without that Spark counts the sources, and a
     query cannot get one more.

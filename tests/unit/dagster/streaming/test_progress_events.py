@@ -4,6 +4,7 @@ import dagster as dg
 import pytest
 
 from dagster_exactly_once import Complete, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from dagster_exactly_once.recovery.windows import first_noted
 from dagster_exactly_once.streaming.reports import Reports
 from dagster_exactly_once.streaming.windows import CommittedBatch, ReportWindow
 from exactly_once.protocol.records import Count
@@ -15,6 +16,7 @@ def by_hour(events):
     return events
 
 
+KEY = dg.AssetKey(by_hour.completed)
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-01-01-00:00")
 
 
@@ -66,9 +68,13 @@ def test_the_assets_page_shows_the_total_of_the_newest_report(instance):
     assert shown[0]["records_total_since"].value == 1.0
 
 
-def window(watermark, first="2026-01-31T09:10"):
-    batch = CommittedBatch(1, 5, 1, 10, 9, 1, event_ms=ms(first), watermark_ms=ms(watermark))
-    return ReportWindow((batch,), 0, 0, 1.0)
+def window(watermark, first="2026-01-31T09:10", begins=0):
+    """Of two batches: that of the oldest event, and the one that the watermark of this event's batch moved."""
+    batches = (
+        CommittedBatch(begins, 5, 1, 10, 9, 1, event_ms=first and ms(first)),
+        CommittedBatch(begins + 1, 5, 1, 10, 9, 1, event_ms=ms(watermark), watermark_ms=ms(watermark)),
+    )
+    return ReportWindow(batches, 0, 0, 1.0)
 
 
 def ms(moment):
@@ -108,6 +114,44 @@ def test_progress_builds_nothing_downstream_and_a_complete_hour_builds_its_own(i
     reports.tell(window("2026-01-31T11:30"))
     found, _ = requested(instance, cursor)
     assert found == set()
+
+
+def hours_closed(instance):
+    records = instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=KEY), limit=50).records
+    return sorted(r.partition_key[-5:] for r in records)
+
+
+def test_the_oldest_event_counts_also_when_it_comes_after_the_first_report(instance):
+    """The watermark's delay lets it: its hours would never be closed."""
+    reports = Reports(Context(instance), by_hour)
+    reports.tell(window("2026-01-31T07:59", first="2026-01-31T08:59"))
+    reports.tell(window("2026-01-31T07:59", first="2026-01-31T07:10", begins=2))
+    reports.tell(window("2026-01-31T09:00", first="2026-01-31T08:00", begins=4))
+    assert hours_closed(instance) == ["07:00", "08:00"]
+
+
+def test_a_run_that_ends_before_an_hour_is_closed_leaves_the_next_one_where_the_events_begin(instance):
+    """The next run saw newer events only, and the hours before them were never closed."""
+    Reports(Context(instance), by_hour).tell(window("2026-01-31T07:59", first="2026-01-31T07:10"))
+    assert first_noted(instance, KEY) == "2026-01-31-07:00"
+    Reports(Context(instance), by_hour).tell(window("2026-01-31T10:00", first="2026-01-31T09:10", begins=2))
+    assert hours_closed(instance) == ["07:00", "08:00", "09:00"]
+
+
+def test_a_run_that_has_not_seen_all_batches_does_not_note_where_the_events_begin(instance):
+    """What an older version or a run that was killed has not reported may have older events: the check must ask."""
+    Reports(Context(instance), by_hour).tell(window("2026-01-31T10:00", begins=7))
+    assert (hours_closed(instance), first_noted(instance, KEY)) == (["09:00"], "")
+
+
+def test_a_row_behind_the_watermark_is_not_where_the_events_begin(instance):
+    """Spark drops it; one from 1970 would have each hour since the declared start built downstream."""
+    late = CommittedBatch(2, 5, 1, 10, 9, 1, event_ms=ms("2026-01-01T00:00"), watermark_ms=ms("2026-01-31T09:40"))
+    reports = Reports(Context(instance), by_hour)
+    reports.tell(window("2026-01-31T09:40"))
+    reports.tell(ReportWindow((late,), 0, 0, 1.0))
+    reports.tell(window("2026-01-31T10:00", begins=3))
+    assert hours_closed(instance) == ["09:00"]
 
 
 def test_a_new_run_does_not_report_an_hour_again(instance):

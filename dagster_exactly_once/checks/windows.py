@@ -1,0 +1,62 @@
+"""The check ``windows_closed``: no window of event time stays open behind newer ones that are closed."""
+
+import dagster as dg
+
+from dagster_exactly_once.checks.evaluate import check_on, result
+from dagster_exactly_once.checks.judgements import CheckVerdict, Metadata
+from dagster_exactly_once.declare.complete import in_ranges
+from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.recovery.windows import Windows, windows_of
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from exactly_once.inspection.words import are, plural
+
+WINDOWS_CLOSED = "windows_closed"
+
+#: A window is left open; the metadata of the check has it.
+CODE = "EO-WARN-WINDOWS"
+
+
+def windows_closed_check(stream: Stream) -> dg.AssetChecksDefinition:
+    """Make the check, on the asset of complete windows."""
+    assert stream.complete is not None
+    every = stream.complete.every
+
+    @check_on(
+        stream,
+        WINDOWS_CLOSED,
+        f"Each {every} of {stream.completed} is closed, from the first one with events to the newest closed one. Fails "
+        f"for {every}s that are certainly missing; warns where only the time stamps of the input's oldest records say "
+        f"so. The job {stream.closes} closes them.",
+        asset=dg.AssetKey(stream.completed),
+    )
+    def windows_closed(
+        context: dg.AssetCheckExecutionContext,
+        kafka: KafkaTransactionalProducerFactory,
+        checkpoints: CheckpointReader,
+    ) -> dg.AssetCheckResult:
+        return result(judged(windows_of(context.instance, stream, kafka, checkpoints), stream.closes))
+
+    return windows_closed
+
+
+def judged(found: Windows, job: str) -> CheckVerdict:
+    """Judge whether windows stay open that no run comes back to; ``job`` closes them. Pure."""
+    every = found.declared.every
+    if not found.reported:
+        return CheckVerdict(True, f"No {every} is closed yet.")
+    oldest, missing = min(found.reported), found.left_open()
+    if not missing:
+        said = f"Each {every} from {found.noted or oldest} to {max(found.reported)} is closed."
+        if not found.noted:
+            said += f" Nobody noted where the events begin: if earlier, the job {job} closes what is missing."
+        return CheckVerdict(True, said)
+    certain = bool(found.noted) or missing[-1] > oldest
+    evidence = "" if certain else ", and by its time stamps the input has records from before the oldest closed one"
+    said = (
+        f"{plural(len(missing), every)} {are(len(missing))} open behind newer ones that are closed, and no run of the "
+        f"stream comes back to them: {in_ranges(found.declared, missing)}{evidence}. Run the job {job}, first as a dry "
+        "run."
+    )
+    metadata: Metadata = {"code": CODE, "open_windows": len(missing), "first_open": missing[0], "way_out": job}
+    return CheckVerdict(False, said, certain, metadata)
