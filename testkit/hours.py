@@ -1,7 +1,7 @@
 """A code location with a stream that closes hours; ``python -m testkit.hours JOB [CONFIG]`` runs one of its jobs.
 
-With :data:`SOON`, Spark reports after 0.2 s that a query waits, not after 10 s, and keeps no report. The run leaves the file
-``waits-for-<batch>`` in its folder when its query has reported that.
+With :data:`SOON`, Spark reports after 0.2 s that a query waits, not after 10 s, and keeps no report. A run leaves the
+file ``waits-for-<batch>`` in its folder when its query has reported that.
 """
 
 from __future__ import annotations

@@ -209,11 +209,12 @@ def _mean(values: Iterable[int | None]) -> int | None:
 
 
 def _observed(event: Mapping[str, Any]) -> dict[str, int]:
-    """Return the whole numbers that the query itself observes: rows as PySpark gives them, with their names."""
+    """Return the whole numbers that the query itself observes, by name: PySpark gives rows, 3.5 dictionaries."""
     found: dict[str, int] = {}
     for row in (event.get("observedMetrics") or {}).values():
         if row is not None:
-            found |= {column: value for column, value in row.asDict().items() if type(value) is int}
+            columns = row if isinstance(row, Mapping) else row.asDict()
+            found |= {column: value for column, value in columns.items() if type(value) is int}
     return found
 
 

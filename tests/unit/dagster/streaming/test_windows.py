@@ -26,6 +26,13 @@ def test_a_batch_counts_what_was_decided_and_knows_its_durations():
     assert (batch.batch_ms, batch.sink_ms, batch.commit_ms) == (500, 450, 60)
 
 
+def test_what_a_query_observes_is_read_from_rows_and_from_the_dictionaries_of_spark_3_5():
+    """The first report of a stream with an observation ended its run there."""
+    observed = {"input": {"rejected": 3, "note": "not a number"}}
+    (batch,) = committed_batches([decision(4)], {4: 1_060}, {4: {**progress(4), "observedMetrics": observed}})
+    assert batch.observed == {"rejected": 3}
+
+
 def test_a_batch_that_spark_has_not_marked_is_left_for_the_next_window():
     assert [b.batch_id for b in committed_batches([decision(4), decision(5)], {4: 1_060}, {})] == [4]
 
