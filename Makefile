@@ -8,7 +8,7 @@ SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
 # Drivers that are killed at each point; CI takes two of them.
 SPARKS_CRASHES := tests/faults/test_crash_points.py
 # A session, records, formats, modes that are refused, kills, state, foreachBatch, a batch write, rights, a run of
-# Dagster's. Some of them are long.
+# Dagster's, a query that waits. Some of them are long.
 SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
 	tests/integration/test_sink_modes.py tests/integration/test_formats.py \
 	tests/integration/test_refusals.py::test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named \
@@ -19,7 +19,8 @@ SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sin
 	tests/faults/test_batch_writes.py::test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does \
 	tests/integration/test_rights.py::test_the_references_rights_are_enough_for_a_stream_and_for_looking_at_it \
 	tests/integration/test_rights.py::test_a_missing_right_is_named \
-	tests/dagster/test_rejected.py::test_malformed_events_come_out_rejected_beside_the_valid_ones
+	tests/dagster/test_rejected.py::test_malformed_events_come_out_rejected_beside_the_valid_ones \
+	tests/dagster/test_hours.py
 
 # The tests start hundreds of Python processes: each would compile the packages again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -13,6 +13,7 @@ from benchmarks.endurance import heap_mib, processes, rss_mib
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.protocol.names import namespace
+from exactly_once.spark.progress import last_ended, of_batches
 from exactly_once.txn.coordinators import list_transactions
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _batches(bench: Bench, what: str, size: int) -> Held:
         _await(query, 0)
         first = time.monotonic() - began
         _await(query, BATCHES)
-        progress = [p for p in _recent(query) if p["batchId"] > 0]
+        progress = [p for p in of_batches(query.recentProgress) if p["batchId"] > 0]
         newest = max((bench.folder / "checkpoints").iterdir(), key=lambda p: p.stat().st_ctime)
         sink_id = f"bench-{newest.name}"
         with Admin(bench.connection, 60) as admin:
@@ -121,14 +122,9 @@ def _await(query: StreamingQuery, batch: int) -> None:
         if (failure := query.exception()) is not None:
             raise RuntimeError(str(failure))
         last = query.lastProgress
-        if last is not None and last["batchId"] >= batch:
+        if last is not None and last_ended(last) >= batch:
             return
     raise TimeoutError(f"batch {batch} did not end within {USELESS_S:.0f} s")
-
-
-def _recent(query: StreamingQuery) -> list[Any]:
-    found: list[Any] = query.recentProgress
-    return found
 
 
 def _memory() -> dict[str, Any]:

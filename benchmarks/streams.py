@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks.common import OURS, SPARKS, Bench, median
 from benchmarks.endurance import processes, rss_mib
 from exactly_once.deadline import Deadline
+from exactly_once.spark.progress import last_ended
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -123,7 +124,7 @@ def _wait(query: StreamingQuery, batch: int) -> None:
 
 def _last(query: StreamingQuery) -> int:
     last = query.lastProgress
-    return int(last["batchId"]) if last else -1
+    return last_ended(last) if last else -1
 
 
 def _within(query: StreamingQuery, since: float, until: float) -> list[float]:

@@ -319,7 +319,7 @@ class SparkSystem(Points):
                     driver = self._driver = self._launch()
             run = driver.start(job)
         except Refused as e:
-            refusal = Ended(False, str(e), [])
+            refusal = Ended(False, str(e))
             if refusal.code is None:  # its JVM is gone
                 self.kill()
             raise Stopped(_why(refusal)) from None

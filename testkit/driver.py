@@ -93,8 +93,6 @@ class Driver:
         return {
             "active": query.isActive,
             "failure": told(failure) if failure is not None else None,
-            # PySpark 3.5 gives dictionaries
-            "progress": [p if type(p) is dict else json.loads(p.json) for p in query.recentProgress],
         }
 
     def stop(self, run: str) -> None:

@@ -147,7 +147,6 @@ class Ended:
 
     active: bool
     failure: str | None
-    progress: list[dict[str, Any]]
 
     @property
     def code(self) -> str | None:
@@ -299,7 +298,7 @@ class SparkDriver:
         try:
             return self.start(job).end(timeout_s)
         except Refused as e:
-            return Ended(False, str(e), [])
+            return Ended(False, str(e))
 
     def complete(self, job: Job, timeout_s: float = PATIENCE_S) -> Ended:
         """Start a query and wait for its end, which must be a good one."""
@@ -319,8 +318,8 @@ class SparkDriver:
         try:
             self.send_batch(options, rows, parts, mode, columns=columns)()
         except Refused as e:
-            return Ended(False, str(e), [])
-        return Ended(False, None, [])
+            return Ended(False, str(e))
+        return Ended(False, None)
 
     def send_batch(
         self,

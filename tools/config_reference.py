@@ -42,6 +42,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "Once": (config.Once, ""),
     "BackfillConfig": (config.BackfillConfig, ""),
     "ResendConfig": (config.ResendConfig, ""),
+    "CloseConfig": (config.CloseConfig, ""),
     "RecoveryConfig": (config.RecoveryConfig, ""),
     "RepairConfig": (config.RepairConfig, ""),
     "HangingConfig": (config.HangingConfig, ""),

@@ -35,28 +35,27 @@ def windows_closed_check(stream: Stream) -> dg.AssetChecksDefinition:
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
     ) -> dg.AssetCheckResult:
-        return result(judged(windows_of(context.instance, stream, kafka, checkpoints), stream.closes))
+        return result(closed_up_to_now(windows_of(context.instance, stream, kafka, checkpoints), stream.closes))
 
     return windows_closed
 
 
-def judged(found: Windows, job: str) -> CheckVerdict:
+def closed_up_to_now(windows: Windows, job: str) -> CheckVerdict:
     """Judge whether windows stay open that no run comes back to; ``job`` closes them. Pure."""
-    every = found.declared.every
-    if not found.reported:
+    every = windows.declared.every
+    if not windows.reported:
         return CheckVerdict(True, f"No {every} is closed yet.")
-    oldest, missing = min(found.reported), found.left_open()
+    oldest, missing = min(windows.reported), windows.left_open()
     if not missing:
-        said = f"Each {every} from {found.noted or oldest} to {max(found.reported)} is closed."
-        if not found.noted:
-            said += f" Nobody noted where the events begin: if earlier, the job {job} closes what is missing."
-        return CheckVerdict(True, said)
-    certain = bool(found.noted) or missing[-1] > oldest
+        closed = f"Each {every} from {windows.noted or oldest} to {max(windows.reported)} is closed."
+        unknown = f"Nobody noted where the events begin: if earlier, the job {job} closes what is missing."
+        return CheckVerdict(True, closed if windows.noted else f"{closed} {unknown}")
+    certain = bool(windows.noted) or missing[-1] > oldest
     evidence = "" if certain else ", and by its time stamps the input has records from before the oldest closed one"
-    said = (
+    sentence = (
         f"{plural(len(missing), every)} {are(len(missing))} open behind newer ones that are closed, and no run of the "
-        f"stream comes back to them: {in_ranges(found.declared, missing)}{evidence}. Run the job {job}, first as a dry "
-        "run."
+        f"stream comes back to them: {in_ranges(windows.declared, missing)}{evidence}. Run the job {job}, first as a "
+        "dry run."
     )
     metadata: Metadata = {"code": CODE, "open_windows": len(missing), "first_open": missing[0], "way_out": job}
-    return CheckVerdict(False, said, certain, metadata)
+    return CheckVerdict(False, sentence, certain, metadata)

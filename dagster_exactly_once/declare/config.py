@@ -234,8 +234,8 @@ class CloseConfig(dg.Config):
     first: str = Field(
         default="",
         description=(
-            "The first window with events, like 2026-01-31-00:00 (daily: 2026-01-31), in UTC; empty: as the stream "
-            "noted it, or else the one of the oldest input record by the records' time stamps."
+            "The first window with events (UTC), like 2026-01-31-00:00, daily like 2026-01-31; empty: as the stream "
+            "noted it, or else by the oldest input record's time stamp."
         ),
     )
     dry_run: bool = Field(default=True, description="Only name the windows that it would close; change nothing.")

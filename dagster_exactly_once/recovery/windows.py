@@ -14,7 +14,6 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.location import READ_BUDGET_S, checkpoint_of
 from dagster_exactly_once.runs.failures import classified
-from dagster_exactly_once.runs.tags import TAG_STREAM
 from exactly_once.errors import UnknownTopic
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin
@@ -106,7 +105,7 @@ def oldest_input_ms(connection: Connection, began: Offsets) -> int | None:
     """Return the time stamp of the oldest record among the first ones of each partition, from where a stream ``began``
     to read, in ms since the epoch; None without a record that has one.
     """
-    found = list[int]()
+    times = list[int]()
     with Admin(connection, READ_BUDGET_S) as admin:
         for topic, starts in began.items():
             with suppress(UnknownTopic):
@@ -115,8 +114,8 @@ def oldest_input_ms(connection: Connection, began: Offsets) -> int | None:
                     read = batches(admin, (topic, p), start, end, end, _FEW_BYTES) if start < end else ()
                     first = next((b for b in read if b.marker is None and not b.hidden), None)
                     if first is not None:
-                        found += [r.timestamp for r in first.records() if r.offset >= start and r.timestamp >= 0]
-    return min(found, default=None)
+                        times += [r.timestamp for r in first.records() if r.offset >= start and r.timestamp >= 0]
+    return min(times, default=None)
 
 
 def close_windows_job(stream: Stream) -> dg.JobDefinition:
@@ -138,25 +137,25 @@ def close_windows_job(stream: Stream) -> dg.JobDefinition:
         checkpoints: CheckpointReader,
     ) -> None:
         with classified():
-            found = windows_of(context.instance, stream, kafka, checkpoints)
-            first = check_window(found.declared, config.first, found.reported) if config.first else ""
-        closing = found.left_open(first)
-        said = _sentence(found, closing, config.dry_run)
-        context.log.info(said)
-        context.add_output_metadata({"sentence": said, "windows": closing})
+            windows = windows_of(context.instance, stream, kafka, checkpoints)
+            first = check_window(windows.declared, config.first, windows.reported) if config.first else ""
+        closing = windows.left_open(first)
+        sentence = _sentence(windows, closing, config.dry_run)
+        context.log.info(sentence)
+        context.add_output_metadata({"sentence": sentence, "windows": closing})
         if config.dry_run:
             return
         key, by = dg.AssetKey(stream.completed), who(context.run)
         for name in closing:
             why = {"closed_by": by, "reason": config.reason or "no reason was given"}
             context.log_event(dg.AssetMaterialization(key, partition=name, metadata=why))
-        if (first := first or found.first) not in ("", found.noted):
+        if (first := first or windows.first) not in ("", windows.noted):
             context.log_event(note_first(key, first, by))
 
     @dg.job(
         name=stream.closes,
         executor_def=dg.in_process_executor,
-        tags={"dagster/max_retries": "0", TAG_STREAM: stream.name},
+        tags={"dagster/max_retries": "0"},
         description=(
             f"Closes {every}s of {stream.completed} that the stream has left behind open: the watermark has passed "
             "them, so nothing more of them will be written. A dry run unless dry_run is switched off. Safe to run "
@@ -169,9 +168,9 @@ def close_windows_job(stream: Stream) -> dg.JobDefinition:
     return job
 
 
-def _sentence(found: Windows, closing: list[str], dry_run: bool) -> str:
-    every = found.declared.every
+def _sentence(windows: Windows, closing: list[str], dry_run: bool) -> str:
+    every = windows.declared.every
     if not closing:
         return f"No {every} is open that the watermark has passed and that is older than a closed one."
     does = "Would close" if dry_run else "Closes"
-    return f"{does} {plural(len(closing), every)}: {in_ranges(found.declared, closing)}."
+    return f"{does} {plural(len(closing), every)}: {in_ranges(windows.declared, closing)}."

@@ -96,12 +96,14 @@ class Reports:
     def complete(self, window: ReportWindow) -> None:
         """Materialize the windows of event time that the watermark has passed, if the stream declares any."""
         windows = self._stream.complete
-        if windows is None:
+        # its own progress: it may wait beside an older run whose batches are in the window too
+        self._from_start |= any(b.batch_id == 0 and b.batch_ms is not None for b in window.batches)
+        if windows is None or (window.event_ms is None and window.watermark_ms is None):
             return
         if self._reported is None:
             self._reported = self._context.instance.get_materialized_partitions(self._key)
             self._first = first_noted(self._context.instance, self._key)
-            self._from_start = bool(self._first)
+            self._from_start |= bool(self._first)
         if not self._reported:
             self._note_first(windows, window)
         if window.watermark_ms is None:
@@ -113,8 +115,6 @@ class Reports:
 
     def _note_first(self, windows: Complete, window: ReportWindow) -> None:
         """Note the window of the oldest event for the runs to come, where the reports cover all batches so far."""
-        if window.batches and window.batches[0].batch_id == 0:
-            self._from_start = True
         if window.event_ms is None:
             return
         oldest = window_of(windows, window.event_ms)

@@ -1,4 +1,4 @@
-"""What Spark reports of a query: the progress of its batches, and of a query that waits."""
+"""The progress that Spark reports of a query: of its batches, and of a query that waits."""
 
 from __future__ import annotations
 

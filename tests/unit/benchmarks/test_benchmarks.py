@@ -174,3 +174,12 @@ def test_only_batches_of_the_measured_time_count_for_the_streams_of_one_driver()
     progress = [batch(-0.1, 50), batch(0, 700), batch(1, 800), batch(2, 0, rows=0), batch(9.5, 900), batch(10.1, 4000)]
     query: Any = SimpleNamespace(recentProgress=progress)
     assert streams._within(query, began.timestamp(), began.timestamp() + 10) == [700, 800]
+
+
+def test_a_query_that_waits_for_a_batch_has_not_ended_it() -> None:
+    """What is measured from there on would begin with the batch, not behind it."""
+    steps = {"triggerExecution": 3}
+    query: Any = SimpleNamespace(lastProgress={"batchId": 4, "durationMs": steps})
+    assert streams._last(query) == 3
+    query.lastProgress = {"batchId": 4, "durationMs": {**steps, "addBatch": 2}}
+    assert streams._last(query) == 4

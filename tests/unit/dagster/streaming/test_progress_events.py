@@ -144,6 +144,15 @@ def test_a_run_that_has_not_seen_all_batches_does_not_note_where_the_events_begi
     assert (hours_closed(instance), first_noted(instance, KEY)) == (["09:00"], "")
 
 
+def test_a_run_that_waits_for_an_older_one_knows_what_that_one_has_closed(instance):
+    """Both would report the same hours, and they would be built twice."""
+    waits = Reports(Context(instance), by_hour)
+    waits.tell(ReportWindow((), 5, 0, 1.0))
+    Reports(Context(instance), by_hour).tell(window("2026-01-31T10:00"))
+    waits.tell(window("2026-01-31T11:00", first="2026-01-31T10:10", begins=2))
+    assert hours_closed(instance) == ["09:00", "10:00"]
+
+
 def test_a_row_behind_the_watermark_is_not_where_the_events_begin(instance):
     """Spark drops it; one from 1970 would have each hour since the declared start built downstream."""
     late = CommittedBatch(2, 5, 1, 10, 9, 1, event_ms=ms("2026-01-01T00:00"), watermark_ms=ms("2026-01-31T09:40"))
