@@ -112,9 +112,9 @@ def exactly_once_definitions(
 
     For each stream: its inputs, its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the
     job ``<name>_verify`` with its schedule, and what its backfill, its rejected records and its complete windows need.
-    For all together: the jobs ``exactly_once_recovery``, ``exactly_once_checkpoint_repair``, ``exactly_once_end_hanging`` and
-    ``exactly_once_stream_checks`` with its schedule, ``exactly_once_successor`` where a stream continues an older
-    version, and one sensor of each kind.
+    For all together: the jobs ``exactly_once_recovery``, ``exactly_once_checkpoint_repair``,
+    ``exactly_once_end_hanging`` and ``exactly_once_stream_checks`` with its schedule, ``exactly_once_successor`` where
+    a stream continues an older version, and one sensor of each kind.
 
     Parameters
     ----------

@@ -154,4 +154,4 @@ def test_only_the_job_of_the_checks_evaluates_them():
     ops = {job: {node.name for node in defs.resolve_job_def(job).nodes} for job in (STREAM_JOB, BACKFILL_JOB)}
     assert ops == {STREAM_JOB: {STREAM_OP}, BACKFILL_JOB: {BACKFILL_OP}}
     checks = [check for stream in (flight_delays, delay_by_hour) for check in checks_of(stream)]
-    assert len(defs.resolve_job_def(CHECKS_JOB).nodes) == len(checks) == 10
+    assert len(defs.resolve_job_def(CHECKS_JOB).nodes) == len(checks) == 11
