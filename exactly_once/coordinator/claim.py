@@ -172,7 +172,8 @@ def _claim(
         check(before, forgotten(before))
         known = before.last_decision(batch.query_id)
         topics = [options.topic] if options.topic else []
-        check_topics(session.kafka.admin(), known, topics, consent.adopts_topic)
+        undone = known if known in before.open_decisions else None
+        check_topics(session.kafka.admin(), known, topics, consent.adopts_topic, undone)
         if options.progress_topic:
             ensure(session.kafka.admin(), options.progress_topic, deadline)
         _, claim = session.log.claim(make, deadline)
@@ -266,7 +267,10 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
         name = d.title(options.sink_id)
         if (d.query_id, d.batch_id) != (batch.query_id, batch.batch_id):
             raise in_doubt(
-                name, d, loss.handles, "these parts were rolled back, and Spark has moved past their micro-batch"
+                name,
+                d,
+                loss.handles,
+                "these parts were rolled back, or lost with their topic, and Spark has moved past their micro-batch",
             )
         if unknown := [h for h in loss.handles if not h.digest]:
             raise in_doubt(

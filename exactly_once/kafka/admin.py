@@ -218,13 +218,17 @@ class Admin:
         """Look it up again next time: it may have moved."""
         self._cluster._coordinators.pop((CoordinatorType.TRANSACTION, transactional_id), None)
 
-    async def leaders(self, topics: list[str], leaderless: list[Partition] | None = None) -> dict[int, list[Partition]]:
+    async def leaders(
+        self, topics: list[str], leaderless: list[Partition] | None = None, ids: dict[str, str] | None = None
+    ) -> dict[int, list[Partition]]:
         """All partitions of ``topics`` by the broker that leads them; a topic that does not exist has none.
 
         Parameters
         ----------
         leaderless : list, optional
             Takes the partitions that have no leader at this moment.
+        ids : dict, optional
+            Takes the ids of the topics that exist; "" where the brokers have none.
 
         Raises
         ------
@@ -236,6 +240,8 @@ class Admin:
             if for_code(topic.error_code) is UnknownTopicOrPartitionError:  # deleted since
                 continue
             check(topic.error_code, f"metadata of {topic.name}")
+            if ids is not None:
+                ids[topic.name] = _id_of(topic)
             for p in topic.partitions:
                 if p.leader_id >= 0:
                     found.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
@@ -400,8 +406,7 @@ class Admin:
             answer = self.ask(lambda: self._metadata([topic]))
             [found] = answer.topics
             if not found.error_code:
-                topic_id = str(getattr(found, "topic_id", None) or "")
-                return str(answer.cluster_id or ""), topic_id if topic_id.strip("-0") else ""
+                return str(answer.cluster_id or ""), _id_of(found)
         raise self._unknown(
             topic, "Start again; if the error persists, grant the rights that docs/reference.md lists under 'Rights'"
         )
@@ -425,3 +430,9 @@ class Admin:
             "describe it)",
             way_out,
         )
+
+
+def _id_of(topic: Any) -> str:
+    """Return the id of a topic in a Metadata response; "" where the brokers have none (before 2.8)."""
+    topic_id = str(getattr(topic, "topic_id", None) or "")
+    return topic_id if topic_id.strip("-0") else ""

@@ -20,8 +20,8 @@ def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> L
         else "Start the stream again: it writes exactly these parts again, from the same micro-batch"
     )
     return Lost(
-        f"{decision.title(sink_id)} is decided, but a timeout or an operator rolled back {len(handles)} of its parts "
-        f"before the commit: {part_list(handles)}",
+        f"{decision.title(sink_id)} is decided, but {len(handles)} of its parts are lost (a timeout or an operator "
+        f"rolled them back before the commit, or an output topic was deleted since): {part_list(handles)}",
         again,
     )
 

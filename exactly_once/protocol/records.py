@@ -71,6 +71,9 @@ class PreparedTransaction:
         decision keeps only its digest, ``spread``.
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
+    topic_ids : mapping
+        The topics to which its batch wrote, and the ids that they had then ("" when unknown); empty before
+        :meth:`Decision.parts_of` fills it in.
     form : str
         The scope of the digest, for whoever reads the records back
         (:mod:`exactly_once.participants.kafka.digest_scope`); "" in handles of earlier versions.
@@ -91,6 +94,7 @@ class PreparedTransaction:
     place: Place | None = None
     written: Written = field(default_factory=dict, compare=False)
     end_txn_version: int = field(default=0, compare=False)
+    topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
     form: str = field(default="", compare=False)
     spread: str = field(default="", compare=False)
     dead: int = 0
@@ -232,7 +236,8 @@ class Decision:
     def parts_of(self, participant: str) -> list[Any]:
         """Return the handles of one participant, each with all that it takes to commit it."""
         if participant == KAFKA:
-            return [replace(h, end_txn_version=self.end_txn_version) for h in self.transactions]
+            ids = {topic: self.topic_ids.get(topic, "") for topic in self.topics}
+            return [replace(h, end_txn_version=self.end_txn_version, topic_ids=ids) for h in self.transactions]
         return [h for h in self.handles if h.participant == participant]
 
     @property

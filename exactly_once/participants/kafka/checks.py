@@ -63,7 +63,11 @@ def _check_dead_letters(topic: str, admin: Admin) -> None:
 
 
 def check_topics(
-    admin: Admin, last: Decision | None, topics: list[str], adopts: Callable[[str], bool]
+    admin: Admin,
+    last: Decision | None,
+    topics: list[str],
+    adopts: Callable[[str], bool],
+    undone: Decision | None = None,
 ) -> dict[str, str]:
     """Make sure that no topic was recreated since the last decision.
 
@@ -71,6 +75,8 @@ def check_topics(
     ----------
     adopts
         Whether the user adopts the new topic with this id.
+    undone : Decision, optional
+        The last decision, if it is not completed: its topics count too.
 
     Returns
     -------
@@ -82,17 +88,29 @@ def check_topics(
     TopicRecreated
         Unless the user adopts the new topic.
     """
-    ids = admin.topic_ids(topics)
+    ids = admin.topic_ids(sorted({*topics, *(undone.topics if undone else ())}))
     known = last.topic_ids if last else {}
     for topic, topic_id in ids.items():
         if known.get(topic, topic_id) != topic_id and not adopts(topic_id):
-            raise TopicRecreated(
-                f"topic {topic!r} was deleted and recreated: the records that earlier batches wrote to it are gone",
-                "If this was intended and the stream should continue into the new topic, set the option "
-                f"sink.adopt={topic_id} for one start; to write everything again, start with a new checkpoint and a "
-                "new sink.id",
-            )
+            raise _recreated(topic, topic_id, undone if undone and topic in undone.topics else None)
     return ids
+
+
+def _recreated(topic: str, topic_id: str, undone: Decision | None) -> TopicRecreated:
+    what = f"topic {topic!r} was deleted and recreated: the records that earlier batches wrote to it are gone"
+    more, safe = "", None
+    if undone is not None:
+        batch = f"write {undone.write_id!r}" if undone.write_id else f"batch {undone.batch_id}"
+        what += f", and nothing of {batch}, which is decided and not completed, is in the new topic"
+        more = f", which writes {batch} again"
+        safe = f"The decided {batch} waits: the start that goes on writes its rows once, or stops with EO-EXPIRED"
+    return TopicRecreated(
+        what,
+        "If this was intended and the stream should continue into the new topic, set the option "
+        f"sink.adopt={topic_id} for one start{more}; to write everything again, start with a new checkpoint and a new "
+        "sink.id",
+        safe,
+    )
 
 
 def warn_of_elections(sink_id: str, admin: Admin, topics: Iterable[str]) -> None:

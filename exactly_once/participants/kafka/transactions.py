@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from exactly_once import failpoints
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired, Expiring, NotAuthorized, Unfinished
-from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.admin import Admin
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka.checks import check_topics
+from exactly_once.participants.kafka.topics import Topics, look_at
 from exactly_once.protocol.checksum import not_whole
 from exactly_once.protocol.loss import doubtful
 from exactly_once.protocol.names import PartId, namespace
@@ -167,7 +168,12 @@ def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict
 def commit_transactions(
     sink_id: str, handles: Sequence[PreparedTransaction], admin: Admin, budget_s: float, recovering: bool = False
 ) -> list[PreparedTransaction]:
-    """Commit decided transactions: EndTxn for all at once, and evidence where the answer tells nothing.
+    """Commit the decided transactions of one batch: EndTxn for all at once, and evidence where the answer tells
+    nothing.
+
+    When a topic to which the batch wrote was deleted since its decision, or made again, its records there are gone.
+    Then all transactions that are open are aborted instead, whichever topics they are in, so that the batch can be
+    written again as a whole.
 
     Parameters
     ----------
@@ -177,7 +183,7 @@ def commit_transactions(
     Returns
     -------
     list of PreparedTransaction
-        Those that are proven to be aborted.
+        Those that are lost: proven to be aborted, or all of whose topics were made again.
 
     Raises
     ------
@@ -185,21 +191,23 @@ def commit_transactions(
     Unfinished
         When ``budget_s`` seconds were not enough.
     Expired
-        When no one can tell how a transaction ended.
+        When no one can tell how a transaction ended, or when it was committed before one of the topics was deleted.
     """
     by_id = {h.transactional_id: h for h in handles}
     first = {d.transactional_id: d.partitions for d in (open_ones(handles, admin) if recovering else ())}
     admin.renew(budget_s)
     wrote_to = {p for h in handles for p in first.get(h.transactional_id, h.written)}
-    if away := _without_leader(admin, wrote_to):
+    topics = look_at(admin, wrote_to, handles[0].topic_ids if handles else {})
+    if topics.away:
+        where = f"{topics.away[0][0]}-{topics.away[0][1]}"
         raise Unfinished(
-            f"partition {away[0][0]}-{away[0][1]} has had no leader for {budget_s:g} s. If a transaction ended now, "
+            f"partition {where} has had no leader for {budget_s:g} s. If a transaction ended now, "
             "Kafka would write no end marker there, and readers would wait for one",
-            f"Once partition {away[0][0]}-{away[0][1]} has a leader, start the stream again, or run exactly-once "
+            f"Once partition {where} has a leader, start the stream again, or run exactly-once "
             f"recover {sink_id}. Do it before the transactions time out: after that, only a start of the stream can "
             "write their rows (EO-LOST)",
         )
-    outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), admin)
+    outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), admin, not topics.changed)
     by: dict[Outcome, list[PreparedTransaction]] = {}
     for transactional_id, outcome in outcomes.items():
         by.setdefault(outcome, []).append(by_id[transactional_id])
@@ -208,7 +216,11 @@ def commit_transactions(
             f"this principal may not end {denied[0].transactional_id}",
             f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r}, and start again",
         )
-    ended = fates(admin, by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
+    lost = by.get(Outcome.DONE, []) if topics.changed else []
+    unsure = by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, [])
+    if not topics.stand:
+        lost, unsure = lost + unsure, []
+    ended = fates(admin, [_without_place(h, topics) for h in unsure])
     waiting = by.get(Outcome.RETRY, []) + [by_id[i] for i, fate in ended.items() if fate is Fate.OPEN]
     if waiting:
         raise Unfinished(
@@ -218,46 +230,43 @@ def commit_transactions(
             f"Once the brokers answer, start the stream again, or run exactly-once recover {sink_id}. Do it before the "
             "transactions time out: after that, only a start of the stream can write their rows (EO-LOST)",
         )
-    if unknown := [by_id[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
+    # what was committed may have been in a topic that is gone
+    unproven = (Fate.UNKNOWN, Fate.COMMITTED) if topics.changed else (Fate.UNKNOWN,)
+    if unknown := [by_id[i] for i, fate in ended.items() if fate in unproven]:
         raise Expired(
-            doubtful(unknown, "these transactions have ended, but neither their coordinator nor the output shows how"),
+            doubtful(unknown, _why(topics)),
             "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",
         )
-    return [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
+    return lost + [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
 
 
-def _without_leader(admin: Admin, partitions: Collection[Partition]) -> list[Partition]:
-    """Return those of ``partitions`` that have no leader, and get none within the budget.
-
-    Where a transaction ends while one of its partitions has no leader, Kafka (4.3 at least) takes that one for deleted:
-    it writes no end marker there, and the next transaction of the producer decides over both. Whoever may not describe
-    the topics ends transactions all the same.
-    """
-    wanted, topics = set(partitions), sorted({topic for topic, _ in partitions})
-    missing: list[Partition] = []
-    for _ in admin.deadline.tries() if wanted else ():
-        leaderless: list[Partition] = []
-        try:
-            admin.ask(lambda found=leaderless: admin.leaders(topics, found))  # type: ignore[misc]
-        except NotAuthorized:
-            return []
-        if not (missing := sorted(wanted.intersection(leaderless))):
-            break
-    return missing
+def _without_place(h: PreparedTransaction, topics: Topics) -> PreparedTransaction:
+    """Return the handle without the place of its first record if another topic has that place now."""
+    return replace(h, place=None) if h.place is not None and h.place.topic in topics.changed else h
 
 
-def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outcome]:
-    """Send EndTxn (commit); return the answers by transactional id: each with the version of its first try."""
+def _why(topics: Topics) -> str:
+    if topics.changed:
+        names = ", ".join(sorted(topics.changed))
+        return (
+            "these transactions have ended, and topics to which the batch wrote were deleted since, with what "
+            f"was committed there: {names}"
+        )
+    return "these transactions have ended, but neither their coordinator nor the output shows how"
+
+
+def _end(handles: Sequence[PreparedTransaction], admin: Admin, commit: bool) -> dict[str, Outcome]:
+    """Send EndTxn; return the answers by transactional id: each with the version of its first try."""
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(handles) > 1:  # only a test needs a moment at which some are ended
-        outcomes |= end_all(admin, [End.of(handles[0])], True, handles[0].end_txn_version or end_txn_version(admin))
+        outcomes |= end_all(admin, [End.of(handles[0])], commit, handles[0].end_txn_version or end_txn_version(admin))
         failpoints.reach("some-ended")
         handles = handles[1:]
     ends: dict[int, list[End]] = {}
     for h in handles:
         ends.setdefault(h.end_txn_version, []).append(End.of(h))
     for version, some in sorted(ends.items()):
-        outcomes |= end_all(admin, some, True, version or end_txn_version(admin))
+        outcomes |= end_all(admin, some, commit, version or end_txn_version(admin))
     return outcomes
 
 

@@ -96,7 +96,9 @@ class Answers:
     def ask(self, question: Callable[[], T]) -> T:
         return question()
 
-    def leaders(self, topics: Iterable[str], leaderless: list[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
+    def leaders(
+        self, topics: Iterable[str], leaderless: list[tuple[str, int]], ids: dict[str, str]
+    ) -> dict[int, list[tuple[str, int]]]:
         return {}
 
     def describe(self, ids: Iterable[str]) -> dict[str, Description]:

@@ -1,0 +1,77 @@
+"""The topics of a decided batch as they are now: an answer about a transaction does not speak of a topic that was made
+again since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import NotAuthorized
+from exactly_once.kafka.admin import Admin, Partition
+
+#: A topic that a broker does not know is asked for again for this long: a broker may hear of it late.
+_SURE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of a decided batch, compared with their ids in its decision.
+
+    Attributes
+    ----------
+    away : list of (str, int)
+        Partitions that have no leader.
+    recreated, gone : frozenset of str
+        Topics that have another id now, and topics that do not exist.
+    stand : bool
+        Whether some topic of the batch is still the one that it was written to.
+    """
+
+    away: list[Partition]
+    recreated: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    stand: bool = True
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """Topics of which no record of the batch is left."""
+        return self.recreated | self.gone
+
+
+def look_at(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
+    """Ask for the topics, and wait for the leaders of ``partitions``, within the budget: one request if all is well.
+
+    Where a transaction ends while one of its partitions has no leader, Kafka (4.3 at least) takes that one for deleted:
+    it writes no end marker there, and the next transaction of the producer decides over both. Whoever may not describe
+    the topics ends transactions all the same.
+
+    Parameters
+    ----------
+    ids : mapping
+        The topics of the batch with the ids that its decision has; "" when it has none.
+    """
+    found, sure = Topics([]), Deadline(_SURE_S)
+    for _ in admin.deadline.tries() if partitions or ids else ():
+        leaderless: list[Partition] = []
+        now: dict[str, str] = {}
+        topics = sorted({topic for topic, _ in partitions} | set(ids))
+        try:
+            admin.ask(lambda some=topics, away=leaderless, now=now: admin.leaders(some, away, now))  # type: ignore[misc]
+        except NotAuthorized:
+            return Topics([])
+        found = compare(ids, now, [p for p in leaderless if p in partitions])
+        if not found.away and (not found.gone or sure.over):
+            break
+    return found
+
+
+def compare(ids: Mapping[str, str], now: Mapping[str, str], leaderless: Collection[Partition] = ()) -> Topics:
+    """Compare the ids of a decision's topics with those of the topics that exist ``now``; an unknown id differs from
+    none.
+    """
+    gone = frozenset(topic for topic in ids if topic not in now)
+    recreated = frozenset(t for t, known in ids.items() if t in now and known and now[t] and known != now[t])
+    away = sorted(p for p in leaderless if p[0] not in recreated)
+    return Topics(away, recreated, gone, stand=not ids or recreated != frozenset(ids))
