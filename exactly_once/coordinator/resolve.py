@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from exactly_once.coordinator.complete import COMMITTED, complete, decided_error, progress_to_tell
 from exactly_once.coordinator.consent import Consent
+from exactly_once.coordinator.hanging import end_hanging
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired
 from exactly_once.participant import Handle, Scope
 from exactly_once.protocol import records
-from exactly_once.protocol.records import Completed, Decision
+from exactly_once.protocol.records import KAFKA, Completed, Decision
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,8 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
 
 
 def sweep_undecided(session: Session, token: int, deadline: Deadline) -> dict[str, list[str]]:
-    """Roll back what older claims than ``token`` left open, save what a decision that is still not completed names.
+    """Roll back what older claims than ``token`` left open, save what a decision that is still not completed names; and
+    end what hangs (:mod:`exactly_once.coordinator.hanging`).
 
     Returns
     -------
@@ -103,7 +105,10 @@ def sweep_undecided(session: Session, token: int, deadline: Deadline) -> dict[st
 
     Raises Fenced, NotAuthorized or Unfinished.
     """
-    decided = tuple(h for d in session.log.own(token, deadline).open_before(token) for h in d.handles)
+    state = session.log.own(token, deadline)
+    decided = tuple(h for d in state.open_before(token) for h in d.handles)
     swept = session.sweep(Scope(session.sink_id, token, decided=decided, incarnation=session.incarnation()))
+    if hung := end_hanging(session, token, state):
+        swept[KAFKA] = sorted({*swept.get(KAFKA, ()), *hung})
     session.log.tally(token, deadline, aborted=sum(map(len, swept.values())))
     return swept

@@ -17,7 +17,7 @@ from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, commit_log_topic
-from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Decision, PreparedTransaction
+from exactly_once.protocol.records import ACCEPTED, Decision, PreparedTransaction
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
 
@@ -167,31 +167,17 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
     """Find the owner of a hanging transaction, by the coordinators' ids and the commit logs (by sink id)."""
     sink_id = sink_of(hanging.transactional_id) if hanging.transactional_id is not None else None
     for candidate, log in logs.items():
-        for decision in log.decisions:
-            for handle in decision.transactions:
-                if handle.producer_id != hanging.producer_id:
-                    continue
-                if handle.epoch == hanging.producer_epoch:
-                    mark = log.marks.get((decision.query_id, decision.batch_id))
-                    return Attributed(hanging, "ours", candidate, Decided(decision, handle), mark.how if mark else "")
-                sink_id = (
-                    candidate  # a producer id stays with its transactional id; another epoch is another transaction
-                )
+        if named := log.naming(hanging.producer_id, hanging.producer_epoch):
+            mark = log.marks.get((named[0].query_id, named[0].batch_id))
+            return Attributed(hanging, "ours", candidate, Decided(*named), mark.how if mark else "")
+        if any(h.producer_id == hanging.producer_id for d in log.decisions for h in d.transactions):
+            sink_id = candidate  # a producer id stays with its transactional id; another epoch is another transaction
     if sink_id is not None:
-        told = hanging.topic == commit_log_topic(sink_id) or _would_name(logs.get(sink_id), hanging)
+        own = logs.get(sink_id)
+        mine = hanging.producer_id, hanging.producer_epoch, hanging.last_timestamp_ms
+        told = hanging.topic == commit_log_topic(sink_id) or (own is not None and own.would_name(*mine))
         return Attributed(hanging, "ours", sink_id, told=told)
     return Attributed(hanging, "foreign" if hanging.transactional_id is not None else "unknown")
-
-
-def _would_name(log: LogState | None, hanging: Hanging) -> bool:
-    """Return whether the log would name this transaction if it had been decided."""
-    if log is None:
-        return False
-    times = [(d, log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms)) for d in log.decisions]
-    if any(d.totals and ms >= hanging.last_timestamp_ms for d, ms in times):  # without its handles
-        return False
-    of_streams = [ms for d, ms in times if not d.write_id]
-    return len(of_streams) < KEPT_DECISIONS or min(of_streams) <= hanging.last_timestamp_ms
 
 
 def check_hanging(found: Attributed, force: str | None = None, commit: bool | None = None) -> bool:

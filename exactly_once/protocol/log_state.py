@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from exactly_once.protocol.records import (
     ACCEPTED,
     KAFKA,
+    KEPT_DECISIONS,
     MANY_PARTS,
     WRITE,
     Aborted,
@@ -15,6 +16,8 @@ from exactly_once.protocol.records import (
     Completed,
     Decision,
     Entry,
+    PreparedPart,
+    PreparedTransaction,
     Retired,
     Tally,
     key_of,
@@ -78,6 +81,35 @@ class LogState:
         """Return the open decisions before the claim ``token``: the only ones that its recovery may touch."""
         return tuple(d for d in self.open_decisions if d.token < token)
 
+    def naming(self, producer_id: int, epoch: int) -> tuple[Decision, PreparedTransaction] | None:
+        """Return the decision and the handle of this producer's transaction; None when none of them names it."""
+        for decision in self.decisions:
+            for handle in decision.handles:  # without a copy of the handles for each transaction
+                if isinstance(handle, PreparedTransaction) and (handle.producer_id, handle.epoch) == (
+                    producer_id,
+                    epoch,
+                ):
+                    return decision, handle
+        return None
+
+    def would_name(self, producer_id: int, epoch: int, written_ms: int) -> bool:
+        """Return whether the log would name this producer's transaction if it had been decided: it keeps the newest
+        decisions, and those of very many parts without their handles.
+
+        Parameters
+        ----------
+        written_ms : int
+            The timestamp of the transaction's last record.
+        """
+        since = [i for i, d in enumerate(self.decisions) if any(_earlier(h, producer_id, epoch) for h in d.handles)]
+        if since:  # the log keeps what was decided after a decision that it keeps
+            return not any(d.totals for d in self.decisions[since[0] :])
+        times = [(d, self.decided_ms.get((d.query_id, d.batch_id), d.decided_ms)) for d in self.decisions]
+        if any(d.totals and ms >= written_ms for d, ms in times):
+            return False
+        of_streams = [ms for d, ms in times if not d.write_id]
+        return len(of_streams) < KEPT_DECISIONS or min(of_streams) <= written_ms
+
     def to_keep(self, mark: Completed) -> Decision | None:
         """Return the decision that ``mark`` completes in the form that the log should keep; None: unchanged.
 
@@ -94,6 +126,11 @@ class LogState:
         if not decision.write_id and len(decision.handles) <= MANY_PARTS:
             return None
         return decision.without_handles(self.decided_ms.get(name, decision.decided_ms))
+
+
+def _earlier(handle: PreparedTransaction | PreparedPart, producer_id: int, epoch: int) -> bool:
+    mine = isinstance(handle, PreparedTransaction) and handle.producer_id == producer_id
+    return mine and handle.epoch < epoch  # type: ignore[union-attr]
 
 
 def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:

@@ -13,16 +13,22 @@ from uuid import uuid4
 
 from kafka.errors import KafkaError
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from exactly_once.errors import BrokerTooOld, NotAuthorized
-from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin
+from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin, Partition
 from exactly_once.kafka.errors import check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
 _INIT_VERSION = 4
+
+#: Of AddPartitionsToTxn: later ones are for brokers.
+_ADD_VERSION = 3
+
+#: The states in which no transaction of an id is under way: its coordinator has nothing to end any more.
+ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
 
 
 class Listing(NamedTuple):
@@ -213,7 +219,9 @@ def _description(admin: Admin, node: int, t: Any) -> Description:
 # -- end --------------------------------------------------------------------------------------------------------------
 
 
-def initialise(admin: Admin, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
+def initialise(
+    admin: Admin, transactional_id: str, timeout_ms: int, producer_id: int = -1, epoch: int = -1
+) -> tuple[int, int]:
     """Initialise an id: no producer that was initialised with it before can begin a transaction any more, and what one
     of them has begun is aborted.
 
@@ -221,6 +229,8 @@ def initialise(admin: Admin, transactional_id: str, timeout_ms: int) -> tuple[in
     ----------
     timeout_ms : int
         transaction.timeout.ms of what is begun with it.
+    producer_id, epoch : int
+        Only if these are the id's last ones (KIP-360); -1: whatever they are. Else BrokerRefused is raised.
 
     Returns
     -------
@@ -230,8 +240,8 @@ def initialise(admin: Admin, transactional_id: str, timeout_ms: int) -> tuple[in
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
-        producer_id=-1,
-        producer_epoch=-1,
+        producer_id=producer_id,
+        producer_epoch=epoch,
         max_version=_INIT_VERSION,
     )
 
@@ -246,6 +256,37 @@ def initialise(admin: Admin, transactional_id: str, timeout_ms: int) -> tuple[in
         return answer.producer_id, answer.producer_epoch
 
     return admin.ask(question)
+
+
+def add_partitions(
+    admin: Admin, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[Partition]
+) -> None:
+    """Add partitions to the transaction of a producer, which begins with the first ones; its end writes a marker to
+    each. It needs WRITE on the id and on the topics.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    of_topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[of_topic(name=name, partitions=some) for name, some in by_topic.items()],
+        max_version=_ADD_VERSION,
+    )
+
+    async def question() -> None:
+        node = (await admin.coordinators([transactional_id]))[transactional_id]
+        try:
+            for topic in (await admin.send(request, node)).results_by_topic_v3_and_below:
+                for p in topic.results_by_partition:
+                    check(p.partition_error_code, f"AddPartitionsToTxn of {topic.name}-{p.partition_index}")
+        except KafkaError:
+            admin.forget_coordinator(transactional_id)
+            raise
+
+    admin.ask(question)
 
 
 def end_one(admin: Admin, transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Outcome:

@@ -33,7 +33,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.protocol.checksum import mismatch
 from exactly_once.protocol.records import Extent, PreparedTransaction
-from exactly_once.txn.coordinators import Description, check_all_seen, describe, ids_of
+from exactly_once.txn.coordinators import ENDED, Description, check_all_seen, describe, ids_of
 
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
 OLDER_THAN_S = 900.0
@@ -236,8 +236,9 @@ def find_hanging(
     Parameters
     ----------
     older_than_s : float
-        Only those whose last record has a timestamp at least this old. A transaction that has just begun can look like
-        one that hangs, so this should be the longest transaction timeout that the brokers allow.
+        Of those whose producer no coordinator knows, only the ones whose last record has a timestamp at least this old.
+        A transaction that has just begun can look like one of these, so this should be the longest transaction timeout
+        that the brokers allow. Where a coordinator is past a transaction by its own word, no age is needed.
 
     Raises
     ------
@@ -248,6 +249,16 @@ def find_hanging(
     """
     with Admin(connection, budget_s) as admin:
         return _hanging(admin, topics, older_than_s)
+
+
+def open_where_asked(admin: Admin, topics: list[str]) -> tuple[list[Hanging], str, bool]:
+    """Return every transaction that is open on a partition of ``topics``, by those leaders that could be asked; why
+    others could not ("" when all were), and whether these may answer the next time.
+    """
+    answers = admin.ask(lambda: _describe_producers(admin, topics, lambda partition: True))
+    failures = [a.failure for a in answers if a.failure is not None]
+    why = str(failures[-1]) if failures else ""
+    return [h for a in answers for h in a.open], why, any(e.retriable for e in failures)
 
 
 def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
@@ -294,7 +305,7 @@ def _ended(connection: Connection, hanging: Hanging, commit: bool, budget_s: flo
 def _hanging(admin: Admin, topics: Iterable[str], older_than_s: float) -> list[Hanging]:
     names = sorted(set(topics))
     limit_ms = now_ms() - older_than_s * 1000
-    candidates = [h for h in _open(admin, names) if h.last_timestamp_ms <= limit_ms]
+    candidates = _open(admin, names)
     if not candidates:
         return []
     ids = ids_of(admin, {h.producer_id for h in candidates})
@@ -302,7 +313,7 @@ def _hanging(admin: Admin, topics: Iterable[str], older_than_s: float) -> list[H
     orphans = [
         h._replace(transactional_id=ids.get(h.producer_id))
         for h in candidates
-        if h.producer_id not in ids or (h.topic, h.partition) not in known[ids[h.producer_id]].partitions
+        if _hangs(h, known.get(ids.get(h.producer_id, "")), limit_ms)
     ]
     if not orphans:
         return []
@@ -311,9 +322,22 @@ def _hanging(admin: Admin, topics: Iterable[str], older_than_s: float) -> list[H
     return [h for h in orphans if h[:6] in still]
 
 
+def _hangs(h: Hanging, d: Description | None, limit_ms: float) -> bool:
+    """Return whether a transaction hangs, given its coordinator's view of its id; None when no coordinator knows it."""
+    if d is not None and (h.topic, h.partition) in d.partitions:
+        return False
+    past = d is not None and (d.state in ENDED or d.producer_epoch > h.producer_epoch)
+    return past or h.last_timestamp_ms <= limit_ms
+
+
 def _same(admin: Admin, h: Hanging) -> Hanging | None:
     """Return the very transaction ``h`` as it hangs now; None when it no longer does."""
     return next((x for x in _hanging(admin, [h.topic], 0.0) if x[:6] == h[:6]), None)
+
+
+def mark_committed(admin: Admin, h: Hanging) -> None:
+    """Write the commit marker of a transaction that is known to be committed; it needs ALTER on the cluster."""
+    _mark(admin, h, True)
 
 
 def _mark(admin: Admin, h: Hanging, commit: bool) -> None:

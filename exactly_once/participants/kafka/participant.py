@@ -80,6 +80,13 @@ class KafkaParticipant(Participant[PreparedTransaction]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_admin": None}  # connections stay where they were opened
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics that the options name: the output and the dead letters; a recovery has no options."""
+        options = self._options
+        dead = options.dead_letters.topic if options and options.dead_letters else None
+        return {topic for topic in (options.topic if options else None, dead) if topic}
+
     def admin(self, budget_s: float = BUDGET_S) -> Admin:
         """Return the connection, with this much time, or what is left until the deadline."""
         budget_s = self._within(budget_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from exactly_once import failpoints
@@ -31,6 +32,7 @@ from exactly_once.txn.coordinators import (
     list_transactions,
 )
 from exactly_once.txn.evidence import Fate, fates
+from exactly_once.txn.hanging import end_left_open, was_aborted
 from exactly_once.txn.leaders import mismatches
 
 log = logging.getLogger(__name__)
@@ -220,6 +222,7 @@ def commit_transactions(
     unsure = by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, [])
     if not topics.stand:
         lost, unsure = lost + unsure, []
+    _end_hanging(admin, unsure)
     ended = fates(admin, [_without_place(h, topics) for h in unsure])
     waiting = by.get(Outcome.RETRY, []) + [by_id[i] for i, fate in ended.items() if fate is Fate.OPEN]
     if waiting:
@@ -238,6 +241,16 @@ def commit_transactions(
             "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",
         )
     return lost + [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
+
+
+def _end_hanging(admin: Admin, handles: Sequence[PreparedTransaction]) -> None:
+    """End these where their coordinator has aborted them and Kafka left out a marker: they would look open for ever."""
+    if not handles:
+        return
+    version, ids = end_txn_version(admin), {h.transactional_id for h in handles}
+    topics = {topic for h in handles for topic in h.topic_ids} | {h.place.topic for h in handles if h.place}
+    with suppress(ExactlyOnceError):
+        end_left_open(admin, topics, ids.__contains__, lambda h, d: False if was_aborted(h, d, version) else None)
 
 
 def _without_place(h: PreparedTransaction, topics: Topics) -> PreparedTransaction:

@@ -120,6 +120,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch, kafka_transactions, "describe", "end_all", "end_txn_version", "fates", "list_transactions"
     )
     monkeypatch.setattr(kafka_transactions, "check_seen", lambda admin, prefix: None)
+    monkeypatch.setattr(kafka_transactions, "_end_hanging", lambda admin, handles: None)
 
 
 def complete(control: Any, recovering: bool = False) -> Any:
