@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from exactly_once.inspection.processes import Frozen
+from exactly_once.participants.kafka.topics import AS_DECIDED, Topics
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, commit_log_id
 from exactly_once.protocol.part_state import PartState
@@ -302,8 +303,21 @@ def judge_transaction(transaction: Description, log: LogState, checked_ms: int) 
     )
 
 
-def state_of(handle: PreparedTransaction, decision: Decision, described: Description | None) -> str:
-    """Return the state of a decided handle, by the coordinator's description: see :class:`PendingPart`."""
+def state_of(
+    handle: PreparedTransaction, decision: Decision, described: Description | None, topics: Topics = AS_DECIDED
+) -> str:
+    """Return the state of a decided handle, by the coordinator's description and the topics of its batch as they are
+    now: see :class:`PendingPart`. The coordinator does not speak of a topic that was made again.
+    """
+    state = _by_coordinator(handle, decision, described)
+    if not topics.changed:
+        return state
+    if state == PartState.DECIDED or not topics.stand:
+        return PartState.LOST
+    return "unknown" if state == PartState.COMMITTED else state
+
+
+def _by_coordinator(handle: PreparedTransaction, decision: Decision, described: Description | None) -> str:
     if described is None or not _is(handle, decision, described):
         return "unknown"
     if described.state == "Ongoing":
@@ -323,10 +337,12 @@ def _is(handle: PreparedTransaction, decision: Decision, described: Description)
     return described.producer_id == handle.producer_id and described.producer_epoch in epochs
 
 
-def pending(decision: Decision, log: LogState, known: dict[str, Description]) -> PendingDecision:
-    """Return the decision with the state of each of its parts, by what coordinators say of their transactions."""
+def pending(
+    decision: Decision, log: LogState, known: dict[str, Description], topics: Topics = AS_DECIDED
+) -> PendingDecision:
+    """Return the decision with the state of each of its parts (:func:`state_of`)."""
     parts = tuple(
-        PendingPart(h.name, h.part, h.records, state_of(h, decision, known.get(h.name)), h.participant)
+        PendingPart(h.name, h.part, h.records, state_of(h, decision, known.get(h.name), topics), h.participant)
         if isinstance(h, PreparedTransaction)
         else PendingPart(h.name, h.part, h.records, "unasked", h.participant)
         for h in decision.handles

@@ -233,10 +233,15 @@ class Decision:
         """Kafka's handles."""
         return tuple(h for h in self.handles if isinstance(h, PreparedTransaction))
 
+    @property
+    def ids_by_topic(self) -> dict[str, str]:
+        """The ids that its topics had when it was made; "" when unknown."""
+        return {topic: self.topic_ids.get(topic, "") for topic in self.topics}
+
     def parts_of(self, participant: str) -> list[Any]:
         """Return the handles of one participant, each with all that it takes to commit it."""
         if participant == KAFKA:
-            ids = {topic: self.topic_ids.get(topic, "") for topic in self.topics}
+            ids = self.ids_by_topic
             return [replace(h, end_txn_version=self.end_txn_version, topic_ids=ids) for h in self.transactions]
         return [h for h in self.handles if h.participant == participant]
 

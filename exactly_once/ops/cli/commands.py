@@ -33,6 +33,7 @@ from exactly_once.ops.successor import examine as examine_successor
 from exactly_once.ops.successor import retire
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.names import check_sink_id, namespace
+from exactly_once.protocol.part_state import PartState
 from exactly_once.txn.coordinators import Description, describe, list_transactions
 
 #: For each look at a sink.
@@ -261,7 +262,8 @@ def _recover(args: argparse.Namespace) -> Result:
     undecided = [t for t in found.open if t.verdict == "undecided"]
     document = {
         "dry_run": True,
-        "would_complete": [d.name for d in found.decided],
+        "would_complete": [d.name for d in found.decided if not (d.count(PartState.LOST) or d.count("unknown"))],
+        "lost_parts": {d.name: n for d in found.decided if (n := d.count(PartState.LOST))},
         "would_abort": [t.transactional_id for t in undecided],
         "refused": refusal.what if refusal else None,
         "force": refusal.phrase if refusal else None,

@@ -205,7 +205,15 @@ def show_plan(
     show_line(f"Sink {found.sink_id}, dry run: nothing was changed.", console)
     show_line(f"  {'Owner:':<16}{owner_sentence(found)}", console)
     for d in found.decided:
-        show_line(f"  {'Would commit:':<16}{d.name}, {plural(len(d.parts), 'part')}", console)
+        parts = plural(len(d.parts), "part")
+        lost, unknown = d.count(PartState.LOST), d.count("unknown")
+        if rest := len(d.parts) - lost - unknown:
+            some = "" if rest == len(d.parts) else f"{rest} of its "
+            show_line(f"  {'Would commit:':<16}{d.name}, {some}{parts}", console)
+        if lost:
+            show_line(f"  {'Lost:':<16}{d.name}, {lost} of its {parts}; the next start writes them again", console)
+        if unknown:
+            show_line(f"  {'Would look for:':<16}{d.name}, {unknown} of its {parts}, in the output", console)
     for t in undecided:
         show_line(
             f"  {'Would abort:':<16}{t.transactional_id}, open for {duration(t.age_s)}; the next start writes its rows "

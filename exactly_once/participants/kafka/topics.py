@@ -40,6 +40,10 @@ class Topics:
         return self.recreated | self.gone
 
 
+#: Of a batch whose topics are those that it was written to.
+AS_DECIDED = Topics([])
+
+
 def look_at(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
     """Ask for the topics, and wait for the leaders of ``partitions``, within the budget: one request if all is well.
 
@@ -52,7 +56,7 @@ def look_at(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, s
     ids : mapping
         The topics of the batch with the ids that its decision has; "" when it has none.
     """
-    found, sure = Topics([]), Deadline(_SURE_S)
+    found, sure = AS_DECIDED, Deadline(_SURE_S)
     for _ in admin.deadline.tries() if partitions or ids else ():
         leaderless: list[Partition] = []
         now: dict[str, str] = {}
@@ -60,7 +64,7 @@ def look_at(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, s
         try:
             admin.ask(lambda some=topics, away=leaderless, now=now: admin.leaders(some, away, now))  # type: ignore[misc]
         except NotAuthorized:
-            return Topics([])
+            return AS_DECIDED
         found = compare(ids, now, [p for p in leaderless if p in partitions])
         if not found.away and (not found.gone or sure.over):
             break
