@@ -21,6 +21,7 @@ from exactly_once.errors import (
 )
 from exactly_once.kafka.errors import name_of
 from exactly_once.participant import Scope
+from exactly_once.participants.kafka import topics as kafka_topics
 from exactly_once.participants.kafka import transactions as kafka_transactions
 from exactly_once.participants.kafka.transactions import sweep
 from exactly_once.protocol.names import SLOTS, part_id
@@ -85,6 +86,7 @@ class Answers:
         self.outcomes = {h.transactional_id: o for h, o in zip(PARTS, outcomes, strict=True)}
         self.deadline = Deadline(1)
         self.sent: list[tuple[End, bool, int]] = []
+        self.ids: dict[str, str] = {}
         self.evidence = {LOST: Fate.ABORTED, UNKNOWN: Fate.UNKNOWN}
 
     def fates(self, handles: Sequence[PreparedTransaction]) -> dict[str, Fate]:
@@ -99,6 +101,7 @@ class Answers:
     def leaders(
         self, topics: Iterable[str], leaderless: list[tuple[str, int]], ids: dict[str, str]
     ) -> dict[int, list[tuple[str, int]]]:
+        ids.update({topic: found for topic, found in self.ids.items() if topic in set(topics)})
         return {}
 
     def describe(self, ids: Iterable[str]) -> dict[str, Description]:
@@ -123,8 +126,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_transactions, "_end_hanging", lambda admin, handles: None)
 
 
-def complete(control: Any, recovering: bool = False) -> Any:
-    return complete_session(session_of(control), DECISION, recovering)
+def complete(control: Any, recovering: bool = False, decision: Decision = DECISION) -> Any:
+    return complete_session(session_of(control), decision, recovering)
 
 
 def completing(*outcomes: Outcome) -> Any:
@@ -200,6 +203,50 @@ def test_a_decided_batch_that_waits_says_that_it_is_safe() -> None:
     """EO-UNFINISHED is the moment at which an operator might be tempted to delete something."""
     with pytest.raises(Unfinished, match=r"is decided, and the next start commits it"):
         completing(RETRY, DONE, DONE, DONE)
+
+
+# -- topics that were made again behind the decision ------------------------------------------------------------------
+
+INTO_TWO = replace(DECISION, topics=("a", "b"), topic_ids={"a": "1", "b": "2", "other": "9"})
+
+
+@pytest.mark.parametrize("now", [{"a": "1", "b": "3"}, {"a": "1"}, {"a": "3", "b": "4"}], ids=["one", "gone", "all"])
+def test_a_batch_with_a_topic_that_was_made_again_is_aborted_as_a_whole(
+    now: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 10: "done" speaks of the topics whose ids the decision holds. No replay would be right of a commit to
+    some of the topics alone."""
+    monkeypatch.setattr(kafka_topics, "_SURE_S", 0.0)
+    control = Answers(DONE, LOST, DONE, DONE)  # LOST: it timed out, and the place of its first record proves it
+    control.ids = now
+    assert set(complete(control, decision=INTO_TWO)) == set(PARTS)
+    assert {commit for _, commit, _ in control.sent} == {False}
+
+
+@pytest.mark.parametrize("fate", [Fate.COMMITTED, Fate.UNKNOWN])
+def test_a_part_that_was_committed_before_one_of_its_topics_was_made_again_is_in_doubt(fate: Fate) -> None:
+    """Its rows are in one topic and gone from the other: a replay would double them, and a mark would lose them."""
+    control = Answers(DONE, LOST, DONE, DONE)
+    control.ids, control.evidence = {"a": "1", "b": "3"}, {LOST: fate}
+    with pytest.raises(Expired, match=r"1 of its parts is in doubt.*deleted since.*: b"):
+        complete(control, decision=INTO_TWO)
+
+
+@pytest.mark.parametrize("outcome", [LOST, UNKNOWN])
+def test_a_part_of_which_all_topics_were_made_again_is_lost_however_it_ended(outcome: Outcome) -> None:
+    """Nothing of it is in any topic of today."""
+    control = Answers(*[outcome] * 4)
+    control.ids, control.evidence = {"a": "3", "b": "4"}, dict.fromkeys((LOST, UNKNOWN), Fate.COMMITTED)
+    assert set(complete(control, decision=INTO_TWO)) == set(PARTS)
+
+
+@pytest.mark.parametrize("known", [{}, {"a": "", "b": ""}, {"a": "1", "b": "2"}])
+def test_topics_that_stand_or_whose_ids_are_not_known_are_committed_to(known: dict[str, str]) -> None:
+    """Guards against an abort of what an older version decided, or brokers without topic ids."""
+    control = Answers(DONE, DONE, DONE, DONE)
+    control.ids = {"a": "1", "b": "2"}
+    assert complete(control, decision=replace(INTO_TWO, topic_ids=known)) == []
+    assert {commit for _, commit, _ in control.sent} == {True}
 
 
 class Failing(Answers):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from exactly_once.inspection.findings import Inspection, Owner, judge_transaction, sink_of, state_of
+from exactly_once.participants.kafka.topics import Topics
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 from exactly_once.txn.coordinators import Description
@@ -50,6 +51,22 @@ def test_a_part_whose_id_has_another_producer_id_now_is_unknown():
     """The broker exchanges the producer id when its epochs are used up, and when the id expired."""
     assert state_of(HANDLE, decision(), described("CompleteCommit", producer_id=12, epoch=0)) == "unknown"
     assert state_of(HANDLE, decision(), None) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("state", "topics", "truth"),
+    [
+        ("Ongoing", Topics([], gone=frozenset({"out"})), "lost"),
+        ("Ongoing", Topics([], recreated=frozenset({"out"})), "lost"),
+        ("CompleteCommit", Topics([], recreated=frozenset({"out"})), "unknown"),
+        ("CompleteCommit", Topics([], recreated=frozenset({"out"}), stand=False), "lost"),
+        ("CompleteAbort", Topics([], recreated=frozenset({"out"})), "lost"),
+        ("", Topics([], gone=frozenset({"out"})), "unknown"),
+    ],
+)
+def test_a_decided_part_is_lost_with_its_topics(state, topics, truth):
+    """Loss: a dry run that announces the commit of what a recovery finds lost."""
+    assert state_of(HANDLE, decision(), described(state), topics) == truth
 
 
 def test_an_open_transaction_is_decided_only_by_producer_id_and_epoch():

@@ -19,11 +19,16 @@ from exactly_once.errors import NotAuthorized
 from exactly_once.kafka.connection import Connection
 from exactly_once.txn import leaders
 from exactly_once.txn.coordinators import Description
-from exactly_once.txn.leaders import Hanging, Trail, abort_hanging, trail_of
+from exactly_once.txn.hanging import was_aborted
+from exactly_once.txn.leaders import Hanging, Trail, _hangs, abort_hanging, trail_of
 from testkit.doubles import ask_the_double
 
 OPEN = Hanging("t", 0, 7, 3, 0, 100, 0)
 NAME = "eo:job:1:0:0.0"
+
+
+def described(state: str, epoch: int, partitions: tuple[tuple[str, int], ...] = ()) -> Description:
+    return Description(NAME, state, 7, epoch, 60_000, 0, partitions, 1)
 
 
 class Cluster:
@@ -54,11 +59,51 @@ class Cluster:
         return self.listings.pop(0)
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
-        return {i: Description(i, "Ongoing", 7, 3, 60_000, 0, self.partitions, 1) for i in transactional_ids}
+        return {i: described("Ongoing", 3, self.partitions) for i in transactional_ids}
 
     def _mark(self, h: Hanging, commit: bool) -> None:
         assert not commit
         self.aborted.append(h)
+
+
+@pytest.mark.parametrize(
+    ("known", "young", "old"),
+    [
+        pytest.param(None, False, True, id="nobody knows its producer"),
+        pytest.param(described("Ongoing", 3, (("t", 0),)), False, False, id="its coordinator names it"),
+        pytest.param(described("Ongoing", 3, (("t", 1),)), False, True, id="its coordinator may be about to"),
+        pytest.param(described("Ongoing", 4, (("t", 1),)), True, True, id="the next one of its id is open"),
+        pytest.param(described("CompleteAbort", 4), True, True, id="it timed out"),
+        pytest.param(described("CompleteCommit", 3), True, True, id="it is committed"),
+        pytest.param(described("PrepareAbort", 4), True, True, id="it is being ended, and nobody will here"),
+    ],
+)
+def test_no_age_is_needed_where_a_coordinator_says_that_it_is_past_a_transaction(
+    known: Description | None, young: bool, old: bool
+) -> None:
+    """Guards against fifteen minutes in which nothing is found; and against one that has just begun and looks the same."""
+    assert (_hangs(OPEN, known, -1), _hangs(OPEN, known, 0)) == (young, old)
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "version", "aborted"),
+    [
+        ("CompleteAbort", 3, 5, True),
+        ("CompleteAbort", 4, 5, True),
+        ("CompleteAbort", 3, 4, True),
+        ("CompleteAbort", 4, 4, False),  # or the next one of this id
+        ("CompleteAbort", 5, 5, False),
+        ("CompleteCommit", 4, 5, False),
+        ("Empty", 4, 5, False),
+        ("PrepareAbort", 4, 5, False),
+    ],
+)
+def test_a_coordinator_speaks_of_the_very_transaction_or_of_none(
+    state: str, epoch: int, version: int, aborted: bool
+) -> None:
+    """Guards against the abort of what was committed: its coordinator may speak of a later one of the same id."""
+    assert was_aborted(OPEN, described(state, epoch), version) is aborted
+    assert not was_aborted(OPEN._replace(producer_id=8), described(state, epoch), version)
 
 
 @pytest.fixture(autouse=True)

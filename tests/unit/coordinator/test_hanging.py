@@ -1,0 +1,81 @@
+"""Which hanging transactions a claim aborts, which it commits, and which it leaves to a person."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from exactly_once.coordinator.hanging import to_commit
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.records import (
+    ACCEPTED,
+    COMMITTED,
+    KEPT_DECISIONS,
+    Completed,
+    Decision,
+    PreparedTransaction,
+)
+from exactly_once.txn.coordinators import Description
+from exactly_once.txn.leaders import Hanging
+
+NAME = part_id("s", 1, 0, "0.0")
+HANGING = Hanging("out", 0, 7, 3, 0, 100, 1_000, NAME, 5)
+MINE = PreparedTransaction(NAME, 7, 3, 0, 5)
+
+
+def view(state: str = "Empty", epoch: int = 5) -> Description:
+    return Description(NAME, state, 7, epoch, 60_000, -1, (), 1)
+
+
+def log(*handles: PreparedTransaction, how: str = "", **more: object) -> LogState:
+    """A log with one decision of these handles; completed, if it says how."""
+    decision = replace(Decision("q", 0, 1, handles, "d", 5, 2_000, topics=("out",)), **more)  # type: ignore[arg-type]
+    marks = {("q", 0): Completed("q", 0, 1, 3_000, how=how)} if how else {}
+    return LogState(decisions=(decision,), marks=marks)
+
+
+def full(*decisions: Decision) -> LogState:
+    """A log that has dropped older decisions than these."""
+    others = tuple(Decision("q", n, 1, (), "d", 5, 2_000) for n in range(1, KEPT_DECISIONS))
+    return LogState(decisions=(*(decisions or (Decision("q", 0, 1, (), "d", 5, 2_000),)), *others))
+
+
+EARLIER = Decision("q", 0, 1, (replace(MINE, epoch=2),), "d", 5, 2_000)
+
+
+@pytest.mark.parametrize(
+    ("state", "commit"),
+    [
+        pytest.param(log(MINE, how=COMMITTED), True, id="decided and committed"),
+        pytest.param(log(MINE, how=ACCEPTED), None, id="given up by a person, who may have written it again"),
+        pytest.param(log(MINE), None, id="decided, and its outcome is not proven"),
+        pytest.param(log(), False, id="not decided, and the log has dropped nothing"),
+        pytest.param(full(), None, id="the log may have dropped its decision"),
+        pytest.param(full(EARLIER), False, id="the log keeps an earlier decision of it"),
+        pytest.param(
+            full(EARLIER, Decision("q", 64, 1, (), "d", 5, 3_000, totals={"kafka": [2000, 50, 0]})),
+            None,
+            id="a later decision has no handles any more",
+        ),
+    ],
+)
+def test_a_hanging_transaction_ends_as_the_commit_log_says(state: LogState, commit: bool | None) -> None:
+    """Loss: decided rows that are aborted. Duplicate: rows that nobody decided, or that were written again, show up."""
+    assert to_commit(HANGING, view(), 5, state) is commit
+
+
+@pytest.mark.parametrize(
+    ("state", "commit"),
+    [
+        pytest.param(full(), False, id="the log cannot tell, its coordinator can"),
+        pytest.param(log(MINE, how=COMMITTED), True, id="the log says that it is committed"),
+        pytest.param(log(MINE), None, id="decided and open"),
+    ],
+)
+def test_a_transaction_that_its_coordinator_has_aborted_is_aborted_unless_a_decision_names_it(
+    state: LogState, commit: bool | None
+) -> None:
+    """Readers wait behind the first batch of a claim, too, of whose ids the log knows nothing."""
+    assert to_commit(HANGING, view("CompleteAbort", 4), 5, state) is commit
