@@ -28,7 +28,7 @@ from exactly_once.inspection.processes import AliveOf, Process, frozen_among, ow
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import find_readers
-from exactly_once.participants.kafka.topics import look_at
+from exactly_once.participants.kafka.topics import topics_now
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Decision
@@ -80,7 +80,7 @@ def inspect_sink(
         checked = now_ms()
         found = sorted((d for d in seen.values() if d.state in UNDER_WAY), key=lambda d: d.started_ms)
         under_way = tuple(judge_transaction(d, log, checked) for d in found)
-        decided = tuple(pending(d, log, known, look_at(admin, (), d.ids_by_topic)) for d in log.open_decisions)
+        decided = tuple(pending(d, log, known, topics_now(admin, (), d.ids_by_topic)) for d in log.open_decisions)
         blocked = _blocked(admin, sink_id, under_way, log.decisions)
         complete: bool | None = None
         if readers:

@@ -58,7 +58,8 @@ _OLDER_THAN = _argument(
     metavar="SECONDS",
     type=float,
     default=OLDER_THAN_S,
-    help="hanging: only transactions at least this old, by the timestamp of the last record (default: %(default)g)",
+    help="hanging, and no coordinator knows the producer: only transactions at least this old, by the timestamp of the "
+    "last record (default: %(default)g)",
 )
 
 #: By the words behind ``exactly-once``: what the command does, and its arguments.

@@ -44,7 +44,7 @@ class Topics:
 AS_DECIDED = Topics([])
 
 
-def look_at(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
+def topics_now(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
     """Ask for the topics, and wait for the leaders of ``partitions``, within the budget: one request if all is well.
 
     Where a transaction ends while one of its partitions has no leader, Kafka (4.3 at least) takes that one for deleted:

@@ -14,7 +14,7 @@ from exactly_once.errors import ExactlyOnceError, Expired, Expiring, NotAuthoriz
 from exactly_once.kafka.admin import Admin
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka.checks import check_topics
-from exactly_once.participants.kafka.topics import Topics, look_at
+from exactly_once.participants.kafka.topics import Topics, topics_now
 from exactly_once.protocol.checksum import not_whole
 from exactly_once.protocol.loss import doubtful
 from exactly_once.protocol.names import PartId, namespace
@@ -199,7 +199,7 @@ def commit_transactions(
     first = {d.transactional_id: d.partitions for d in (open_ones(handles, admin) if recovering else ())}
     admin.renew(budget_s)
     wrote_to = {p for h in handles for p in first.get(h.transactional_id, h.written)}
-    topics = look_at(admin, wrote_to, handles[0].topic_ids if handles else {})
+    topics = topics_now(admin, wrote_to, handles[0].topic_ids if handles else {})
     if topics.away:
         where = f"{topics.away[0][0]}-{topics.away[0][1]}"
         raise Unfinished(

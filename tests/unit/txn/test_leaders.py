@@ -81,7 +81,7 @@ class Cluster:
 def test_no_age_is_needed_where_a_coordinator_says_that_it_is_past_a_transaction(
     known: Description | None, young: bool, old: bool
 ) -> None:
-    """Guards against fifteen minutes in which nothing is found; and against one that has just begun and looks the same."""
+    """Guards against fifteen minutes in which nothing is found; and against one that has just begun and looks alike."""
     assert (_hangs(OPEN, known, -1), _hangs(OPEN, known, 0)) == (young, old)
 
 
