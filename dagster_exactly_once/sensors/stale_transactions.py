@@ -80,7 +80,7 @@ class StaleVerdict:
 
 
 def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
-    """Judge the open transactions. A recovery ends those that coordinators know, but not hanging or foreign ones."""
+    """Judge the open transactions. A recovery ends those of the sink, and no foreign ones."""
     said = []
     if f.stale:
         worst = f.stale[0]
@@ -92,9 +92,9 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
         )
     if f.hanging_ours:
         said.append(
-            f"no coordinator will end these hanging transactions of the sink: {_some(f.hanging_ours)}. To end one, "
-            f"launch the job {HANGING_JOB} with its name as transaction (first as a dry run), or run "
-            "`exactly-once transactions abort --hanging NAME`"
+            f"no coordinator will end these hanging transactions of the sink: {_some(f.hanging_ours)}. The next start "
+            f"does, or the job {RECOVERY_JOB}. If one stays, launch the job {HANGING_JOB} with its name as transaction "
+            "(first as a dry run), or run `exactly-once transactions abort --hanging NAME`"
         )
     if f.hanging_foreign:
         said.append(

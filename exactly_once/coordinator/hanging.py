@@ -38,8 +38,7 @@ def end_hanging(session: Session, token: int, state: LogState) -> list[str]:
 
     try:
         admin = session.kafka.admin(END_BUDGET_S)
-        version = end_txn_version(admin)
-        found = end_left_open(admin, topics, mine, lambda h, d: to_commit(h, d, version, state))
+        found = end_left_open(admin, topics, mine, lambda h, d: to_commit(h, d, end_txn_version(admin), state))
     except ExactlyOnceError as e:
         _warn(session.sink_id, e.what)
         return []

@@ -228,7 +228,7 @@ def end_hanging(
     """
     topic = name.rpartition("@")[0].rpartition("-")[0]
     gone = Refused(
-        f"no transaction named {name!r} has been hanging for longer than {older_than_s:g} s",
+        f"no hanging transaction is named {name!r}",
         "Run exactly-once transactions list --hanging and use a name from it; names are topic-partition@start_offset",
     )
     found = [f for f in list_hanging(connection, None, [topic], older_than_s, budget_s) if f.hanging.name == name]

@@ -161,3 +161,21 @@ def test_a_batch_that_was_committed_to_one_topic_and_is_gone_from_another_stops_
     assert len(bench.visible()) == len({v for _, v in bench.visible()})
     with Admin(bench.connection) as admin:
         assert not oracle.held_back(admin, [bench.topic, second])
+
+
+@pytest.mark.long
+def test_a_decided_batch_write_goes_into_the_topic_that_was_made_again(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a write that is done by its id, and whose rows are nowhere."""
+    kept = {k: v for k, v in bench.job.options.items() if k != "checkpointLocation"}
+    options = {**kept, "write.id": "day-1"}
+    warm.arm("decided", "raise")
+    assert warm.write_batch(options, 40).failure is not None
+    made_again(bench)
+
+    again = warm.write_batch(options, 40)
+    assert again.code == "EO-TOPIC-RECREATED" and "write 'day-1'" in again.sentence, again.failure
+    word = again.word("sink.adopt")["sink_adopt"]
+    assert warm.write_batch({**options, "sink.adopt": word}, 40).failure is None
+
+    bench.assert_exactly([(f"k{n}", f"w-{n}") for n in range(40)])
+    assert not bench.log().open_decisions

@@ -157,6 +157,9 @@ def test_without_a_right_a_recovery_says_what_it_leaves(left: Left, caplog: pyte
     with caplog.at_level(logging.WARNING):
         report = recover(left.broker.connection, left.sink.sink_id)
     assert report.rolled_back == {} and len(report.blocked) == 2
+    with Admin(left.connection) as admin:
+        states = {d.state for d in describe(admin, [h.name for h in left.handles]).values()}
+    assert states == {"CompleteAbort"}, "it still tells how the transactions ended"
     assert "EO-WARN-HANGING" in caplog.text and f"left: {left.topic}-0@0, {left.topic}-1@0" in caplog.text
     assert recover(left.connection, left.sink.sink_id).clean
 

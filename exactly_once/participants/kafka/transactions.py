@@ -33,7 +33,7 @@ from exactly_once.txn.coordinators import (
 )
 from exactly_once.txn.evidence import Fate, fates
 from exactly_once.txn.hanging import end_left_open, was_aborted
-from exactly_once.txn.leaders import mismatches
+from exactly_once.txn.leaders import Hanging, mismatches
 
 log = logging.getLogger(__name__)
 
@@ -247,10 +247,14 @@ def _end_hanging(admin: Admin, handles: Sequence[PreparedTransaction]) -> None:
     """End these where their coordinator has aborted them and Kafka left out a marker: they would look open for ever."""
     if not handles:
         return
-    version, ids = end_txn_version(admin), {h.transactional_id for h in handles}
+    ids = {h.transactional_id for h in handles}
     topics = {topic for h in handles for topic in h.topic_ids} | {h.place.topic for h in handles if h.place}
+
+    def how(h: Hanging, d: Description) -> bool | None:
+        return False if was_aborted(h, d, end_txn_version(admin)) else None
+
     with suppress(ExactlyOnceError):
-        end_left_open(admin, topics, ids.__contains__, lambda h, d: False if was_aborted(h, d, version) else None)
+        end_left_open(admin, topics, ids.__contains__, how)
 
 
 def _without_place(h: PreparedTransaction, topics: Topics) -> PreparedTransaction:
