@@ -1,8 +1,8 @@
 """The meaning of the brokers' answers to EndTxn.
 
 The table was tried on Apache Kafka 3.0 to 4.4 for versions 3 to 5 (``make test-kafkas``). It holds under three rules:
-each transaction has its own InitProducerId, no driver initialises an id that an open decision names, and a retry uses
-the version of the first try.
+each transaction has its own InitProducerId, no driver initialises an id that an open decision names (unless its
+coordinator says that it has aborted that transaction), and a retry uses the version of the first try.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def test_a_committed_part_that_hangs_is_committed_there_too_and_never_aborted(le
 
 def test_the_rights_of_a_driver_are_enough_to_end_what_hangs(left: Left, caplog: pytest.LogCaptureFixture) -> None:
     """Guards against readers that wait for a person with ALTER on the cluster."""
-    rights = granted(left.sink.sink_id, left.topic, table("driver", "recovery"))
+    rights = {*granted(left.sink.sink_id, left.topic, table("driver", "recovery"))}
     assert {r.operation for r in rights if r.resource in ("TOPIC", "BROKER")} <= {
         *("WRITE", "READ", "DESCRIBE", "CREATE", "DESCRIBE_CONFIGS")
     }
