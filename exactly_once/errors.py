@@ -274,6 +274,13 @@ class TopicRecreated(ExactlyOnceError):
     default_safe = "None of this batch is visible to a read_committed reader"
 
 
+class InputRecreated(ExactlyOnceError):
+    """An input topic was deleted and recreated: the query would go on at the offsets of the deleted one."""
+
+    code = "EO-INPUT-RECREATED"
+    default_safe = "What was decided before is committed; none of the new topic's records is visible"
+
+
 class StoreRefused(ExactlyOnceError):
     """A file store cannot give what the participant needs, such as atomic rename or write access."""
 

@@ -400,7 +400,8 @@ def _adopt(value: str) -> tuple[str, ...]:
     if wrong := [w for w in words if not _ADOPTED.fullmatch(w)]:
         raise InvalidOption(
             f"sink.adopt={wrong[0]} does not name anything to adopt",
-            "Remove sink.adopt: if the start needs a value, EO-REWOUND or EO-TOPIC-RECREATED names it",
+            "Remove sink.adopt: if the start needs a value, EO-REWOUND, EO-TOPIC-RECREATED or EO-INPUT-RECREATED names "
+            "it",
         )
     return words
 

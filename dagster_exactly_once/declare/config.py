@@ -48,8 +48,9 @@ class Once(dg.Config):
     adopt: str = rarely(
         "",
         description=(
-            "The value that EO-REWOUND or EO-TOPIC-RECREATED names. Consequence: the stream continues on a history "
-            "or a topic that the commit log does not know, and records may appear twice or be missing."
+            "The value that EO-REWOUND, EO-TOPIC-RECREATED or EO-INPUT-RECREATED names. Consequence: the stream "
+            "continues on a history or a topic that the commit log does not know, and records may appear twice or be "
+            "missing."
         ),
     )
     takeover: str = rarely(

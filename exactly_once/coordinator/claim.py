@@ -23,7 +23,7 @@ from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.groups import published_batches
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka.checks import check_cluster, check_topics, warn_of_elections
+from exactly_once.participants.kafka.checks import check_cluster, check_topics, input_topics, warn_of_elections
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
@@ -171,9 +171,11 @@ def _claim(
         before = session.log.read(deadline)
         check(before, forgotten(before))
         known = before.last_decision(batch.query_id)
-        topics = [options.topic] if options.topic else []
+        topics, inputs = [options.topic] if options.topic else [], input_topics(options, batch)
+        decided = known is not None and known.batch_id == batch.batch_id
         undone = known if known in before.open_decisions else None
-        check_topics(session.kafka.admin(), known, topics, consent.adopts_topic, undone)
+        adopts, read = consent.adopts_topic, () if decided else inputs
+        check_topics(session.kafka.admin(), options.sink_id, known, topics, adopts, read, undone)
         if options.progress_topic:
             ensure(session.kafka.admin(), options.progress_topic, deadline)
         _, claim = session.log.claim(make, deadline)
@@ -185,13 +187,16 @@ def _claim(
             session.trace.say(completed_batches=len(found.completed), aborted_parts=aborted)
         _raise_own(options, batch, found)
         after = session.log.own(claim.token, deadline)
+        last = after.last_decision(batch.query_id)
+        if decided:  # only now: what is decided had to be committed, whatever became of its input
+            check_topics(session.kafka.admin(), options.sink_id, last, (), consent.adopts_topic, inputs)
         state = DriverState(
             claim.token,
             batch,
             version,
             timeout_ms,
             ahead,
-            after.last_decision(batch.query_id),
+            last,
             # swept_ms 0: the first batch sweeps again: a task of the driver before may have outlived it by seconds
             replay=_replay(options, batch, found.losses),
             incarnation=session.incarnation(),

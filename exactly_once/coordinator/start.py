@@ -28,7 +28,8 @@ from exactly_once.errors import (
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.doors import check_doors
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.participants.kafka.checks import check_cluster
+from exactly_once.participants.kafka.checks import check_cluster, input_topics
+from exactly_once.protocol.input_topics import check_inputs
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.protocol.planning import Batch, history_word
@@ -88,7 +89,7 @@ def check(
         if batch:
             check_write(options, log)
         else:
-            check_start(options, log, lambda query_id: holder_of(admin, query_id, options.sink_id))
+            check_start(options, log, lambda query_id: holder_of(admin, query_id, options.sink_id), admin.topic_ids)
     return options
 
 
@@ -118,7 +119,12 @@ def complete_refused() -> UnsupportedMode:
     )
 
 
-def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], Holder | None] | None = None) -> None:
+def check_start(
+    options: SinkOptions,
+    state: LogState,
+    holder: Callable[[str], Holder | None] | None = None,
+    ids: Callable[[list[str]], Mapping[str, str]] | None = None,
+) -> None:
     """Refuse before a query starts what its first batch would refuse of its checkpoint: without new input there is no
     batch, and a query that ends by itself would end well. Leaves a checkpoint that this process cannot read to the
     first batch.
@@ -130,8 +136,10 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
     holder : callable, optional
         Query id -> the sink that holds its batches. With it, a checkpoint that another sink wrote is refused before
         that sink's log would be missed: its batch in flight may be decided there.
+    ids : callable, optional
+        Topics -> their ids, as the brokers say. With it, a batch in flight is refused whose input topic was recreated.
 
-    Raises SinkOwned, SinkRetired or CheckpointRewound.
+    Raises SinkOwned, SinkRetired, CheckpointRewound or InputRecreated.
     """
     check_not_retired(options.sink_id, state)
     try:
@@ -150,6 +158,8 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
         return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
     consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
     check_stream(options, batch, state, consent, holder=holder)
+    if ids and last is not None and last.batch_id < batch.batch_id:  # what is decided, a claim commits first
+        check_inputs(options.sink_id, last, ids(input_topics(options, batch)), consent.adopts_topic)
     bound = state.owner.query_id if state.owner else None
     if last is not None or not batch.query_id or holder is None or consent.adopts_history(batch, bound):
         return

@@ -32,7 +32,7 @@ from exactly_once.protocol.records import (
     in_order,
 )
 from exactly_once.protocol.topics import ANY_TOPIC
-from exactly_once.protocol.untrusted import are_ends, check_fields, is_count
+from exactly_once.protocol.untrusted import are_ends, are_topic_ids, check_fields, is_count
 
 #: Before compression, so eight times what the topic takes: decisions are full of what repeats.
 LARGEST_RECORD_BYTES = 64 * 1024 * 1024
@@ -54,6 +54,7 @@ _IN_HEADERS: dict[type, tuple[str, ...]] = {
 #: The fields of a decision that are headers, and the most that their reader takes.
 _COUNTED, _LONGEST_COUNT = "counted", 64 * 1024
 _ENDED, _LONGEST_ENDED = "ended", 1024 * 1024
+_INPUT_IDS, _LONGEST_INPUT_IDS = "input_ids", 1024 * 1024
 
 
 def encode(record: Record) -> bytes:
@@ -62,7 +63,7 @@ def encode(record: Record) -> bytes:
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
     body = {name: value for name, value in body.items() if name not in _IN_HEADERS.get(type(record), ())}
     if isinstance(record, Decision):
-        del body[_COUNTED], body[_ENDED]
+        del body[_COUNTED], body[_ENDED], body[_INPUT_IDS]
         body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
@@ -71,7 +72,7 @@ def headers_of(record: Record) -> dict[str, str | bytes | None]:
     """Return the headers of the record's Kafka record."""
     if isinstance(record, Decision):
         counted = asdict(record.counted) if record.counted is not None else None
-        told = {_COUNTED: counted, _ENDED: record.ended}
+        told = {_COUNTED: counted, _ENDED: record.ended, _INPUT_IDS: record.input_ids or None}
         return {
             name: json.dumps(value, separators=(",", ":")).encode() for name, value in told.items() if value is not None
         }
@@ -151,7 +152,12 @@ def _no_number(constant: str) -> None:
 
 def _with_headers(record: Record, headers: Headers) -> Record:
     if isinstance(record, Decision):
-        return replace(record, counted=_count(headers.get(_COUNTED)), ended=_ends(headers.get(_ENDED)))
+        return replace(
+            record,
+            counted=_count(headers.get(_COUNTED)),
+            ended=_ends(headers.get(_ENDED)),
+            input_ids=_ids(headers.get(_INPUT_IDS)),
+        )
     names = _IN_HEADERS.get(type(record), ())
     texts = {name: _line(v) for name in names if isinstance(v := headers.get(name), bytes)}
     if isinstance(record, Claim):
@@ -172,6 +178,12 @@ def _ends(text: bytes | str | None) -> Ends | None:
     """Return a header as the ends of topics; None, which is the word of nobody, for what is none."""
     found = _parsed(text, _LONGEST_ENDED)
     return {t: {int(p): at for p, at in ends.items()} for t, ends in found.items()} if are_ends(found) else None
+
+
+def _ids(text: bytes | str | None) -> dict[str, str]:
+    """Return a header as the ids of topics; none for what is none: a batch is then compared with no id."""
+    found = _parsed(text, _LONGEST_INPUT_IDS)
+    return found if are_topic_ids(found) else {}
 
 
 def _parsed(text: bytes | str | None, longest: int) -> Any:

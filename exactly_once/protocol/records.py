@@ -208,7 +208,9 @@ class Decision:
     and a fourth number where some of the records are dead letters: how many.
     ``counted`` is what the sink's streams have committed with this batch, for people; None in decisions of earlier
     versions. ``ended`` says where each topic ended that named sources have read and this batch does not; None where
-    Spark counts the sources, and in decisions of earlier versions.
+    Spark counts the sources, and in decisions of earlier versions. ``input_ids`` are the brokers' ids of the topics
+    that ``offsets`` refer to: empty in decisions of earlier versions, for an input that is not Kafka, and with
+    ``sink.input.offsets=false``.
     """
 
     query_id: str
@@ -227,6 +229,7 @@ class Decision:
     totals: Mapping[str, Sequence[int]] = field(default_factory=dict)
     counted: Count | None = None
     ended: Ends | None = None
+    input_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def transactions(self) -> tuple[PreparedTransaction, ...]:

@@ -103,6 +103,11 @@ def are_ends(value: Any) -> bool:
     return _mapping_of(_topic, _mapping_of(_partition, _long))(value)
 
 
+def are_topic_ids(value: Any) -> bool:
+    """Return whether ``value`` maps names of topics to their ids."""
+    return _mapping_of(_topic, _word)(value)
+
+
 def _datum(value: Any) -> bool:
     return _text(value) or _below(_LONG, least=-_LONG)(value)
 
@@ -137,11 +142,12 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "topics": _tuple_of(_topic),
         "began_ms": _ms,
         "rewritten": _tuple_of(_word),
-        "topic_ids": _mapping_of(_topic, _word),
+        "topic_ids": are_topic_ids,
         "offsets": lambda value: type(value) is str and len(value) <= _LONGEST_OFFSETS,
         "totals": _mapping_of(_word, _totals),
         "counted": lambda value: value is None,  # a header has it
         "ended": lambda value: value is None,  # so it is with this
+        "input_ids": lambda value: value == {},  # and this
     },
     Completed: {
         "query_id": _text,

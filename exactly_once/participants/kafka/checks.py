@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
+from exactly_once.protocol.checkpoint_text import kafka_offsets
+from exactly_once.protocol.input_topics import check_inputs
 from exactly_once.protocol.names import namespace
+from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_txn_version
 
@@ -64,15 +67,19 @@ def _check_dead_letters(topic: str, admin: Admin) -> None:
 
 def check_topics(
     admin: Admin,
+    sink_id: str,
     last: Decision | None,
-    topics: list[str],
+    topics: Collection[str],
     adopts: Callable[[str], bool],
+    inputs: Collection[str] = (),
     undone: Decision | None = None,
-) -> dict[str, str]:
-    """Make sure that no topic was recreated since the last decision.
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Make sure that no topic was recreated since the last decision: one request for all.
 
     Parameters
     ----------
+    topics, inputs
+        The topics that the sink writes to, and those that the query reads.
     adopts
         Whether the user adopts the new topic with this id.
     undone : Decision, optional
@@ -80,20 +87,28 @@ def check_topics(
 
     Returns
     -------
-    dict of str to str
-        The brokers' ids of the topics.
+    (dict of str to str, dict of str to str)
+        The brokers' ids of ``topics``, and of ``inputs``.
 
     Raises
     ------
-    TopicRecreated
+    TopicRecreated, InputRecreated
         Unless the user adopts the new topic.
     """
-    ids = admin.topic_ids(sorted({*topics, *(undone.topics if undone else ())}))
+    written = {*topics, *(undone.topics if undone else ())}
+    ids = admin.topic_ids(sorted({*written, *inputs}))
+    read = {topic: ids[topic] for topic in inputs if topic in ids}
+    check_inputs(sink_id, last, read, adopts)
     known = last.topic_ids if last else {}
-    for topic, topic_id in ids.items():
-        if known.get(topic, topic_id) != topic_id and not adopts(topic_id):
-            raise _recreated(topic, topic_id, undone if undone and topic in undone.topics else None)
-    return ids
+    for topic in sorted(written & ids.keys()):
+        if known.get(topic, ids[topic]) != ids[topic] and not adopts(ids[topic]):
+            raise _recreated(topic, ids[topic], undone if undone and topic in undone.topics else None)
+    return {topic: ids[topic] for topic in topics if topic in ids}, read
+
+
+def input_topics(options: SinkOptions, batch: Batch) -> list[str]:
+    """Return the topics of the sink's cluster that ``batch`` reads, as far as anybody says."""
+    return sorted(kafka_offsets(batch.sources)) if options.input_offsets else []
 
 
 def _recreated(topic: str, topic_id: str, undone: Decision | None) -> TopicRecreated:

@@ -12,6 +12,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, PartName, Proposal, Scope
+from exactly_once.participants.kafka.checks import input_topics
 from exactly_once.participants.kafka.transactions import (
     ALIVE_BUDGET_S,
     commit_transactions,
@@ -120,7 +121,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
     def confirm(self, proposal: Proposal) -> Decision:
         """See :func:`exactly_once.participants.kafka.transactions.confirm`."""
         adopted = self._options.adopt if self._options is not None else ()
-        decision, unasked = confirm(proposal, self.admin(), lambda topic_id: topic_id in adopted)
+        inputs = input_topics(self._options, proposal.batch) if self._options is not None else ()
+        decision, unasked = confirm(proposal, self.admin(), lambda topic_id: topic_id in adopted, inputs)
         if unasked and not self._warned:
             self._warned = True
             log.warning(

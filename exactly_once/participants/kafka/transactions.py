@@ -66,7 +66,9 @@ WARN = 0.5
 KEPT_TOPIC_IDS = 1_000
 
 
-def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> tuple[Decision, str]:
+def confirm(
+    proposal: Proposal, admin: Admin, adopts: Callable[[str], bool], inputs: Collection[str] = ()
+) -> tuple[Decision, str]:
     """Make sure that the decision can be made, and add what the brokers know: when the batch began, its topics and
     their ids.
 
@@ -74,19 +76,22 @@ def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> 
     ----------
     adopts
         Whether the user adopts the recreated topic with this id.
+    inputs
+        The topics of this cluster that the batch reads.
 
     Returns
     -------
     (Decision, str)
         The decision, and why some leaders could not say what is open; "" when all could.
 
-    Raises Expiring, BatchTooLong, TopicRecreated, BrokerUnreachable or NotAuthorized.
+    Raises Expiring, BatchTooLong, TopicRecreated, InputRecreated, BrokerUnreachable or NotAuthorized.
     """
     handles = proposal.decision.transactions
     described = describe(admin.renew(ALIVE_BUDGET_S), (h.transactional_id for h in handles))
     _check_alive(proposal, described, admin)
     topics = sorted({*proposal.decision.topics, *(t for h in handles for t in h.topics)})
-    ids = check_topics(admin, proposal.last, topics, adopts)
+    last = proposal.last
+    written, read = check_topics(admin, proposal.sink_id, last, topics, adopts, inputs)
     found, unasked = mismatches(admin.renew(LEADERS_BUDGET_S), handles, described)
     if gone := next((h for h in handles if h.transactional_id in found), None):
         raise not_whole(gone.transactional_id, gone.part, found[gone.transactional_id])
@@ -94,7 +99,8 @@ def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> 
         proposal.decision,
         began_ms=min((d.started_ms for d in described.values()), default=0),
         topics=tuple(topics),
-        topic_ids=kept_topic_ids(proposal.last.topic_ids if proposal.last else {}, ids),
+        topic_ids=kept_topic_ids(last.topic_ids if last else {}, written),
+        input_ids=kept_topic_ids(last.input_ids if last else {}, read),
     )
     return decision, unasked
 

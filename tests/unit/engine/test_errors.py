@@ -48,6 +48,7 @@ CODES = {
     "EO-LOST": "Lost",
     "EO-PARTICIPANT": "ParticipantMissing",
     "EO-TOPIC-RECREATED": "TopicRecreated",
+    "EO-INPUT-RECREATED": "InputRecreated",
     "EO-STORE": "StoreRefused",
     "EO-DATABASE": "DatabaseUnusable",
     "EO-EXTRA": "ExtraMissing",

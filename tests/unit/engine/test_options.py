@@ -275,7 +275,7 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         {"sink.adopt": "true"},
         InvalidOption,
         "sink.adopt=true does not name anything to adopt",
-        "EO-REWOUND or EO-TOPIC-RECREATED names it",
+        "EO-TOPIC-RECREATED or EO-INPUT-RECREATED names it",
     ),
     "operator too long": (
         {"sink.operator": "x" * 201},

@@ -61,6 +61,7 @@ RECORDS: dict[str, Record] = {
     "decision with dead letters": replace(DECISION, handles=(replace(HANDLES[0], form="row", dead=3), HANDLES[1])),
     "decision with dead letters without its handles": replace(DECISION, handles=(), totals={"kafka": [2, 9, 9, 3]}),
     "decision with its sum": replace(DECISION, counted=Count({"a": 10_001, "": 3}, 1_700_000_000_000)),
+    "decision with the ids of its input topics": replace(DECISION, input_ids={"in": "8f3c", "in.2": "9a"}),
     "aborted": Aborted("8f3c", 12, "ab" * 32, 7, "run-1", 1_700_000_000_003, 650_000, 630_000, 2),
     "tally": Tally(7, 1, 2, 3),
     "retired": Retired(7, "job-v2", "8f3c", 12, {"in": {"0": 7, "11": 0}, "other": {}}, 1_700_000_000_004),
@@ -82,6 +83,10 @@ def test_an_older_version_finds_no_field_that_it_does_not_know(record: Record) -
         "claim": {"token", "query_id", "claimed_ms", "purpose", "host", "pid", "checkpoint", "pid_started"},
         "completed": {"query_id", "batch_id", "token", "completed_ms", "prepare_ms", "decide_ms", "complete_ms"},
         "tally": {"token", "completed", "aborted", "drained", "rewritten"},
+        "decision": {
+            *("query_id", "batch_id", "token", "handles", "offsets_digest", "end_txn_version", "decided_ms", "run_id"),
+            *("topics", "began_ms", "rewritten", "topic_ids", "offsets", "totals"),
+        },
     }
     body = json.loads(encode(record))
     assert body.pop("format") == 6
@@ -119,7 +124,13 @@ def test_a_sum_that_is_none_is_no_error(header: bytes | str | None) -> None:
     assert decode(encode(DECISION), {"counted": header}) == DECISION
 
 
-def test_only_what_is_for_people_is_in_headers() -> None:
+@pytest.mark.parametrize("header", [None, b"", b"{", b"[]", b'{"in":1}', b'{"no topic":"id"}', b"\xff", "text"])
+def test_ids_of_input_topics_that_are_none_are_no_error(header: bytes | str | None) -> None:
+    """A decision of an older version has none: guards against a log that a start cannot read."""
+    assert decode(encode(DECISION), {"input_ids": header}) == DECISION
+
+
+def test_only_what_an_older_version_may_miss_is_in_headers() -> None:
     """Guards against decisions that grow by what they do not need."""
     named = [name for name, record in RECORDS.items() if headers_of(record)]
     assert sorted(named) == [
@@ -127,6 +138,7 @@ def test_only_what_is_for_people_is_in_headers() -> None:
         "claim with its operator",
         "completed without its lost parts",
         "decision with its sum",
+        "decision with the ids of its input topics",
     ]
 
 

@@ -1,0 +1,74 @@
+"""The topics that a stream reads: whether they are those that its offsets refer to, and what it reads again. Pure.
+
+A topic that was deleted and recreated has another id (KIP-516), and its offsets begin at 0 again: Spark goes on at the
+old ones, which name other records, or none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+from exactly_once.errors import InputRecreated
+from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
+from exactly_once.protocol.names import offsets_group
+from exactly_once.protocol.records import Decision
+
+#: So many characters of offsets are shown: some thirty partitions.
+_SHOWN = 500
+
+
+def shown(offsets: Mapping[str, Mapping[int, int]]) -> str:
+    """Return offsets as Spark's option ``startingOffsets`` takes them; "" when they are too many to read."""
+    text = json.dumps({t: {str(p): at for p, at in ends.items()} for t, ends in offsets.items()})
+    return text if len(text) <= _SHOWN else ""
+
+
+def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], adopts: Callable[[str], bool]) -> None:
+    """Make sure that no input topic was recreated since the last decision.
+
+    The ids are read right before each decision. The same id before two decisions proves that the second batch was
+    planned and read from that topic: Spark plans a batch after the decision of the one before.
+
+    Parameters
+    ----------
+    last : Decision or None
+        The last decision of the query; its ``input_ids`` are the ids that its offsets refer to.
+    ids : mapping
+        Topic -> its id now. A topic that nobody may describe, or that is not on this cluster, is left out.
+    adopts
+        Whether the user consents that the query goes on in the topic with this id.
+
+    Raises
+    ------
+    InputRecreated
+        Names all such topics that the user does not adopt.
+    """
+    known = last.input_ids if last else {}
+    others = {t: i for t, i in sorted(ids.items()) if known.get(t, i) != i}
+    if not (refused := {t: i for t, i in others.items() if not adopts(i)}):
+        return
+    assert last is not None
+    ends = kafka_offsets(source_lines(last.offsets))
+    at = shown({t: ends[t] for t in refused if t in ends})
+    one = len(refused) == 1
+    named = " and ".join(f"{t!r} (its id was {known[t]}, and is {i} now)" for t, i in refused.items())
+    raise InputRecreated(
+        f"the input topic{'' if one else 's'} {named} {'was' if one else 'were'} deleted and recreated after the "
+        f"decision of batch {last.batch_id} of sink {sink_id!r}: the query would go on at its old offsets"
+        f"{f', {at}' if at else ''}, which are those of the deleted topic{'' if one else 's'}",
+        f"To read all of the new topic{'' if one else 's'}, set the option sink.takeover={last.query_id} for one start "
+        f"with a new checkpoint, whose startingOffsets begin at the earliest offset of {', '.join(refused)}, and "
+        f"elsewhere at the offsets of the consumer group {offsets_group(sink_id)}. To go on at the old offsets, so "
+        "that the records of the new topic before them are never read, set the option "
+        f"sink.adopt={','.join(others.values())} for one start. If the query reads another cluster, and only this one "
+        "has a new topic of that name, set sink.input.offsets=false",
+    )
+
+
+def read_up_to(decisions: Iterable[Decision]) -> dict[str, Mapping[int, int]]:
+    """Return where the input of a sink's decisions ends, in the order of the log: topic -> partition -> offset."""
+    found: dict[str, Mapping[int, int]] = {}
+    for d in decisions:
+        found |= {**(d.ended or {}), **kafka_offsets(source_lines(d.offsets))}
+    return found
