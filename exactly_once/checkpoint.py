@@ -242,6 +242,18 @@ def first_offsets(location: str) -> dict[str, dict[int, int]]:
     return kafka_offsets(_first(location, name) for name in sorted(names))
 
 
+def begins_of(location: str, batch: int) -> dict[str, dict[int, int]]:
+    """Return where the Kafka sources of ``batch`` begin, by topic and partition, as far as the checkpoint says.
+
+    Raises CheckpointUnusable or CheckpointAway.
+    """
+    reader = _Reader(location)
+    if batch:
+        return kafka_offsets(source_lines(reader.text_if_any(f"offsets/{batch - 1}")))
+    names = [f"{_SOURCES}/{source}/0" for source in sorted(e.base_name for e in listed(location, _SOURCES))]
+    return kafka_offsets(_first(location, name) for name in names if reader.begins_with(name, b"\0"))
+
+
 def listed(location: str, folder: str) -> list[pafs.FileInfo]:
     """Return the files of a folder of the checkpoint; raise CheckpointUnusable or CheckpointAway."""
     import pyarrow.fs as pafs

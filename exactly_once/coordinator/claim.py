@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import psutil
 
+from exactly_once.checkpoint import begins_of
 from exactly_once.commitlog.log_search import SEARCH_BUDGET_S, Holder, holder_of
 from exactly_once.commitlog.progress import ensure
 from exactly_once.coordinator.consent import Consent
@@ -31,7 +32,6 @@ from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.planning import (
     Batch,
     Plan,
-    check_binding,
     check_published,
     forgotten_by,
     of_checkpoint,
@@ -41,6 +41,7 @@ from exactly_once.protocol.planning import (
 from exactly_once.protocol.records import WRITE, Claim, Decision
 from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.succession import check_not_retired
+from exactly_once.protocol.takeover import check_binding, check_takeover
 from exactly_once.protocol.too_long import times_too_long
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,8 @@ def claim_for_stream(session: Session, options: SinkOptions, batch: Batch, adopt
     consent = Consent.of(options, adopts_all)
 
     def check(state: LogState, forgotten: int | None) -> None:
-        check_stream(options, batch, state, consent, forgotten, lambda query_id: _holder(options, query_id))
+        holder = lambda query_id: _holder(options, query_id)  # noqa: E731
+        check_stream(options, batch, state, consent, forgotten, holder, session.kafka.admin().topic_ids)
 
     return _claim(session, options, "stream", batch, check, consent)
 
@@ -97,16 +99,18 @@ def check_stream(
     consent: Consent,
     published: int | None = None,
     holder: Callable[[str], Holder | None] | None = None,
+    ids: Callable[[list[str]], Mapping[str, str]] | None = None,
 ) -> None:
     """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision; and
     every batch of a sink that is retired.
 
-    ``holder`` finds the sink that holds a query of which this log knows nothing, for the refusal.
+    ``holder`` finds the sink that holds a query of which this log knows nothing, for the refusal. ``ids`` returns the
+    ids of topics, as the brokers say; a query that takes the sink asks for those of its input.
     """
     check_not_retired(options.sink_id, state)
     last = state.last_decision(batch.query_id)
     try:
-        _check_history(options, batch, state, consent, published)
+        _check_history(options, batch, state, consent, published, ids)
     except (SinkOwned, CheckpointRewound) as e:
         held = holder(batch.query_id) if holder and last is None and batch.query_id else None
         if held is None:
@@ -118,12 +122,20 @@ def check_stream(
 
 
 def _check_history(
-    options: SinkOptions, batch: Batch, state: LogState, consent: Consent, published: int | None
+    options: SinkOptions,
+    batch: Batch,
+    state: LogState,
+    consent: Consent,
+    published: int | None,
+    ids: Callable[[list[str]], Mapping[str, str]] | None,
 ) -> None:
     owner = state.owner
     bound = owner.query_id if owner else None
     taken = bound if bound != batch.query_id and consent.takes_over(bound) else None
-    check_binding(options.sink_id, owner, batch.query_id, options.checkpoint, taken)
+    check_binding(options.sink_id, owner, batch.query_id, options.checkpoint, taken, state.decisions)
+    if taken and batch.sources:
+        begins, now = begins_of(options.checkpoint, batch.batch_id), ids(input_topics(options, batch)) if ids else {}
+        check_takeover(options.sink_id, batch, begins, state.decisions, now, lambda: consent.adopts_batch(batch))
     last = state.last_decision(batch.query_id)
     adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
     adopts = lambda: consent.adopts_history(batch, bound)  # noqa: E731

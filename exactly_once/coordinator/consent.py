@@ -53,12 +53,12 @@ class Consent:
 
     def adopts_history(self, batch: Batch, bound: str | None) -> bool:
         """Return whether the sink may continue at ``batch`` without its history; ``bound`` is its previous query."""
+        return self.adopts_batch(batch) or (bound != batch.query_id and self.takes_over(bound))
+
+    def adopts_batch(self, batch: Batch) -> bool:
+        """Return whether ``batch`` may be written although the output may hold its records: by its own word alone."""
         word = history_word(batch)
-        return (
-            self._adopts_all
-            or (word in self._adopt and self._need(f"sink.adopt={word}"))
-            or (bound != batch.query_id and self.takes_over(bound))
-        )
+        return self._adopts_all or (word in self._adopt and self._need(f"sink.adopt={word}"))
 
     def takes_over(self, bound: str | None) -> bool:
         """Return whether the sink may be taken from the query ``bound``."""

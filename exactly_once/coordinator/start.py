@@ -157,7 +157,7 @@ def check_start(
     if last is not None and not batch.offsets_digest and last.batch_id == batch.batch_id:
         return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
     consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
-    check_stream(options, batch, state, consent, holder=holder)
+    check_stream(options, batch, state, consent, holder=holder, ids=ids)
     if ids and last is not None and last.batch_id < batch.batch_id:  # what is decided, a claim commits first
         check_inputs(options.sink_id, last, ids(input_topics(options, batch)), consent.adopts_topic)
     bound = state.owner.query_id if state.owner else None

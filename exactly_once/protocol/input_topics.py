@@ -1,4 +1,4 @@
-"""The topics that a stream reads: whether they are those that its offsets refer to, and what it reads again. Pure.
+"""The topics that a stream reads: whether they are those that its offsets refer to. Pure.
 
 A topic that was deleted and recreated has another id (KIP-516), and its offsets begin at 0 again: Spark goes on at the
 old ones, which name other records, or none.
@@ -7,7 +7,7 @@ old ones, which name other records, or none.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from exactly_once.errors import InputRecreated
 from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
@@ -64,11 +64,3 @@ def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], ad
         f"sink.adopt={','.join(others.values())} for one start. If the query reads another cluster, and only this one "
         "has a new topic of that name, set sink.input.offsets=false",
     )
-
-
-def read_up_to(decisions: Iterable[Decision]) -> dict[str, Mapping[int, int]]:
-    """Return where the input of a sink's decisions ends, in the order of the log: topic -> partition -> offset."""
-    found: dict[str, Mapping[int, int]] = {}
-    for d in decisions:
-        found |= {**(d.ended or {}), **kafka_offsets(source_lines(d.offsets))}
-    return found

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
+from exactly_once.errors import AlreadyDecided, CheckpointRewound
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.named_sources import NamedSources
 from exactly_once.protocol.names import offsets_group
-from exactly_once.protocol.records import WRITE, Claim, Decision
+from exactly_once.protocol.records import Decision
 
 
 class Plan(Enum):
@@ -168,29 +168,3 @@ def owned_sink(sink_id: str, operator: str) -> str:
 def of_checkpoint(checkpoint: str) -> str:
     """Return the checkpoint of a sink's query, in words that follow the query; "" when the claim does not name it."""
     return f" (checkpoint {checkpoint})" if checkpoint else ""
-
-
-def check_binding(sink_id: str, owner: Claim | None, query_id: str, checkpoint: str, takeover: str | None) -> None:
-    """Refuse a sink that belongs to another query, unless the user names that query in ``takeover``.
-
-    ``owner`` is the sink's last claim; ``query_id`` is empty where there is no ``checkpoint`` yet.
-
-    Raises
-    ------
-    SinkOwned
-        When the sink is bound to a query other than ``query_id``.
-    """
-    bound_query = owner.query_id if owner is not None else None
-    if owner is None or bound_query in (None, query_id) or takeover == bound_query:
-        return
-    sink = owned_sink(sink_id, owner.operator)
-    if bound_query == WRITE:
-        raise SinkOwned(f"{sink} belongs to batch writes", "Use a separate sink.id for the stream")
-    has = f"the checkpoint {checkpoint} is of query {query_id}" if query_id else f"there is no checkpoint {checkpoint}"
-    raise SinkOwned(
-        f"{sink} belongs to query {bound_query}{of_checkpoint(owner.checkpoint)}, but {has}: "
-        "either two queries use one sink id, or the checkpoint of the first query was deleted",
-        "Give each query its own sink.id; or, if the old checkpoint is gone forever and you accept that its last "
-        f"rows may be written again, set the option sink.takeover={bound_query} for one start. If nobody knows that "
-        f"query, run exactly-once log {sink_id} to see who wrote the claim, and how to undo it",
-    )

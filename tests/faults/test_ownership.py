@@ -4,7 +4,9 @@ exchanged.
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from exactly_once.participants.kafka.part_transaction import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_txn_version
-from testkit.fixtures import Bench, StartDriver, make_bench
+from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from testkit.processes import until
 from testkit.stream import SparkDriver
 
@@ -123,6 +125,38 @@ def test_a_deleted_checkpoint_is_refused_until_a_person_says_so(bench: Bench, wa
 
     warm.complete(bench.job.having(sink_takeover=owner.query_id))  # the word of a person, who accepts this:
     assert sorted(bench.visible()) == sorted(bench.input.expected() * 2)
+
+
+def test_a_new_checkpoint_that_begins_before_the_decisions_takes_the_sink_by_a_second_word_alone(
+    bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """A duplicate of every row: the takeover was done as the refusal advised, and all 4,000 rows were written again,
+    with exit code 0.
+    """
+    select = ["cast(key as string) key", "cast(value as string) value"]
+    job = replace(bench.job, source=kafka_input.source(1_000_000), select=select)
+    kafka_input.fill(batches=1, rows=40)
+    warm.complete(job)
+    shutil.rmtree(bench.checkpoint)
+    owned = warm.run(job)
+    assert owned.code == "EO-SINK-OWNED", owned.failure
+
+    taken = job.having(**owned.word("sink.takeover"))
+    refused = warm.run(taken)
+
+    assert refused.code == "EO-REWOUND", refused.failure
+    assert all(f'"{p}": 0' in refused.sentence for p in range(4)), refused.sentence
+    bench.assert_exactly(kafka_input.sent)
+    where = re.search(r"startingOffsets: (\{.*?\}\})\)", owned.sentence)
+    assert where, owned.sentence
+    source = {**job.source, "options": {**job.source["options"], "startingOffsets": where[1]}}
+    kafka_input.fill(batches=1, rows=8)
+    warm.complete(replace(taken, source=source).having(checkpointLocation=f"{bench.checkpoint}-2"))
+    bench.assert_exactly(kafka_input.sent)
+    owned = warm.run(taken)
+    taken = job.having(**owned.word("sink.takeover"))
+    warm.complete(taken.having(**warm.run(taken).word("sink.adopt")))
+    assert sorted(bench.visible()) == sorted(kafka_input.sent * 2)  # on purpose
 
 
 @pytest.mark.parametrize("rewound_by", [pytest.param(1, marks=pytest.mark.long), 2])

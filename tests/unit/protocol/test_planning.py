@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
+from exactly_once.errors import AlreadyDecided, CheckpointRewound
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.planning import Batch, Plan, check_binding, check_published, check_undecided, plan_batch
-from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedTransaction
+from exactly_once.protocol.planning import Batch, Plan, check_published, check_undecided, plan_batch
+from exactly_once.protocol.records import WRITE, Completed, Decision, PreparedTransaction
 
 
 def decided(batch: int, digest: str = "d") -> Decision:
@@ -65,46 +65,6 @@ def test_a_refusal_of_a_decided_batch_says_that_the_output_is_right() -> None:
     with pytest.raises(CheckpointRewound) as refusal:
         plan_batch("job", Batch("q", 6, "d"), decided(7), False)
     assert refusal.value.safe == "The output is correct up to the decided batch; nothing was written again"
-
-
-def claim(query_id: str | None, checkpoint: str = "", operator: str = "") -> Claim:
-    return Claim(1, query_id, 0, "stream", "h", 1, checkpoint, operator=operator)
-
-
-@pytest.mark.parametrize(
-    ("bound", "takeover"),
-    [
-        pytest.param(None, None, id="a new sink"),
-        pytest.param("q", None, id="its own"),
-        pytest.param("q", "old", id="its own, with sink.takeover left on"),
-        pytest.param("old", "old", id="taken over by its name"),
-    ],
-)
-def test_a_query_may_use_a_new_sink_its_own_and_one_that_it_names(bound: str | None, takeover: str | None) -> None:
-    """A clean restart must not need a person."""
-    check_binding("job", claim(bound), "q", "/c", takeover)
-
-
-@pytest.mark.parametrize("takeover", [None, "", "q", "OLD", "older", "true"])
-def test_a_sink_of_another_query_is_refused_with_both_names(takeover: str | None) -> None:
-    """Two queries on one sink would fence each other forever; a deleted checkpoint would write everything again."""
-    with pytest.raises(SinkOwned) as refusal:
-        check_binding("job", claim("old", "/data/old"), "q", "/data/c", takeover)
-    text = str(refusal.value)
-    assert text.startswith(
-        "EO-SINK-OWNED: sink 'job' belongs to query old (checkpoint /data/old), but the checkpoint /data/c is of "
-        "query q"
-    )
-    assert "sink.takeover=old" in text
-
-
-@pytest.mark.parametrize("bound", ["old", WRITE])
-def test_a_refused_sink_says_who_operated_it_last(bound: str) -> None:
-    """Two teams on one cluster chose one sink id: each has to know whom to talk to."""
-    with pytest.raises(
-        SinkOwned, match=r"EO-SINK-OWNED: sink 'job' \(last operated by dagster/prod/0a1b\) belongs to "
-    ):
-        check_binding("job", claim(bound, operator="dagster/prod/0a1b"), "q", "/data/c", None)
 
 
 # -- a log that has lost its newest records

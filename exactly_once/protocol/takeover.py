@@ -1,0 +1,137 @@
+"""A sink that another query owns: who may take it, and from where the new query must read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from exactly_once.errors import CheckpointRewound, SinkOwned
+from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
+from exactly_once.protocol.input_topics import shown
+from exactly_once.protocol.named_sources import Ends
+from exactly_once.protocol.names import offsets_group
+from exactly_once.protocol.planning import Batch, history_word, of_checkpoint, owned_sink
+from exactly_once.protocol.records import WRITE, Claim, Decision
+
+
+def check_binding(
+    sink_id: str,
+    owner: Claim | None,
+    query_id: str,
+    checkpoint: str,
+    takeover: str | None,
+    decisions: Sequence[Decision] = (),
+) -> None:
+    """Refuse a sink that belongs to another query, unless the user names that query in ``takeover``.
+
+    ``owner`` is the sink's last claim, ``decisions`` are those of its log, in order; ``query_id`` is empty where there
+    is no ``checkpoint`` yet.
+
+    Raises
+    ------
+    SinkOwned
+        When the sink is bound to a query other than ``query_id``.
+    """
+    bound_query = owner.query_id if owner is not None else None
+    if owner is None or bound_query in (None, query_id) or takeover == bound_query:
+        return
+    sink = owned_sink(sink_id, owner.operator)
+    if bound_query == WRITE:
+        raise SinkOwned(f"{sink} belongs to batch writes", "Use a separate sink.id for the stream")
+    has = f"the checkpoint {checkpoint} is of query {query_id}" if query_id else f"there is no checkpoint {checkpoint}"
+    begin = (
+        ""
+        if not decisions
+        else f", with a new checkpoint that begins where the sink's decisions end{_of(sink_id, decisions)}"
+    )
+    raise SinkOwned(
+        f"{sink} belongs to query {bound_query}{of_checkpoint(owner.checkpoint)}, but {has}: "
+        "either two queries use one sink id, or the checkpoint of the first query was deleted",
+        f"Give each query its own sink.id; or, if the old checkpoint is gone forever, set the option "
+        f"sink.takeover={bound_query} for one start{begin}. Whatever the new query reads from before that is written "
+        f"again. If nobody knows that query, run exactly-once log {sink_id} to see who wrote the claim, and how to "
+        "undo it",
+    )
+
+
+def _of(sink_id: str, decisions: Sequence[Decision]) -> str:
+    """Return the source's option that begins there, in words that follow "end"; "" for an input that is not Kafka."""
+    ends, known = read_up_to(decisions), bool(decisions[-1].offsets)
+    if known and not ends:
+        return ""
+    at = shown(ends) if known else ""
+    return f" (startingOffsets: {at or f'the offsets of the consumer group {offsets_group(sink_id)}'})"
+
+
+def read_up_to(decisions: Sequence[Decision], ids: Mapping[str, str] | None = None) -> dict[str, Mapping[int, int]]:
+    """Return where the input of a sink's decisions ends: topic -> partition -> offset.
+
+    Parameters
+    ----------
+    decisions
+        In the order of the log.
+    ids : mapping, optional
+        Topic -> its id now: what was read of a topic that has been recreated since is left out.
+    """
+    found: dict[str, Mapping[int, int]] = {}
+    for d in decisions:
+        for topic, ends in {**(d.ended or {}), **kafka_offsets(source_lines(d.offsets))}.items():
+            known = d.input_ids.get(topic)
+            found[topic] = ends if known is None or (ids or {}).get(topic, known) == known else {}
+    return {topic: ends for topic, ends in found.items() if ends}
+
+
+def repeated(begins: Ends, ends: Ends) -> dict[str, dict[int, int]]:
+    """Return where a query that begins at ``begins`` reads what was read up to ``ends``, by topic and partition."""
+    found = {
+        topic: {p: at for p, at in its.items() if at < ends.get(topic, {}).get(p, 0)} for topic, its in begins.items()
+    }
+    return {topic: its for topic, its in found.items() if its}
+
+
+def check_takeover(
+    sink_id: str,
+    batch: Batch,
+    begins: Ends,
+    decisions: Sequence[Decision],
+    ids: Mapping[str, str],
+    adopts: Callable[[], bool],
+) -> None:
+    """Make sure that a query which takes a sink does not read again what the sink has decided.
+
+    Parameters
+    ----------
+    batch : Batch
+        Its first batch for the sink, which reads Kafka from ``begins`` on.
+    decisions
+        Those of the sink, in the order of the log.
+    ids
+        Topic -> its id now.
+    adopts
+        Whether the user consents to ``batch`` by its own word; asked only when that is needed.
+
+    Raises
+    ------
+    CheckpointRewound
+        Names where the query begins, where the decisions end, and both ways out.
+    """
+    if not decisions or not begins:
+        return
+    last, ends = decisions[-1], read_up_to(decisions, ids)
+    again = repeated(begins, ends)
+    if not (again or not last.offsets) or adopts():
+        return
+    at, up_to = shown(again), shown({topic: ends[topic] for topic in again})
+    where = (
+        f"begins{f' at {at}' if at else ''} before what the sink has decided{f', up to {up_to}' if up_to else ''}: the "
+        "records in between would be written again"
+        if again
+        else f"may begin before what the sink has decided: the decision of batch {last.batch_id} does not hold its "
+        "offsets, which are too long"
+    )
+    raise CheckpointRewound(
+        f"query {batch.query_id} would take sink {sink_id!r} from query {last.query_id}, but its batch "
+        f"{batch.batch_id} {where}",
+        f"Start with one more new checkpoint, whose startingOffsets are the offsets of the consumer group "
+        f"{offsets_group(sink_id)}, and the same sink.takeover. To write these records again on purpose, set the "
+        f"option sink.adopt={history_word(batch)} for one start as well",
+    )
