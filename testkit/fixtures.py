@@ -129,6 +129,16 @@ class KafkaInput:
                     producer.flush(30)
                     producer.abort_transaction(30)
 
+    def add(self, name: str, rows: int) -> list[Row]:
+        """Write ``rows`` rows, whose values begin with ``name``, evenly and without a transaction; return them."""
+        producer = Producer(self.connection.librdkafka())
+        some = [(f"k{n % 28}", f"{name}-{n}") for n in range(rows)]
+        for n, (key, value) in enumerate(some):
+            producer.produce(self.topic, value, key, partition=n % 4)
+        assert producer.flush(30) == 0
+        self.sent += some
+        return some
+
     def add_uneven(self, *rows: int) -> None:
         """Write so many rows to each partition, in one transaction."""
         producer = Producer({**self.connection.librdkafka(), "transactional.id": self.topic})

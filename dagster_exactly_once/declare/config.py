@@ -311,6 +311,13 @@ class RepairConfig(dg.Config):
             "Lower max_offsets_per_trigger for the next start. Refused if the batch is decided."
         ),
     )
+    write_commit: bool = rarely(
+        False,
+        description=(
+            "Also write commits/N of the batch in flight, if all of it is committed, for use when its input is gone "
+            "(SPARK-INPUT-LOST)."
+        ),
+    )
     consequence: str = rarely(
         "", description="For plan_anew without dry_run: its consequence, typed out exactly as the dry run prints it."
     )

@@ -31,6 +31,7 @@ class Torn:
     sink_id: str
     location: str
     plan_anew: bool
+    write_commit: bool
     take_over: bool
     audit: Audit
 
@@ -62,11 +63,13 @@ def _examine(context: dg.OpExecutionContext, config: RepairConfig, sink_id: str)
         owner_answers(context, transactions, sink_id, sink, config.take_over, config.fence)
     kafka, checkpoints = context.resources.kafka, context.resources.checkpoints
     location = config.checkpoint or checkpoint_of(connection, sink_id, kafka, checkpoints)
-    found = engine.examine(connection, sink_id, location, config.plan_anew, budget_s)
+    found = engine.examine(connection, sink_id, location, config.plan_anew, budget_s, config.write_commit)
 
     def task(audit: Audit) -> Torn | None:
         _check(found, config)
-        return Torn(sink_id, location, config.plan_anew, config.take_over, audit) if found.to_do else None
+        if not found.to_do:
+            return None
+        return Torn(sink_id, location, config.plan_anew, config.write_commit, config.take_over, audit)
 
     return JobFinding(_sentence(found), found.as_json(), _metadata(found, config.plan_anew), task)
 
@@ -88,6 +91,7 @@ def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: Transact
             torn.sink_id,
             torn.location,
             plan_anew=torn.plan_anew,
+            write_commit=torn.write_commit,
             force=force,
             by=f"{torn.audit.by}, run {context.run_id} of {REPAIR_JOB}: {torn.audit.reason}",
             budget_s=transactions.recovery_budget_s,

@@ -6,7 +6,7 @@ so the diagnosis finds them in the text; it recognises failures of Spark and its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
@@ -62,11 +62,14 @@ class FailurePlace:
         The batch in flight.
     waiting : mapping
         Where its input begins, by topic and partition.
+    without_input : callable
+        Returns what is missing in the output if this input is gone, and what to do; "" when nobody can tell.
     """
 
     job: str = ""
     batch: int | None = None
     waiting: Offsets = field(default_factory=dict)
+    without_input: Callable[[], tuple[str, str]] = field(default=lambda: ("", ""))
 
     @property
     def input(self) -> str:
@@ -82,6 +85,9 @@ NOWHERE = FailurePlace()
 #: How Amazon's SDK tells that S3 did not answer. A host that it does not know, or a certificate, it names instead.
 _S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target server failed to respond", "Broken pipe")
 
+#: The input of a batch is gone; what is lost with it, the commit log says.
+INPUT_LOST = "SPARK-INPUT-LOST"
+
 #: Spark's names (in the text of the exception) -> code, way out, restart heals. The first that matches counts. What is
 #: full or away comes before what cannot be read; the state before other files: below it, Spark names the torn file too.
 _SPARK = (
@@ -93,10 +99,11 @@ _SPARK = (
         False,
     ),
     (
-        ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
-        "SPARK-INPUT-LOST",
+        ("KAFKA_DATA_LOSS", "KafkaIllegalStateException", "OffsetOutOfRangeException", "Cannot fetch offset"),
+        INPUT_LOST,
         "The input topic no longer holds the records that the checkpoint continues from (retention, or the topic was "
-        "recreated). Restore the records, or accept the gap: start with a new checkpoint and a new sink id",
+        "recreated). Run exactly-once checkpoint inspect LOCATION --sink S, which says whether the output lacks any of "
+        "them, and what to do",
         False,
     ),
     (
@@ -220,7 +227,9 @@ def diagnose(error: BaseException, place: FailurePlace = NOWHERE) -> Diagnosis:
         return Diagnosis(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
     for names, code, way_out, heals in _SPARK:
         if any(name in text for name in names):
-            return Diagnosis(code, _first_line(text), way_out, heals)
+            missing, advised = place.without_input() if code == INPUT_LOST else ("", "")
+            cause = f"{_first_line(text)} The commit log says: {missing}" if missing else _first_line(text)
+            return Diagnosis(code, cause, advised or way_out, heals)
     return Diagnosis(
         "UNCLASSIFIED",
         _first_line(text),

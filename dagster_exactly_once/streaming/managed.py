@@ -170,7 +170,9 @@ class ManagedStream:
         try:
             self.supervisor.raise_failure()
         except Exception as failure:
-            diagnosis = diagnose(failure, FailurePlace(self.job, *self.observer.in_flight()))
+            diagnosis = diagnose(
+                failure, FailurePlace(self.job, *self.observer.in_flight(), self.observer.without_input)
+            )
             self.context.log.error(f"The query failed: {failure}")
         self._settle(diagnosis)
         window = self._read_window(final=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, lag
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, compare, lag
 from dagster_exactly_once.resources.transactions import UNDER_WAY
 from dagster_exactly_once.streaming.supervisor import Progress
 from dagster_exactly_once.streaming.windows import ReportWindow, committed_batches
@@ -109,6 +109,17 @@ class StreamObserver:
             return batch, self._checkpoints.committed_offsets(self._checkpoint)
         except ExactlyOnceError:
             return None, {}
+
+    def without_input(self) -> tuple[str, str]:
+        """Return what the output lacks if the input of the batch in flight is gone, and what to do; "" when the
+        checkpoint or the commit log cannot be read.
+        """
+        try:
+            log = read_log(self._connection, self._sink_id, READ_BUDGET_S)
+            progress = compare(self._checkpoints.read(self._checkpoint), log)
+        except ExactlyOnceError:
+            return "", ""
+        return progress.without_input(self._checkpoint, self._sink_id)
 
     def superseded(self) -> bool:
         """Return whether another driver took the sink after this run's query.

@@ -14,6 +14,7 @@ from exactly_once.commitlog.log_search import SEARCH_BUDGET_S, Holder, holder_of
 from exactly_once.commitlog.progress import ensure
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.input_state import warn_of_lost_input
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
@@ -219,6 +220,7 @@ def _claim(
         written = topics or (known.topics if known else ())
         dead = [options.dead_letters.topic] if options.dead_letters else []
         warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written, *dead})
+        warn_of_lost_input(options, batch, session.kafka.admin(), after)
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, found, state)
     return state

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from exactly_once.checkpoint import Checkpoint
+from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.lost_input import advice, standing_of
 
 #: topic -> partition -> offset, as Spark writes it.
 Offsets = Mapping[str, Mapping[int, int]]
@@ -38,6 +39,16 @@ class StreamProgress:
     open_decisions: tuple[int, ...]
     batch_started_ms: int | None
     torn: tuple[str, ...] = ()
+
+    def without_input(self, location: str, sink_id: str) -> tuple[str, str]:
+        """Return what is missing in the output if Spark cannot read the input of the next batch any more, and what to
+        do (:func:`~exactly_once.protocol.lost_input.advice`).
+        """
+        done = -1 if self.last_committed is None else self.last_committed
+        batch = self.last_planned if self.state in ("in doubt", "in flight") else done + 1
+        decided = () if self.last_decided is None else (self.last_decided,)
+        standing = standing_of(batch or 0, decided, self.open_decisions)
+        return advice(batch or 0, standing, repair_command(location, sink_id))
 
     def as_metadata(self) -> dict[str, Any]:
         """Return the values that are known, as plain ones."""

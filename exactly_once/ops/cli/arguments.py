@@ -101,6 +101,12 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
             action="store_true",
             help="also make Spark plan the batch in flight again, unless it is decided; for use after EO-TOO-LONG",
         ),
+        _argument(
+            "--write-commit",
+            action="store_true",
+            help="also write commits/N of the batch in flight, if all of it is committed; for use when its input is "
+            "gone",
+        ),
         _FORCE,
     ),
     "log": (

@@ -182,10 +182,10 @@ def _inspect_checkpoint(args: argparse.Namespace) -> Result:
 def _repair_checkpoint(args: argparse.Namespace) -> Result:
     connection, sink_id = connection_of(args), check_sink_id(args.sink)
     if args.apply:
-        done = repair(connection, sink_id, args.location, args.plan_anew, args.force)
+        done = repair(connection, sink_id, args.location, args.plan_anew, args.force, write_commit=args.write_commit)
         document = {"dry_run": False, **done.as_json(), "refused": None, "force": None}
         return Result(document, partial(tables.show_repair, done, None, ""), 0 if done.whole else 1)
-    found = examine(connection, sink_id, args.location, args.plan_anew, BUDGET_S)
+    found = examine(connection, sink_id, args.location, args.plan_anew, BUDGET_S, args.write_commit)
     refusal: Refused | None = None
     try:
         if found.to_do:
@@ -199,7 +199,7 @@ def _repair_checkpoint(args: argparse.Namespace) -> Result:
         "force": refusal.phrase if refusal else None,
     }
     command = program(args) + repair_command(args.location, sink_id).removeprefix("exactly-once")
-    command += f"{' --plan-anew' if args.plan_anew else ''} --apply"
+    command += f"{' --plan-anew' if args.plan_anew else ''}{' --write-commit' if args.write_commit else ''} --apply"
     return Result(document, partial(tables.show_repair, found, refusal, command), 0 if found.whole else 1)
 
 

@@ -264,6 +264,9 @@ def show_checkpoint(
             f"Compared with the commit log of {sink_id}: {progress.state}. Last decided batch: {decided}{unproven}.",
             console,
         )
+        if progress.state in ("in doubt", "in flight"):
+            what, way_out = progress.without_input(found.location, sink_id or "")
+            show_line(f"If the input of the batch in flight is gone: {what}. {way_out}.", console)
 
 
 def show_repair(found: Repair, refusal: Refused | None, command: str, console: Console) -> None:

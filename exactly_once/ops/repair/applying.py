@@ -94,14 +94,19 @@ class Repair:
 
 
 def examine(
-    connection: Connection, sink_id: str, location: str, plan_anew: bool = False, budget_s: float = READ_BUDGET_S
+    connection: Connection,
+    sink_id: str,
+    location: str,
+    plan_anew: bool = False,
+    budget_s: float = READ_BUDGET_S,
+    write_commit: bool = False,
 ) -> Repair:
     """List the faults of the checkpoint at ``location``, and what a repair would do. Changes nothing.
 
     Raises CheckpointUnusable, BrokerUnreachable, CommitLogDamaged or NotAuthorized.
     """
     log = read_log(connection, check_sink_id(sink_id), budget_s)
-    return _judged(log, sink_id, location, plan_anew)
+    return _judged(log, sink_id, location, plan_anew, write_commit)
 
 
 def repair(
@@ -114,6 +119,7 @@ def repair(
     budget_s: float = CLAIM_BUDGET_S,
     operator: str = "",
     alive_of: AliveOf | None = None,
+    write_commit: bool = False,
 ) -> Repair:
     """Repair the checkpoint at ``location`` as far as the commit log allows; all of it, or nothing. Idempotent.
 
@@ -127,6 +133,9 @@ def repair(
     ----------
     plan_anew : bool
         Also make Spark plan the batch in flight again, if it is not decided.
+    write_commit : bool
+        Also write ``commits/N`` of the batch in flight, if the log says that all of it is committed: Spark then does
+        not read its input again, which may be gone.
     force : str, optional
         The phrase that overrules the refusal to fence a driver.
     by : str, optional
@@ -146,7 +155,7 @@ def repair(
     """
     deadline = Deadline(budget_s)
     log = read_log(connection, check_sink_id(sink_id), min(READ_BUDGET_S, budget_s))
-    found = _judged(log, sink_id, location, plan_anew)
+    found = _judged(log, sink_id, location, plan_anew, write_commit)
     if not found.to_do:
         return found
     check_owner(sink_id, owner_of(log, alive_of), force)
@@ -154,7 +163,7 @@ def repair(
     assert claim is not None  # a log that can judge a checkpoint has an owner
     commit_log = CommitLog(connection, sink_id)
     try:
-        found = _judged(commit_log.own(claim.token, deadline), sink_id, location, plan_anew)
+        found = _judged(commit_log.own(claim.token, deadline), sink_id, location, plan_anew, write_commit)
         if not found.to_do:
             return found
         work = _Work(found, claim.token, by or _user(), claim.operator)
@@ -170,8 +179,8 @@ def repair(
     return Repair(sink_id, location, found.findings, True, claim.token, work.folder)
 
 
-def _judged(log: LogState, sink_id: str, location: str, plan_anew: bool) -> Repair:
-    return Repair(sink_id, location, judge_files(read_files(location), log, sink_id, plan_anew))
+def _judged(log: LogState, sink_id: str, location: str, plan_anew: bool, write_commit: bool) -> Repair:
+    return Repair(sink_id, location, judge_files(read_files(location), log, sink_id, plan_anew, write_commit))
 
 
 def _check_owned(log: LogState, sink_id: str, token: int) -> None:

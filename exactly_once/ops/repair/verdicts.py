@@ -8,6 +8,7 @@ sink drains its rows. An *undecided* batch is not in the output: Spark may plan 
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -65,15 +66,19 @@ class FileFinding:
         return self.action in (Action.REMOVE, Action.REBUILD)
 
 
-def judge_files(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) -> list[FileFinding]:
+def judge_files(
+    files: Files, log: LogState, sink_id: str, plan_anew: bool = False, write_commit: bool = False
+) -> list[FileFinding]:
     """Judge the checkpoint: its faults, and the action for each; empty when every file is whole.
 
     Parameters
     ----------
     plan_anew : bool
         Whether Spark should forget its (whole) plan of the batch in flight and make another one.
+    write_commit : bool
+        Whether Spark should not run the batch in flight again, since every part of it is committed.
     """
-    found = _Judge(files, log, sink_id).findings(plan_anew)
+    found = _Judge(files, log, sink_id).findings(plan_anew, write_commit)
     empty = [
         FileFinding(n, Action.KEEP, "the file is empty; the repair does not cover its folder") for n in files.empty
     ]
@@ -82,20 +87,22 @@ def judge_files(files: Files, log: LogState, sink_id: str, plan_anew: bool = Fal
 
 class _Judge:
     def __init__(self, files: Files, log: LogState, sink_id: str):
-        self._files, self._sink_id, self._owner = files, sink_id, log.owner
+        self._files, self._sink_id, self._owner, self._marks = files, sink_id, log.owner, log.marks
         self._query_id = log.owner.query_id if log.owner and log.owner.query_id else ""
         mine = [d for d in log.decisions if d.query_id == self._query_id]
         self._decisions = {d.batch_id: d for d in mine}
         self._last = max(self._decisions, default=-1)
         self._planned = max(files.offsets, default=-1)
 
-    def findings(self, plan_anew: bool) -> list[FileFinding]:
+    def findings(self, plan_anew: bool, write_commit: bool) -> list[FileFinding]:
         if refusals := list(self._strange()):
             return refusals
         metadata = list(self._metadata())
         offsets = list(self._offsets())
         commits = list(self._commits(offsets))
-        if not any(f.name == f"offsets/{self._planned}" for f in offsets):
+        if write_commit and all(f.action is Action.KEEP for f in (*metadata, *offsets, *commits)):
+            commits.append(self._committed())
+        elif not any(f.name == f"offsets/{self._planned}" for f in offsets):
             if self._comes_later({f.name for f in commits if f.changes}):
                 why = (
                     f"Spark runs batch {self._planned - 1} again first; batch {self._planned} is not decided: Spark "
@@ -311,6 +318,46 @@ class _Judge:
         """Return whether commits name the files of state stores; True when no whole commit can tell."""
         whole = [f for f in self._files.commits.values() if not f.fault]
         return any(state_ids_of(f.text) for f in whole) if whole else bool(self._files.state)
+
+    def _committed(self) -> FileFinding:
+        """Judge the request to write the commit of the batch in flight, which Spark then does not run again.
+
+        The file of the batch before says which version Spark writes. The watermark stays at that of the batch's own
+        plan, which is never too high: the next batch moves it.
+        """
+        n, files = self._planned, self._files
+        name, state = f"commits/{n}", [path for paths in files.state.values() for path in paths]
+        if n < 0:
+            return _refused("", "no batch is planned yet")
+        if n in files.commits:
+            return FileFinding(name, Action.KEEP, f"Spark has committed batch {n}")
+        if (self._query_id, n) not in self._marks:
+            return _refused(
+                name,
+                f"the commit log does not say that every part of batch {n} is committed: run exactly-once recover "
+                f"{self._sink_id} first, if the batch is decided",
+            )
+        if self._names_state() or {posixpath.dirname(path) for path in state} != {
+            posixpath.dirname(path) for path in files.state.get(n + 1, ())
+        }:
+            return _refused(
+                name,
+                "the query has state, and the checkpoint does not say which files of it belong to the batch. Put back "
+                "the batch's input, or the newest whole copy of the checkpoint",
+            )
+        before = max((m for m, file in files.commits.items() if not file.fault), default=None)
+        version, body = "v1", {}
+        if before is not None:
+            version, _, text = files.commits[before].text.partition("\n")
+            body = json.loads(text.partition("\n")[0])
+        watermark = json.loads(files.offsets[n].text.split("\n")[1]).get("batchWatermarkMs", 0)
+        body["nextBatchWatermarkMs"] = max(watermark, body.get("nextBatchWatermarkMs", 0))
+        return FileFinding(
+            name,
+            Action.REBUILD,
+            f"as requested; every part of batch {n} is committed: Spark goes on with the next batch",
+            f"{version}\n{json.dumps(body, separators=(',', ':'))}",
+        )
 
     # -- plumbing -------------------------------------------------------------------------------------------------
 

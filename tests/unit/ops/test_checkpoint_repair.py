@@ -16,10 +16,10 @@ from exactly_once.errors import CheckpointUnusable
 from exactly_once.inspection.progress import compare
 from exactly_once.ops.repair.applying import Repair, _Work
 from exactly_once.ops.repair.files import checksum_of, is_checksum_of, read_files
-from exactly_once.ops.repair.verdicts import FileFinding, judge_files
+from exactly_once.ops.repair.verdicts import Action, FileFinding, judge_files
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import WRITE, Claim, Decision
+from exactly_once.protocol.records import WRITE, Claim, Completed, Decision
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 HEAD = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}})
@@ -60,9 +60,10 @@ class Site:
     def decide(self, n: int, text: str, copy: bool = True) -> None:
         self.decisions[n] = Decision(QUERY, n, 3, (), digest_of(text), 5, 0, offsets=text if copy else "")
 
-    def judge(self, plan_anew: bool = False) -> list[FileFinding]:
-        log = LogState(self.claim, tuple(self.decisions.values()))
-        return judge_files(read_files(str(self.root)), log, "s", plan_anew)
+    def judge(self, plan_anew: bool = False, write_commit: bool = False, completed: int = -1) -> list[FileFinding]:
+        marks = {(QUERY, n): Completed(QUERY, n, 3, 0) for n in range(completed + 1)}
+        log = LogState(self.claim, tuple(self.decisions.values()), marks)
+        return judge_files(read_files(str(self.root)), log, "s", plan_anew, write_commit)
 
     def actions(self, plan_anew: bool = False) -> dict[str, str]:
         return {f.name: f.action.value for f in self.judge(plan_anew)}
@@ -473,3 +474,72 @@ def test_a_repair_is_done_on_every_file_system(anywhere: tuple[Any, str]) -> Non
         f"{work.folder}/{n}" for n in ("audit.json", "offsets/0", "offsets/.0.crc", "offsets/1", "state/0/0/2.delta")
     }
     assert names == kept | {"metadata", "offsets/0", "commits/0"}
+
+
+# -- a committed batch whose input is gone -----------------------------------------------------------------------------
+
+
+def test_the_commit_of_a_committed_batch_is_written_as_spark_wrote_the_one_before(site: Site) -> None:
+    """Mishap: a stream that no start brings on, since Spark reads the input of a batch that it will throw away."""
+    site.ran(3, marked=2)
+    site.write("commits/2", 'v1\n{"nextBatchWatermarkMs":5000}')
+    head = json.dumps({"batchWatermarkMs": 7000, "batchTimestampMs": 1})
+    site.write("offsets/3", f'v1\n{head}\n{{"in":{{"0":3}}}}')
+    [found] = site.judge(write_commit=True, completed=3)
+    assert (found.name, found.action) == ("commits/3", Action.REBUILD)
+    assert found.content == 'v1\n{"nextBatchWatermarkMs":7000}'
+    assert site.judge(completed=3) == []
+
+
+def test_the_commit_of_a_first_batch_is_written_too(site: Site) -> None:
+    """It has no commit before it."""
+    [found] = site.ran(0, marked=-1).judge(write_commit=True, completed=0)
+    assert found.content == COMMIT
+
+
+def test_a_batch_that_is_not_proven_committed_gets_no_commit(site: Site) -> None:
+    """A loss: Spark would go on behind rows that are in no output."""
+    site.ran(3, decided=3, marked=2)
+    [open_decision] = site.judge(write_commit=True, completed=2)
+    site.decisions.pop(3)
+    [undecided] = site.judge(write_commit=True, completed=2)
+    for found in (open_decision, undecided):
+        assert (found.name, found.action) == ("commits/3", Action.REFUSE) and "exactly-once recover s" in found.why
+
+
+def test_a_batch_that_spark_has_committed_stays_as_it_is(site: Site) -> None:
+    """The command may be run twice."""
+    [found] = site.ran(3).judge(write_commit=True, completed=3)
+    assert (found.name, found.changes, found.action) == ("commits/3", False, Action.KEEP)
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "action"),
+    [
+        pytest.param(
+            ["0/0/3.delta", "0/0/4.delta", "0/1/4.delta"], COMMIT, Action.REBUILD, id="all of the batch's state"
+        ),
+        pytest.param(
+            ["0/0/3.delta", "0/0/4.delta", "0/1/3.delta"], COMMIT, Action.REFUSE, id="state that lacks a part"
+        ),
+        pytest.param(["0/0/3.delta"], COMMIT, Action.REFUSE, id="state of the batch before"),
+        pytest.param(["0/0/4_a-b.zip"], WITH_STATE, Action.REFUSE, id="state that the commit names"),
+    ],
+)
+def test_the_commit_of_a_query_with_state_is_written_where_its_state_is_there(
+    state: list[str], commit: str, action: Action, site: Site
+) -> None:
+    """Wrong results: batch 4 would begin with state that lacks the rows of batch 3."""
+    site.ran(3, marked=2)
+    site.write("commits/2", commit)
+    for name in state:
+        site.write(f"state/{name}", "x")
+    [found] = site.judge(write_commit=True, completed=3)
+    assert (found.name, found.action) == ("commits/3", action)
+
+
+def test_a_torn_checkpoint_is_repaired_before_a_commit_is_written(site: Site) -> None:
+    """What is torn may be the plan of that very batch."""
+    site.ran(3, marked=2)
+    site.write("offsets/3", "")
+    assert {f.name: f.action for f in site.judge(write_commit=True, completed=3)} == {"offsets/3": Action.REBUILD}

@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_exactly_once.runs import failures
-from dagster_exactly_once.runs.failures import diagnose
+from dagster_exactly_once.runs.failures import FailurePlace, diagnose
 from dagster_exactly_once.runs.own_exception import raised_by
 from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, all_errors
 
@@ -57,6 +57,16 @@ def test_a_coordinator_that_is_gone_is_restarted_and_one_that_cannot_be_started_
     assert found.way_out.startswith(way_out)
 
 
+def test_what_is_lost_with_the_input_is_what_the_commit_log_says():
+    """Mishap: "start with a new sink id" for a batch that was committed, and all of its input written again."""
+    lost = RuntimeError("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost")
+    place = FailurePlace(without_input=lambda: ("batch 7 is committed", "Mark it"))
+    found = diagnose(lost, place)
+    assert found.cause.endswith("The commit log says: batch 7 is committed") and found.way_out == "Mark it"
+    assert "checkpoint inspect" in diagnose(lost).way_out
+    assert "batch 7" not in diagnose(RuntimeError("java.lang.OutOfMemoryError: Java heap space"), place).cause
+
+
 def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():
     found = diagnose(Fenced("claim 3 is superseded", "Stop this driver"))
     assert (found.code, found.way_out) == ("EO-FENCED", "Stop this driver")
@@ -71,6 +81,7 @@ def test_what_a_restart_cannot_heal_is_marked():
     ("text", "code"),
     [
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost", "SPARK-INPUT-LOST"),
+        ("org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been", "SPARK-INPUT-LOST"),
         (
             "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host",
             "SPARK-INPUT-TOPIC",

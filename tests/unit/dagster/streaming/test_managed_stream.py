@@ -94,6 +94,9 @@ class Story:
     def in_flight(self):
         return 7, {}
 
+    def without_input(self):
+        return "", ""
+
     # -- the transactions
     def list(self, sink_id):
         return self.open_ids

@@ -1,0 +1,95 @@
+"""The input of the batch in flight is gone: what the commit log says of the batch decides what is lost, and the way
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from dagster_exactly_once.runs.failures import diagnose
+from exactly_once.ops import repair
+from faultlab.state import TRANSFORM
+from testkit.fixtures import Bench, KafkaInput
+from testkit.stream import Job, SparkDriver
+
+SELECT = ["cast(key as string) key", "cast(value as string) value"]
+
+
+def reading(bench: Bench, source: KafkaInput) -> Job:
+    """The bench's job over an input topic, in batches of whatever is there."""
+    return replace(bench.job, source=source.source(1_000_000), select=SELECT)
+
+
+def delete_records(source: KafkaInput) -> None:
+    """Delete all records of the input, as retention does."""
+    admin = AdminClient({**source.connection.librdkafka(), "log_level": 0})
+    ends = [TopicPartition(source.topic, p, -1) for p in range(4)]
+    for done in admin.delete_records(ends).values():
+        done.result(30)
+
+
+def lose_input_of_second_batch(point: str, job: Job, source: KafkaInput, driver: SparkDriver) -> None:
+    """Complete a batch, fail the next one at ``point``, and delete the input of both."""
+    source.add("first", 40)
+    driver.complete(job)
+    source.add("second", 40)
+    driver.arm(point, "raise")
+    assert f"failpoint {point}" in (driver.run(job).failure or "")
+    delete_records(source)
+
+
+@pytest.mark.parametrize("transform", ["", pytest.param(TRANSFORM, marks=pytest.mark.long, id="with state")])
+def test_a_committed_batch_whose_input_is_gone_is_marked_by_the_repair_and_the_stream_goes_on(
+    transform: str, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """Mishap: nothing was missing in the output, and no start got on: Spark reads the rows that the drain throws away,
+    and the advice was to write everything again under a new sink id.
+    """
+    job = replace(reading(bench, kafka_input), transform=transform)
+    lose_input_of_second_batch("decided", job, kafka_input, warm)
+    stuck = warm.run(job)
+    assert stuck.code is None and diagnose(RuntimeError(stuck.failure)).code == "SPARK-INPUT-LOST", stuck.failure
+    assert sorted(bench.visible()) == sorted(kafka_input.sent)
+    [warning] = re.findall(rf"sink {bench.sink_id}: EO-WARN-INPUT .*", warm.log.read_text())
+    assert "batch 1 is committed" in warning and f"--sink {bench.sink_id} --write-commit --apply" in warning
+    owner = bench.log().owner
+    assert owner is not None
+    force = f"fence the driver {owner.pid} on {owner.host}"
+
+    done = repair.repair(bench.connection, bench.sink_id, str(bench.checkpoint), write_commit=True, force=force)
+
+    assert [(f.name, f.action.value) for f in done.to_do] == [("commits/1", "rebuild")]
+    written = [*kafka_input.sent, *kafka_input.add("third", 8)]
+    again = kafka_input.add("second", 40)  # whoever drops what was there before knows all of them
+    warm.complete(job)
+    assert sorted(bench.visible()) == sorted(written if transform else [*written, *again])
+    bench.assert_settled()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.long
+def test_the_records_of_an_undecided_batch_whose_input_is_gone_are_named_as_lost_and_no_commit_is_written(
+    bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """A loss: guards against a repair that marks what was never written."""
+    job = reading(bench, kafka_input)
+    lose_input_of_second_batch("all-prepared", job, kafka_input, warm)
+    assert diagnose(RuntimeError(warm.run(job).failure)).code == "SPARK-INPUT-LOST"
+    assert re.search(rf"sink {bench.sink_id}: EO-WARN-INPUT .* batch 1 is not decided", warm.log.read_text())
+    owner = bench.log().owner
+    assert owner is not None
+    force = f"fence the driver {owner.pid} on {owner.host}"
+
+    found = repair.repair(bench.connection, bench.sink_id, str(bench.checkpoint), write_commit=True, force=force)
+
+    assert [f.name for f in found.refused] == ["commits/1"] and not found.applied
+    assert sorted(bench.visible()) == sorted(kafka_input.sent[:40])
+    source = {**job.source, "options": {**job.source["options"], "failOnDataLoss": "false"}}
+    more = kafka_input.add("third", 8)
+    warm.complete(replace(job, source=source))
+    bench.assert_exactly([*kafka_input.sent[:40], *more])
