@@ -231,8 +231,9 @@ def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "")
             )
         case Cause.TIMEOUT:
             return InvalidTransactionTimeout(
-                "the brokers do not allow a transaction timeout of 30 s, which the commit log needs",
-                "Set transaction.max.timeout.ms on the brokers to at least one minute",
+                f"the brokers' transaction.max.timeout.ms is below the transaction timeout of {topic}: {_said(error)}",
+                "Raise transaction.max.timeout.ms on the brokers to 30000 at least, and to no less than "
+                "kafka.transaction.timeout.ms",
             )
         case Cause.DENIED:
             return NotAuthorized(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
+from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
@@ -41,14 +42,27 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
     if options.dead_letters is not None:
         _check_dead_letters(options.dead_letters.topic, admin)
     longest = int(admin.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
-    wanted = options.timeout_ms
+    return version, timeout_within(options.timeout_ms, longest), longest
+
+
+def timeout_within(wanted: int | None, longest: int) -> int:
+    """Return transaction.timeout.ms of the parts: ``wanted``, or the default, if the brokers' maximum allows it.
+
+    Raises InvalidTransactionTimeout.
+    """
+    if longest < LOG_TRANSACTION_TIMEOUT_MS:  # first: no value of the option helps
+        raise InvalidTransactionTimeout(
+            f"the brokers' transaction.max.timeout.ms={longest} is below the {LOG_TRANSACTION_TIMEOUT_MS} that the "
+            "commit log needs, whatever kafka.transaction.timeout.ms is",
+            "Set transaction.max.timeout.ms on the brokers to "
+            f"{max(LOG_TRANSACTION_TIMEOUT_MS, wanted or DEFAULT_TRANSACTION_TIMEOUT_MS)}",
+        )
     if wanted is not None and wanted > longest:
         raise InvalidTransactionTimeout(
             f"kafka.transaction.timeout.ms={wanted} is above the brokers' transaction.max.timeout.ms={longest}",
             f"Lower kafka.transaction.timeout.ms to {longest}, or raise transaction.max.timeout.ms on the brokers",
         )
-    timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
-    return version, timeout_ms, longest
+    return wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
 
 
 def _check_dead_letters(topic: str, admin: Admin) -> None:
