@@ -118,21 +118,23 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
     Returns
     -------
     Decided or None
-        None when it is undecided; its decision when ``force`` states that its rows will be lost.
+        None when it is undecided; its decision when ``force`` states that its rows will be rolled back.
 
     Raises
     ------
     Refused
-        When it is not under way, or decided: aborting it would lose its rows.
+        When it is not under way, or decided: aborting it takes its rows from readers until they are written again.
     """
     _check_under_way(transaction)
     decided = decided_as(transaction, log)
     if decided is not None:
+        rows = f"{name_of(decided.decision)}, {_count(decided.handle.records)}"
+        again = f"the next {'try' if decided.decision.write_id else 'start'} writes them again"
         _overruled(
             force,
-            f"lose {name_of(decided.decision)}, {_count(decided.handle.records)}",
-            f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
-            f"{_count(decided.handle.records)}); aborting it would lose them",
+            f"roll back {rows}; {again}",
+            f"the transaction of {transaction.transactional_id} is decided ({rows}); if it is aborted, {again} while "
+            "their input is there, and readers miss them until then",
             "Commit the transaction, start the stream, or run the recovery: each of these commits the transaction",
         )
     return decided

@@ -78,9 +78,9 @@ def test_a_forced_abort_ends_exactly_the_decided_transaction(sink, admin):
     """Loss: more records than the typed phrase states."""
     lost, kept = sink.open_part(0), sink.open_part(1)
     sink.decide(lost, kept, records=1)
-    with pytest.raises(Refused, match="lose batch 0, 1 record'"):
+    with pytest.raises(Refused, match="roll back batch 0, 1 record; "):
         admin.abort(lost)
-    assert admin.abort(lost, "lose batch 0, 1 record").report is None
+    assert admin.abort(lost, "roll back batch 0, 1 record; the next start writes them again").report is None
     assert read_log(sink.connection, sink.sink_id).owner.token == 1  # nobody was fenced for it
     with Admin(sink.connection) as admin:
         states = {i: d.state for i, d in describe(admin, [lost, kept]).items()}

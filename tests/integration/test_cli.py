@@ -90,7 +90,7 @@ def test_what_breaks_the_guarantee_is_refused_until_its_consequence_is_typed_out
     sink.decide(decided)
     for verb, transactional_id, phrase, done in (
         ("commit", undecided, f"duplicate 3 records of {sink.topic}", "committed"),
-        ("abort", decided, "lose batch 0, 1 record", "aborted"),
+        ("abort", decided, "roll back batch 0, 1 record; the next start writes them again", "aborted"),
     ):
         for wrong in ([], ["--force", "yes"]):
             code, out, err = run("transactions", verb, transactional_id, *wrong)

@@ -40,6 +40,8 @@ def log(*handles, query_id="q"):
 
 
 DECIDED = log(PreparedTransaction(ID, 11, 2, 1, 50))
+#: What is typed out to abort its transaction.
+ROLL_BACK = "roll back batch 4, 50 records; the next start writes them again"
 ACCEPTED_LOSS = replace(DECIDED, marks={("q", 4): Completed("q", 4, 3, 0, how=ACCEPTED)})
 COMPLETED = replace(DECIDED, marks={("q", 4): Completed("q", 4, 3, 0)})
 
@@ -79,7 +81,7 @@ def test_another_transaction_of_the_same_id_is_not_the_decided_one(other):
 def test_what_is_not_under_way_is_neither_committed_nor_aborted_nor_forced(state):
     """Mishap: the id may serve the next batch by the time somebody has typed."""
     for check in (check_commit, check_abort):
-        refused = refusal(check, transaction(state), DECIDED, force="lose batch 4, 50 records")
+        refused = refusal(check, transaction(state), DECIDED, force=ROLL_BACK)
         assert "no transaction under way" in refused.what and refused.phrase is None
 
 
@@ -109,18 +111,24 @@ def test_a_commit_of_what_is_undecided_needs_the_duplicates_typed_out(written, p
     assert check_commit(transaction(), LogState(), written, f" {phrase.replace(' ', '  ')}") is None
 
 
-def test_an_abort_of_what_is_decided_needs_the_loss_typed_out():
+def test_an_abort_of_what_is_decided_needs_the_roll_back_typed_out():
+    """Mishap: "lose batch 3", typed out, and the next start wrote the rows again."""
     refused = refusal(check_abort, transaction(), DECIDED)
-    assert refused.phrase == "lose batch 4, 50 records"
+    assert refused.phrase == ROLL_BACK
     assert check_abort(transaction(), DECIDED, refused.phrase).decision.batch_id == 4
     write = log(PreparedTransaction(ID, 11, 2, 1, 50), query_id="write:2013-01-05")
-    assert refusal(check_abort, transaction(), write).phrase == "lose write 2013-01-05, 50 records"
+    assert refusal(check_abort, transaction(), write).phrase == (
+        "roll back write 2013-01-05, 50 records; the next try writes them again"
+    )
 
 
-@pytest.mark.parametrize("typed", ["", "yes", "force", "lose batch 5, 50 records", "duplicate 50 records of out"])
+@pytest.mark.parametrize(
+    "typed",
+    ["", "yes", "force", ROLL_BACK.replace("4", "5"), "lose batch 4, 50 records", "duplicate 50 records of out"],
+)
 def test_any_other_phrase_overrules_nothing(typed):
     """Mishap: a phrase copied from another incident."""
-    assert refusal(check_abort, transaction(), DECIDED, force=typed).phrase == "lose batch 4, 50 records"
+    assert refusal(check_abort, transaction(), DECIDED, force=typed).phrase == ROLL_BACK
 
 
 def test_a_frozen_owner_is_refused_with_the_command_that_ends_it():
