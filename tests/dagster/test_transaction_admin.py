@@ -42,7 +42,7 @@ def test_a_decided_transaction_is_committed_and_an_undecided_one_is_not(sink, ad
     sink.decide(decided)
     with pytest.raises(Refused, match="not decided"):
         admin.commit(undecided)
-    with pytest.raises(Refused, match="would lose them"):
+    with pytest.raises(Refused, match="readers miss them until then"):
         admin.abort(decided)
     assert sink.visible() == []
     assert admin.commit(decided).decided.handle.records == 1

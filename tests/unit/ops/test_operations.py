@@ -53,10 +53,10 @@ def refusal(act, *arguments, **named):
 
 
 def test_a_decided_transaction_may_be_committed_and_not_aborted():
-    """Loss: an abort of what is decided; the checkpoint is past those rows."""
+    """Mishap: an abort of what is decided; readers miss those rows until the next start writes them again."""
     decided = check_commit(transaction(), DECIDED)
     assert (decided.decision.batch_id, decided.handle.records) == (4, 50)
-    with pytest.raises(Refused, match=r"decided \(batch 4, 50 records\); aborting it would lose them"):
+    with pytest.raises(Refused, match=r"decided \(batch 4, 50 records\); if it is aborted, the next start"):
         check_abort(transaction(), DECIDED)
     with pytest.raises(Refused, match=r"\(batch 4, 1 record\)"):
         check_abort(transaction(), log(PreparedTransaction(ID, 11, 2, 1, 1)))
