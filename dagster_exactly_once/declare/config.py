@@ -313,10 +313,7 @@ class RepairConfig(dg.Config):
     )
     write_commit: bool = rarely(
         False,
-        description=(
-            "Also write commits/N of the batch in flight, if all of it is committed, for use when its input is gone "
-            "(SPARK-INPUT-LOST)."
-        ),
+        description=("Also write commits/N of a committed batch in flight, whose input is gone (SPARK-INPUT-LOST)."),
     )
     consequence: str = rarely(
         "", description="For plan_anew without dry_run: its consequence, typed out exactly as the dry run prints it."

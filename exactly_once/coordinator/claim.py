@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 #: For all of a start: log, resolve, sweep. Two coordinator elections fit.
 CLAIM_BUDGET_S = 60.0
 
-#: For the consumer group among it: it tells of a damaged log, and must not keep a stream with a whole one waiting.
+#: For the consumer group among it, and for the input: they tell of damage, and must not keep a whole stream waiting.
 GROUP_BUDGET_S = 5.0
 
 
@@ -220,7 +220,7 @@ def _claim(
         written = topics or (known.topics if known else ())
         dead = [options.dead_letters.topic] if options.dead_letters else []
         warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written, *dead})
-        warn_of_lost_input(options, batch, session.kafka.admin(), after)
+        warn_of_lost_input(options, batch, session.kafka.admin(GROUP_BUDGET_S), after)
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, found, state)
     return state

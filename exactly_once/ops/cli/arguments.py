@@ -104,8 +104,7 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         _argument(
             "--write-commit",
             action="store_true",
-            help="also write commits/N of the batch in flight, if all of it is committed; for use when its input is "
-            "gone",
+            help="also write commits/N of a committed batch in flight, whose input is gone",
         ),
         _FORCE,
     ),
