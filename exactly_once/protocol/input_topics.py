@@ -24,6 +24,12 @@ def shown(offsets: Mapping[str, Mapping[int, int]]) -> str:
     return text if len(text) <= _SHOWN else ""
 
 
+def recreated(last: Decision | None, ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the input topics of the last decision that have another id now, with it; ``ids`` are those of now."""
+    known = last.input_ids if last else {}
+    return {topic: now for topic, now in sorted(ids.items()) if known.get(topic, now) != now}
+
+
 def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], adopts: Callable[[str], bool]) -> None:
     """Make sure that no input topic was recreated since the last decision.
 
@@ -44,8 +50,7 @@ def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], ad
     InputRecreated
         Names all such topics that the user does not adopt.
     """
-    known = last.input_ids if last else {}
-    others = {t: i for t, i in sorted(ids.items()) if known.get(t, i) != i}
+    known, others = last.input_ids if last else {}, recreated(last, ids)
     if not (refused := {t: i for t, i in others.items() if not adopts(i)}):
         return
     assert last is not None

@@ -93,3 +93,27 @@ def test_the_records_of_an_undecided_batch_whose_input_is_gone_are_named_as_lost
     more = kafka_input.add("third", 8)
     warm.complete(replace(job, source=source))
     bench.assert_exactly([*kafka_input.sent[:40], *more])
+
+
+@pytest.mark.long
+def test_rolled_back_rows_whose_input_is_gone_are_named_as_lost(
+    bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """A loss: "the output is correct for the input that the stream has read", said the page, and the rows of the batch
+    were in no output.
+    """
+    job = reading(bench, kafka_input)
+    lose_input_of_second_batch("decided", job, kafka_input, warm)
+    decision = bench.log().decisions[-1]
+    bench.abort_parts(decision, *(h.part for h in decision.transactions))
+    assert diagnose(RuntimeError(warm.run(job).failure)).code == "SPARK-INPUT-LOST"
+    assert re.search(
+        rf"sink {bench.sink_id}: EO-WARN-INPUT .* the rows of a part that was rolled", warm.log.read_text()
+    )
+    source = {**job.source, "options": {**job.source["options"], "failOnDataLoss": "false"}}
+    job = replace(job, source=source)
+    expired = warm.run(job)
+    assert expired.code == "EO-EXPIRED", expired.failure
+    more = kafka_input.add("third", 8)
+    warm.complete(job.having(**expired.word("sink.accept.lost")))
+    bench.assert_exactly([*kafka_input.sent[:40], *more])

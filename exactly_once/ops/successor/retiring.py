@@ -26,6 +26,7 @@ from exactly_once.ops.successor.verdicts import (
     OldCheckpoint,
     check_at_rest,
     check_history,
+    check_input,
     check_names,
     check_state,
     check_takes_over,
@@ -128,6 +129,7 @@ class _Old:
         checkpoint = self._checkpoint(log, last)
         ends = ends_of(self.sink_id, last, checkpoint)
         check_history(self.sink_id, last, self._published(last.query_id), checkpoint)
+        check_input(self.sink_id, last, self._ids(last))
         if not has_run:
             check_state(last, checkpoint, self.loses_state)
         return last, ends
@@ -159,6 +161,11 @@ class _Old:
         with suppress(ExactlyOnceError), Admin(self.connection, INSPECTION_BUDGET_S) as admin:
             return published_batches(admin, offsets_group(self.sink_id)).get(query_id)
         return None
+
+    def _ids(self, last: Decision) -> dict[str, str]:
+        with suppress(ExactlyOnceError), Admin(self.connection, INSPECTION_BUDGET_S) as admin:
+            return admin.topic_ids(sorted(last.input_ids))
+        return {}
 
     def succession(self, query_id: str, batch_id: int, ends: Ends, has_run: bool = False, **more: Any) -> Succession:
         text = succession.option(ends, _sizes(self.connection, ends))

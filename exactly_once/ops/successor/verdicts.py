@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exactly_once.errors import InvalidOption
@@ -9,6 +10,7 @@ from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.words import are, never_claimed, plural
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of, kafka_offsets, names_sources, source_lines
+from exactly_once.protocol.input_topics import recreated
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.planning import forgotten_by
@@ -135,6 +137,17 @@ def check_history(sink_id: str, last: Decision, published: int | None, checkpoin
             "with another sink",
             "Start the new query by hand, at the offsets that exactly-once checkpoint inspect "
             f"{checkpoint.location} prints",
+        )
+
+
+def check_input(sink_id: str, last: Decision, ids: Mapping[str, str]) -> None:
+    """Refuse a sink of which an input topic was recreated since its last decision; ``ids`` says the topics' ids now."""
+    if others := ", ".join(recreated(last, ids)):
+        raise Refused(
+            f"input of sink {sink_id!r} was deleted and recreated after its batch {last.batch_id} ({others}): the "
+            "successor would begin at the offsets of the deleted topic",
+            "Start the new query by hand, at the earliest offset of that topic; or decide by a start of the old stream "
+            "(EO-INPUT-RECREATED) that it goes on at the old ones, then repeat this command after its next batch",
         )
 
 

@@ -220,3 +220,13 @@ def test_a_successor_that_reads_along_takes_over_where_both_have_read_the_same()
         verdicts.check_takes_over(ends, ran({0: 120, 1: 118}, open=(open_transaction(),)))
     with pytest.raises(Refused, match="is retired itself"):
         verdicts.check_takes_over(ends, ran({0: 120, 1: 118}, log=replace(LOG, retired=RETIRED)))
+
+
+def test_a_sink_whose_input_topic_was_recreated_is_not_continued_at_its_old_offsets() -> None:
+    """A loss: the successor would leave out the first records of the new topic, without a word."""
+    last = replace(LAST, input_ids={"orders": "a", "other": "x"})
+    with pytest.raises(Refused, match=r"\(orders\).* offsets of the deleted topic"):
+        verdicts.check_input("orders", last, {"orders": "b", "other": "x"})
+    for ids in ({"orders": "a"}, {}):
+        verdicts.check_input("orders", last, ids)
+    verdicts.check_input("orders", LAST, {"orders": "b"})
