@@ -24,8 +24,9 @@ from exactly_once.ops.log_records import log_records, undo
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import commit_log_topic
-from exactly_once.protocol.planning import Batch, Plan, check_binding, plan_batch
+from exactly_once.protocol.planning import Batch, Plan, plan_batch
 from exactly_once.protocol.records import Claim, Decision, PreparedPart, PreparedTransaction, Tally, key_of
+from exactly_once.protocol.takeover import check_binding
 from exactly_once.txn.coordinators import describe
 from testkit import broker as brokers
 from testkit.dead_sink import DeadSink
