@@ -38,10 +38,13 @@ class Place(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The extent of a transaction in one partition: where it begins there (-1 when no broker said), and how much."""
+    """The extent of a transaction in one partition: where it begins there (-1 when no broker said), and how much; and
+    the oldest time of its records, in ms, where rows chose times.
+    """
 
     first_offset: int
     records: int
+    oldest_ms: int | None = None
 
 
 #: By topic and partition, what a task wrote, as the brokers acknowledged it.

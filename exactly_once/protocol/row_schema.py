@@ -42,8 +42,12 @@ def check_columns(
     Raises
     ------
     InvalidSchema
-        With the column, its type and the type that it needs.
+        With the column, its type and the type that it needs; or with a name that two of these columns have, of which
+        Spark's own sink takes the first one.
     """
+    columns = list(columns)
+    read = _NEEDS.keys() - ({"topic"} if topic is not None else set())
+    check_once(name for name, _ in columns if name in read)
     types = dict(columns)
     if "value" not in types:
         raise InvalidSchema(
@@ -61,7 +65,7 @@ def check_columns(
             "Set the option topic, or add a string column named topic",
         )
     used = types.keys() & _NEEDS.keys()
-    for name in sorted(used - ({"topic"} if topic is not None else set()), key=list(_NEEDS).index):
+    for name in sorted(used & read, key=list(_NEEDS).index):
         # a collation says how strings compare, not what they are
         if name not in encoded and types[name].partition(" collate ")[0] not in _NEEDS[name]:
             wanted = " or ".join(_NEEDS[name])
@@ -71,6 +75,20 @@ def check_columns(
                 + (f". Or set {name}.format, and the sink encodes it" if name in ("key", "value") else ""),
             )
     return frozenset(used)
+
+
+def check_once(names: Iterable[str], of: str = "", ignore_case: bool = False) -> None:
+    """Raise InvalidSchema when two of ``names`` are equal: columns, or the fields of the struct ``of``."""
+    seen: dict[str, str] = {}
+    for name in names:
+        same = name.lower() if ignore_case else name
+        if first := seen.get(same):
+            both = name if first == name else f"{first} and {name}, which this session does not tell apart"
+            raise InvalidSchema(
+                f"two {f'fields of {of}' if of else 'columns'} are named {both}",
+                "Rename one of the two, or leave one out; after a join, for example, with .drop(other.value)",
+            )
+        seen[same] = name
 
 
 def check_topic_option(topic: str | None, names: Collection[str]) -> None:

@@ -15,20 +15,26 @@ encoded_key    binary (an addition): goes out as it is,    ``key``, encoded and 
 encoded_value  the same, in place of ``value``             ``value``, the same
 =============  ==========================================  ==========================================
 
-The sink ignores other columns, as Spark's sink does. With a schema registry, it puts the id of the schema before each
+The sink ignores other columns, as Spark's sink does. Of two columns with one of these names Spark's sink takes the
+first; this one refuses them. With a schema registry, it puts the id of the schema before each
 value (and key); a null stays null. With ``value.format`` and ``key.format``, value and key may have any type that fits
 their schema.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from exactly_once.formats import SparkType
 from exactly_once.participants.kafka.rows import UNFRAMED, Columns
-from exactly_once.protocol.row_schema import check_columns, check_topic_option
+from exactly_once.protocol.row_schema import check_columns, check_once, check_topic_option
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.registry.schema_options import Registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def types_of(schema: StructType) -> dict[str, SparkType]:
@@ -46,3 +52,34 @@ def columns_of(
     names = check_columns(columns, topic, registry is not None and registry.frames("key"))
     check_topic_option(topic, names)
     return Columns(topic, names, None if registry is not None else UNFRAMED, rule)
+
+
+def check_names(df: DataFrame) -> None:
+    """Refuse a DataFrame in which a name does not say which column is meant, as Spark's session tells names apart: all
+    columns are asked for by their names. Raise InvalidSchema with the name.
+    """
+    check_once(df.columns, ignore_case=str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() != "true")
+    for field in df.schema.fields:
+        _check_fields(field.dataType, field.name)
+
+
+def _check_fields(type: DataType, path: str) -> None:
+    """Refuse a struct with two fields of one name, which neither Arrow nor a table can hold."""
+    if isinstance(type, StructType):
+        check_once(type.names, path)
+        for field in type.fields:
+            _check_fields(field.dataType, f"{path}.{field.name}")
+    elif isinstance(type, ArrayType):
+        _check_fields(type.elementType, f"{path}.element")
+    elif isinstance(type, MapType):
+        _check_fields(type.keyType, f"{path}.key")
+        _check_fields(type.valueType, f"{path}.value")
+
+
+def record_of(df: DataFrame, columns: Columns) -> DataFrame:
+    """Return the rows with the columns of a record alone, which it finds by their places: names of other columns may be
+    those of two, or be written with a dot.
+    """
+    names = sorted(columns.names)
+    numbered = df.toDF(*(str(at) for at in range(len(df.columns))))
+    return numbered.select(*(numbered[str(df.columns.index(name))].alias(name) for name in names))

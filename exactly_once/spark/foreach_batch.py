@@ -28,7 +28,7 @@ from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.columns import columns_of
+from exactly_once.spark.columns import columns_of, record_of
 from exactly_once.spark.modes import check_session, check_sources, running_sources
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_driver
@@ -113,7 +113,8 @@ class ForeachBatch:
         parts: list[Part] = []
         try:
             write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket, run))
-            parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
+            rows = df if columns is None or self._others else record_of(df, columns)
+            parts = [pickle.loads(row[0]) for row in rows.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
             coordinator.commit(parts, batch_id)
         except BaseException:
             self._abort(run, batch_id, parts)

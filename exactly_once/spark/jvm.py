@@ -95,7 +95,10 @@ class Coordinators:
 
     def _check(self, asked: Mapping[str, Any]) -> None:
         batch = bool(asked.get("batch"))
-        _options(asked, batch).java()
+        options = _options(asked, batch)
+        options.java()
+        if asked.get("schema"):
+            _check_columns(options, StructType.fromJson(json.loads(asked["schema"])))
         with suppress(BrokerUnreachable):  # the first batch waits for brokers that restart
             start.check(asked["options"], batch=batch, pem=asked.get("pem"))
 
@@ -216,11 +219,15 @@ def _check_batch(batch: Batch, asked: Mapping[str, Any]) -> None:
     check_sources(batch, asked.get("sources"))
 
 
+def _check_columns(options: SinkOptions, types: StructType) -> frozenset[str]:
+    return options.check_columns((f.name, f.dataType.simpleString()) for f in types.fields)
+
+
 def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:
     """Check the columns, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
     settings, types = options.java(), StructType.fromJson(json.loads(schema))
-    names = options.check_columns((f.name, f.dataType.simpleString()) for f in types.fields)
+    names = _check_columns(options, types)
     run.check_formats(types)
     ticket = run.coordinator.plan(check)
     framing = run.framing(ticket.plan, types)
@@ -280,7 +287,7 @@ def _part(run: str, said: Mapping[str, Any]) -> Part:
 
 
 def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
-    written = {(topic, partition): Extent(first, records) for topic, partition, first, records in said["written"]}
+    written = {(topic, partition): Extent(*extent) for topic, partition, *extent in said["written"]}
     place = min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None)
     return PreparedTransaction(
         transactional_id=said["id"],

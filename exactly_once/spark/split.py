@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from exactly_once import error_headers
 from exactly_once.errors import InvalidSchema, TransformFailed
 from exactly_once.protocol.row_schema import HEADERS, READY, check_columns
+from exactly_once.spark.columns import check_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,6 +50,7 @@ def attempt(
     catch: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> DataFrame:
     """See :func:`exactly_once.attempt`."""
+    check_names(df)
     if isinstance(how, str | StructType):
         return _parsed(df, how)
     if callable(how):
@@ -58,6 +60,7 @@ def attempt(
 
 def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFrame:
     """See :func:`exactly_once.split`."""
+    check_names(rows)
     if TRIED not in rows.columns:
         raise InvalidSchema(
             f"there is no column '{TRIED}' among {', '.join(rows.columns)}: nothing says which rows are bad",

@@ -9,7 +9,7 @@ from exactly_once.coordinator import start
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.registry import encoding
-from exactly_once.spark.columns import types_of
+from exactly_once.spark.columns import check_names, types_of
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.session import check_connector, check_driver, check_jar, has_jvm
 
@@ -36,11 +36,12 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
 
 
 def check_participants(df: DataFrame, options: SinkOptions, participants: tuple[Participant[Any], ...]) -> None:
-    """Refuse rows that do not fit a participant."""
+    """Refuse rows that do not fit a participant, which gets all columns."""
     if not participants:
         return
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    check_names(df)
     schema = to_arrow_schema(df.schema)
     for p in participants:
         p.check(options.sink_id, schema)

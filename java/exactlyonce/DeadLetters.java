@@ -168,8 +168,8 @@ final class DeadLetters {
         headers.add(header("sink", ticket.sink()));
         headers.add(header("batch", String.valueOf(ticket.batch())));
         if (row.topic() != null) headers.add(new RecordHeader(PREFIX + "output.topic", row.topic()));
-        if (row.partition() != -1) headers.add(header("output.partition", String.valueOf(row.partition())));
-        if (row.timestampMs() != 0) headers.add(header("output.timestamp", String.valueOf(row.timestampMs())));
+        if (row.partition() != null) headers.add(header("output.partition", String.valueOf(row.partition())));
+        if (row.timestampMs() != null) headers.add(header("output.timestamp", String.valueOf(row.timestampMs())));
         if (!json.isEmpty()) headers.add(header("json", json));
         return new ProducerRecord<>(to.topic(), null, null, key, value, headers);
     }

@@ -12,7 +12,7 @@ final class Digest {
     private static final Header[] NO_HEADERS = {};
 
     /** The place of a row that chose nothing but its topic. */
-    private static final byte[] NOWHERE = place(-1, 0, NO_HEADERS);
+    private static final byte[] NOWHERE = place(-1, null, NO_HEADERS);
 
     private long sum;
     private byte[] topic;
@@ -24,13 +24,13 @@ final class Digest {
         sum += value != null ? Xxh3.hash(value, seed) : seed ^ NULL;
     }
 
-    /** Adds a row with all that it chose; topic null, partition -1 and timestamp 0: it did not. */
-    void add(byte[] topic, byte[] key, byte[] value, int partition, long timestampMs, Header[] headers) {
+    /** Adds a row with all that it chose; null, and partition -1: it did not. */
+    void add(byte[] topic, byte[] key, byte[] value, int partition, Long timestampMs, Header[] headers) {
         if (topic != this.topic || topic == null) {
             this.topic = topic;
             topicSeed = Xxh3.hash(topic == null ? NOTHING : topic, 0);
         }
-        boolean chose = partition != -1 || timestampMs != 0 || (headers != null && headers.length > 0);
+        boolean chose = partition != -1 || timestampMs != null || (headers != null && headers.length > 0);
         byte[] place = chose ? place(partition, timestampMs, headers == null ? NO_HEADERS : headers) : NOWHERE;
         sum += chained(place, chained(value, chained(key, topicSeed)));
     }
@@ -44,7 +44,7 @@ final class Digest {
         return cell != null ? Xxh3.hash(cell, seed) : Xxh3.hash(NOTHING, seed ^ NULL);
     }
 
-    private static byte[] place(int partition, long timestampMs, Header[] headers) {
+    private static byte[] place(int partition, Long timestampMs, Header[] headers) {
         byte[][] names = new byte[headers.length][];
         int size = Integer.BYTES + Long.BYTES;
         for (int i = 0; i < headers.length; i++) {
@@ -52,7 +52,7 @@ final class Digest {
             byte[] value = headers[i].value();
             size += 2 * Integer.BYTES + names[i].length + (value == null ? 0 : value.length);
         }
-        ByteBuffer place = ByteBuffer.allocate(size).putInt(partition).putLong(timestampMs);
+        ByteBuffer place = ByteBuffer.allocate(size).putInt(partition).putLong(timestampMs == null ? 0 : timestampMs);
         for (int i = 0; i < headers.length; i++) {
             byte[] value = headers[i].value();
             place.putInt(names[i].length).put(names[i]).putInt(value == null ? -1 : value.length);

@@ -139,22 +139,17 @@ final class PartWriter implements DataWriter<InternalRow> {
     private void writeRecord(InternalRow row) {
         destination.choose(row);
         int to = destination.partitionOf(row);
-        long timestamp = rows.timestampOf(row);
+        Long timestamp = rows.timestampOf(row);
         Header[] headers = rows.headersOf(row);
         byte[] key = rows.key().of(row), value = rows.value().of(row);
         begin(destination.described());
         ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
-                destination.topic(),
-                to < 0 ? null : to,
-                timestamp == 0 ? null : timestamp,
-                key,
-                value,
-                batchHeaders.behind(headers));
+                destination.topic(), to < 0 ? null : to, timestamp, key, value, batchHeaders.behind(headers));
         boolean shown = dead != null && dead.show(record, destination.described());
         if (rows.isPlain()) digest.add(key, value);
         else digest.add(destination.bytes(), key, value, to, timestamp, headers);
         if (to >= 0) chosePartition++;
-        if (timestamp != 0) choseTimestamp++;
+        if (timestamp != null) choseTimestamp++;
         put(record, destination.limit());
         if (shown) flushAll();
     }
@@ -162,13 +157,16 @@ final class PartWriter implements DataWriter<InternalRow> {
     /** Writes a row that cannot be written as a dead letter. The digest covers the row as it is, wherever it goes: so a replay may find it good. */
     private void writeDead(InternalRow row, SinkException refused) {
         dead.add(refused);
-        Topic to = dead.topic();
-        begin(destination.described() == null ? to : destination.described());
+        Topic letters = dead.topic();
+        begin(destination.described() == null ? letters : destination.described());
         Rows.Chosen chosen = rows.chosen(row);
         byte[] key = rows.key().ofAny(row), value = rows.value().ofAny(row);
         if (rows.isPlain()) digest.add(key, value);
-        else digest.add(chosen.topic(), key, value, chosen.partition(), chosen.timestampMs(), chosen.headers());
-        put(dead.letter(chosen, key, value, rows.json(row), refused), ProducerSettings.limit(ticket.client(), to));
+        else {
+            int to = chosen.partition() == null ? -1 : chosen.partition();
+            digest.add(chosen.topic(), key, value, to, chosen.timestampMs(), chosen.headers());
+        }
+        put(dead.letter(chosen, key, value, rows.json(row), refused), ProducerSettings.limit(ticket.client(), letters));
     }
 
     /** @param limit of a batch for the record's topic */
@@ -321,7 +319,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         fields.put("bytes", bytes);
         fields.put("digest", digest.text());
         fields.put("form", form());
-        fields.put("written", written.fields());
+        fields.put("written", written.fields(choseTimestamp > 0));
         if (dead != null && dead.count() > 0) {
             fields.put("dead", dead.count());
             fields.put("refused", dead.first());

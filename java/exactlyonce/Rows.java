@@ -26,6 +26,12 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         implements Serializable {
     private static final long serialVersionUID = 1;
 
+    /** The time that Spark's Kafka source gives a record without one, in microseconds. */
+    private static final long NO_TIME = -1000;
+
+    /** The headers in which Confluent's readers look for the schema of a key or a value, before they look at its first bytes. */
+    private static final String KEY_SCHEMA = "__key_schema_id", VALUE_SCHEMA = "__value_schema_id";
+
     /**
      * The column of the keys, or of the values.
      *
@@ -51,6 +57,11 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
             System.arraycopy(prefix, 0, framed, 0, prefix.length);
             System.arraycopy(found, 0, framed, prefix.length, found.length);
             return framed;
+        }
+
+        /** Whether the sink writes the id of a schema before what the row has. */
+        boolean frames(InternalRow row) {
+            return prefix.length > 0 && column >= 0 && !row.isNullAt(column) && (ready < 0 || row.isNullAt(ready));
         }
 
         /** Returns what the record gets, or JSON where that does not fit the schema. */
@@ -138,15 +149,21 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
                 "Leave partition null where Kafka should choose it");
     }
 
-    /** Returns the timestamp that the row chose, in ms; 0 for none. */
-    long timestampOf(InternalRow row) {
-        if (timestamp < 0 || row.isNullAt(timestamp)) return 0;
-        long ms = Math.floorDiv(row.getLong(timestamp), 1000L);
-        if (ms > 0) return ms;
+    /** Returns the timestamp that the row chose, in ms; null for none. */
+    Long timestampOf(InternalRow row) {
+        Long ms = timeIn(row);
+        if (ms == null || ms >= 0) return ms;
         throw Errors.ofRow(
                 new InvalidTimestampException("before 1970"),
-                "a row (key " + Errors.shown(key.ofAny(row)) + ") has a timestamp before 1970, which Kafka cannot hold",
-                "Correct the timestamp, or leave it null");
+                "a row (key " + Errors.shown(key.ofAny(row)) + ") has a timestamp before 1970 (" + ms
+                        + " ms), which Kafka's Java client refuses",
+                "Correct the column 'timestamp', leave it out, or make it null: the record then gets the time of"
+                        + " writing");
+    }
+
+    private Long timeIn(InternalRow row) {
+        if (timestamp < 0 || row.isNullAt(timestamp) || row.getLong(timestamp) == NO_TIME) return null;
+        return Math.floorDiv(row.getLong(timestamp), 1000L);
     }
 
     /** Returns the row's headers, null for none. */
@@ -161,8 +178,15 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
                         new InvalidRecordException("a header without a key"),
                         "a row (key " + Errors.shown(key.ofAny(row)) + ") has a header without a key",
                         "Give every header a key; its value may be null");
-            UTF8String name = one.getUTF8String(0);
-            found[i] = new RecordHeader(name.toString(), one.isNullAt(1) ? null : one.getBinary(1));
+            String name = one.getUTF8String(0).toString();
+            if ((name.equals(VALUE_SCHEMA) && value.frames(row)) || (name.equals(KEY_SCHEMA) && key.frames(row)))
+                throw Errors.ofRow(
+                        new InvalidRecordException("a schema id that is another one's"),
+                        "a row (key " + Errors.shown(key.ofAny(row)) + ") has the header " + name
+                                + " in its column 'headers', and the sink writes a schema id of its own: Confluent's"
+                                + " readers would decode by the header's",
+                        "Leave that header out: filter(headers, h -> h.key != '" + name + "')");
+            found[i] = new RecordHeader(name, one.isNullAt(1) ? null : one.getBinary(1));
         }
         return found.length == 0 ? null : found;
     }
@@ -171,11 +195,10 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
      * What a row chose, as it stands there, whatever of it makes no record; see {@link DeadLetters}.
      *
      * @param topic null: the row names none
-     * @param partition -1 for none
-     * @param timestampMs 0 for none
+     * @param partition null: it chose none, as for timestampMs
      * @param headers the key of one without a key is empty
      */
-    record Chosen(byte[] topic, int partition, long timestampMs, Header[] headers) {}
+    record Chosen(byte[] topic, Integer partition, Long timestampMs, Header[] headers) {}
 
     Chosen chosen(InternalRow row) {
         byte[] named = option != null
@@ -191,8 +214,8 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         }
         return new Chosen(
                 named,
-                partition < 0 || row.isNullAt(partition) ? -1 : row.getInt(partition),
-                timestamp < 0 || row.isNullAt(timestamp) ? 0 : Math.floorDiv(row.getLong(timestamp), 1000L),
+                partition < 0 || row.isNullAt(partition) ? null : (Integer) row.getInt(partition),
+                timeIn(row),
                 found);
     }
 

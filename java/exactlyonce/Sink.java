@@ -38,7 +38,7 @@ public final class Sink implements TableProvider, DataSourceRegister {
     }
 
     /**
-     * Called inside {@code start()} and {@code save()}, on the user's own thread: what options alone tell is refused there. Without a checkpoint and
+     * Called inside {@code start()} and {@code save()}, on the user's own thread: what options and columns tell is refused there. Without a checkpoint and
      * without a write id nobody knows yet which of the two it is.
      */
     @Override
@@ -50,6 +50,7 @@ public final class Sink implements TableProvider, DataSourceRegister {
             request.put("call", "check");
             request.put("options", new HashMap<>(options));
             request.put("batch", batch);
+            if (schema.fields().length > 0) request.put("schema", schema.json()); // empty: nobody has said it yet
             KeyStores.addTo(request);
             Bridge.call(Bridge.coordinator(), request);
         }

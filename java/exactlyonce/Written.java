@@ -7,7 +7,7 @@ import java.util.Map;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 
-/** What the brokers have acknowledged of a part, by partition: the first offset, and how many records. Only the producer's thread adds. */
+/** What the brokers have acknowledged of a part, by partition: the first offset, how many records, and the oldest of their times. Only the producer's thread adds. */
 final class Written {
     private static final class Extent {
         private final String topic;
@@ -15,6 +15,7 @@ final class Written {
         private final long
                 first; // -1: the broker knew the batch, of a request whose answer was lost, and did not say where it is
         private long records;
+        private long oldest = Long.MAX_VALUE; // the brokers' time where the topic replaces the record's
 
         Extent(RecordMetadata of) {
             topic = of.topic();
@@ -33,6 +34,7 @@ final class Written {
             to = last = extents.computeIfAbsent(
                     new TopicPartition(record.topic(), record.partition()), p -> new Extent(record));
         to.records++;
+        if (record.hasTimestamp() && record.timestamp() < to.oldest) to.oldest = record.timestamp();
         records++;
     }
 
@@ -40,10 +42,18 @@ final class Written {
         return records;
     }
 
-    /** Returns topic, partition, first offset and number of records of each partition. Kryo cannot read a List.of. */
-    List<List<Object>> fields() {
+    /**
+     * Returns topic, partition, first offset and number of records of each partition. Kryo cannot read a List.of.
+     *
+     * @param dated whether rows chose their times: then the oldest one of the partition follows, in ms
+     */
+    List<List<Object>> fields(boolean dated) {
         List<List<Object>> found = new ArrayList<>();
-        for (Extent e : extents.values()) found.add(new ArrayList<>(List.of(e.topic, e.partition, e.first, e.records)));
+        for (Extent e : extents.values()) {
+            ArrayList<Object> one = new ArrayList<>(List.of(e.topic, e.partition, e.first, e.records));
+            if (dated && e.oldest != Long.MAX_VALUE) one.add(e.oldest);
+            found.add(one);
+        }
         return found;
     }
 }

@@ -36,7 +36,7 @@ class Row(NamedTuple):
     value: bytes | None
     partition: int = CHOOSE
     headers: Headers = None
-    timestamp_ms: int = NOW
+    timestamp_ms: int | None = NOW
 
 
 @contextmanager

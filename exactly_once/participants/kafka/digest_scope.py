@@ -18,7 +18,7 @@ from exactly_once.protocol import batch_headers, dead_letters
 Headers = Sequence[tuple[str, bytes | None]] | None
 
 #: A row's partition when the partitioner chooses, and its timestamp when that is the time of sending.
-CHOOSE, NOW = -1, 0
+CHOOSE, NOW = -1, None
 
 #: Keys and values alone.
 PLAIN = "plain"
@@ -54,17 +54,17 @@ def is_computable(scope: str) -> bool:
     return _COMPUTABLE.fullmatch(scope) is not None
 
 
-def scope_of(partition: int, timestamp_ms: int) -> str:
+def scope_of(partition: int, timestamp_ms: int | None) -> str:
     """Return the scope of the digest of a row with a place."""
-    return f"{ROW}{PARTITION if partition != CHOOSE else ''}{TIMESTAMP if timestamp_ms != NOW else ''}"
+    return f"{ROW}{PARTITION if partition != CHOOSE else ''}{TIMESTAMP if timestamp_ms is not NOW else ''}"
 
 
-def place_of(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
+def place_of(partition: int, headers: Headers, timestamp_ms: int | None) -> bytes:
     """Return what a row chose besides its topic, key and value.
 
     Big-endian, a length before each text, -1 for a null value.
     """
-    place = struct.pack(">iq", partition, timestamp_ms)
+    place = struct.pack(">iq", partition, timestamp_ms or 0)
     for name, value in headers or ():
         key = name.encode()
         place += struct.pack(">i", len(key)) + key + struct.pack(">i", -1 if value is None else len(value))
@@ -87,7 +87,7 @@ def add_read(digest: RowDigest, scope: str, topic: str, partition: int, records:
             digest.add(*_row_of(r))
         return
     name, chosen = topic.encode(), partition if PARTITION in scope else CHOOSE
-    place: Callable[[int, Headers, int], bytes] = _repr_of_place if scope.startswith(TOPIC) else place_of
+    place: Callable[[int, Headers, int | None], bytes] = _repr_of_place if scope.startswith(TOPIC) else place_of
     for r in records:
         headers = batch_headers.own_headers(r.headers)[0] if batched else r.headers
         digest.add(name, r.key, r.value, place(chosen, headers, r.timestamp if TIMESTAMP in scope else NOW))
@@ -106,9 +106,9 @@ def _row_of(letter: Any) -> tuple[bytes, bytes | None, bytes | None, bytes]:
     """Return what the digest covers of the row that became the dead letter."""
     headers, said = dead_letters.own_headers(letter.headers)
     partition, timestamp_ms = said.get("output.partition"), said.get("output.timestamp")
-    place = place_of(int(partition or CHOOSE), headers, int(timestamp_ms or NOW))
+    place = place_of(int(partition or CHOOSE), headers, int(timestamp_ms) if timestamp_ms else NOW)
     return said.get("output.topic") or b"", letter.key, letter.value, place
 
 
-def _repr_of_place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
-    return repr((partition, headers or None, timestamp_ms)).encode()
+def _repr_of_place(partition: int, headers: Headers, timestamp_ms: int | None) -> bytes:
+    return repr((partition, headers or None, timestamp_ms or 0)).encode()

@@ -96,6 +96,7 @@ class PartTransaction(Sender):
         self._digest, self._scopes = RowDigest(), set[str]()
         self._first_offsets: dict[tuple[str, int], int] = {}
         self._acknowledged: dict[tuple[str, int], int] = {}
+        self._dated, self._oldest = False, dict[tuple[str, int], int]()
         fixed = fixed_settings(transactional_id, timeout_ms)
         super().__init__(connection, producer_config, fixed, transactional_id, batch)
         assert self._producer is not None
@@ -134,9 +135,10 @@ class PartTransaction(Sender):
         value: bytes | None,
         partition: int = CHOOSE,
         headers: Headers = None,
-        timestamp_ms: int = NOW,
+        timestamp_ms: int | None = NOW,
     ) -> None:
         """Send a record as :meth:`Sender.send` does; the digest counts all that the row chose."""
+        self._dated = self._dated or timestamp_ms is not NOW
         super().send(topic, key, value, partition, headers, timestamp_ms)
         self._digest.add(topic.encode(), key, value, place_of(partition, headers, timestamp_ms))
         self._scopes.add(scope_of(partition, timestamp_ms))
@@ -171,7 +173,10 @@ class PartTransaction(Sender):
             When the task is too late.
         """
         self.flush(timeout_s)
-        written = {p: Extent(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
+        written = {
+            p: Extent(max(-1, first), self._acknowledged[p], self._oldest.get(p))
+            for p, first in self._first_offsets.items()
+        }
         reach("after-flush")
         seen = self._describe()
         if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (self.producer_id, self.epoch):
@@ -227,6 +232,9 @@ class PartTransaction(Sender):
             self._first_offsets[where] = message.offset() or 0
             reach("some-sent")
         self._acknowledged[where] = self._acknowledged.get(where, 0) + 1
+        if self._dated:
+            _, ms = message.timestamp()
+            self._oldest[where] = min(ms, self._oldest.get(where, ms))
 
     def _raise_failure(self) -> None:
         # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 UNFRAMED = Framing()
 
+#: The time that Spark's Kafka source gives a record without one, in microseconds.
+_NO_TIME = -1000
+
+#: The headers in which Confluent's readers look for a schema before they look at the first bytes.
+_SCHEMA_IDS = {"key": "__key_schema_id", "value": "__value_schema_id"}
+
 _PLACED = frozenset({"partition", "headers", "timestamp"})
 
 
@@ -108,20 +114,47 @@ class Columns:
             raise InvalidRecord(
                 f"{_row(batch, row)} has a header without a key", "Give every header a key; its value may be null"
             )
+        self._check_schema_ids(batch, column, keys)
         counts = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
         return _parted(list(zip(keys.to_pylist(), values.to_pylist(), strict=True)), counts)
 
-    def _timestamps(self, batch: pa.RecordBatch) -> Iterator[int]:
+    def _check_schema_ids(self, batch: pa.RecordBatch, headers: pa.Array, keys: pa.Array) -> None:
+        """Raise InvalidRecord for a row whose header names another schema than the id that the sink writes."""
+        assert self.framing is not None
+        for column, name in _SCHEMA_IDS.items():
+            if not getattr(self.framing, column) or column not in self.names:
+                continue
+            rows = pc.list_parent_indices(headers).filter(pc.equal(keys, name))
+            ready = batch.column(READY[column]) if READY[column] in self.names else pa.nulls(batch.num_rows)
+            framed = pc.and_(pc.is_valid(batch.column(column)), pc.is_null(ready))
+            if len(wrong := rows.filter(framed.take(rows))):
+                raise InvalidRecord(
+                    f"{_row(batch, wrong[0])} has the header {name} in its column 'headers', and the sink writes a "
+                    "schema id of its own: Confluent's readers would decode by the header's",
+                    f"Leave that header out: filter(headers, h -> h.key != '{name}')",
+                )
+
+    def _timestamps(self, batch: pa.RecordBatch) -> Iterator[int | None]:
         if "timestamp" not in self.names:
             return repeat(NOW, batch.num_rows)
-        ms = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
-        if pc.any(pc.less_equal(ms, 0)).as_py():
+        chosen = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC"), safe=False).cast(pa.int64())
+        us = pc.if_else(pc.equal(chosen, _NO_TIME), pa.scalar(None, pa.int64()), chosen)
+        if pc.any(pc.less(us, 0)).as_py():
+            row = pc.index(pc.less(us, 0), True)
             raise InvalidRecord(
-                f"{_row(batch, pc.index(pc.less_equal(ms, 0), True))} has a timestamp before 1970, which Kafka "
-                "cannot hold",
-                "Correct the timestamp, or leave it null",
+                f"{_row(batch, row)} has a timestamp before 1970 ({us[row.as_py()].as_py() // 1000} ms), which Kafka's "
+                "Java client refuses",
+                "Correct the column 'timestamp', leave it out, or make it null: the record then gets the time of "
+                "writing",
             )
-        return iter(pc.fill_null(ms, NOW).to_pylist())
+        if pc.any(pc.less(us, 1000)).as_py():  # librdkafka takes 0 for none
+            raise InvalidRecord(
+                f"{_row(batch, pc.index(pc.less(us, 1000), True))} has the timestamp 0 (the first millisecond of 1970), "
+                "which librdkafka, by which foreach_batch sends, cannot write",
+                "Write with format(\"kafka_exactly_once\"); or leave the column 'timestamp' out, or make it null: the "
+                "record then gets the time of writing",
+            )
+        return iter(pc.divide(us, 1000).to_pylist())
 
 
 def _parted(headers: list[tuple[str, bytes | None]], counts: list[int]) -> Iterator[Headers]:

@@ -87,9 +87,10 @@ class Sender:
         value: bytes | None,
         partition: int = CHOOSE,
         headers: Headers = None,
-        timestamp_ms: int = NOW,
+        timestamp_ms: int | None = NOW,
     ) -> None:
-        """Queue one record. :data:`CHOOSE` leaves the partition to the partitioner, :data:`NOW` is the time of sending.
+        """Queue one record. :data:`CHOOSE` leaves the partition to the partitioner, :data:`NOW` is the time of sending,
+        for which librdkafka takes 0.
 
         Raises
         ------
@@ -109,7 +110,7 @@ class Sender:
         value: bytes | None,
         partition: int = CHOOSE,
         headers: Headers = None,
-        timestamp_ms: int = NOW,
+        timestamp_ms: int | None = NOW,
     ) -> None:
         producer = self._producer
         assert producer is not None
@@ -117,7 +118,7 @@ class Sender:
         all_headers = [*(headers or ()), *self._behind] or None
         while True:
             try:
-                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=all_headers)  # type: ignore[arg-type]
+                producer.produce(topic, value, key, partition, timestamp=timestamp_ms or 0, headers=all_headers)  # type: ignore[arg-type]
                 return
             except BufferError:
                 deadline = deadline or Deadline(STALLED_S)

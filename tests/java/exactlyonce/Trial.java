@@ -327,7 +327,7 @@ final class Trial {
                         bytes(words[1]),
                         bytes(words[2]),
                         Integer.parseInt(words[3]),
-                        Long.parseLong(words[4]),
+                        words[4].equals(NOTHING) ? null : (Long) Long.parseLong(words[4]),
                         headers(words[5]));
             }
         }

@@ -41,7 +41,7 @@ class Sent(NamedTuple):
     value: bytes | None
     partition: int = -1
     headers: Any = None
-    timestamp_ms: int = 0
+    timestamp_ms: int | None = None
 
 
 class Producing:
@@ -53,7 +53,7 @@ class Producing:
         self.ways: set[str] = set()
 
     def send(
-        self, topic: str, key: Any, value: Any, partition: int = -1, headers: Any = None, timestamp_ms: int = 0
+        self, topic: str, key: Any, value: Any, partition: int = -1, headers: Any = None, timestamp_ms: int | None = None
     ) -> None:
         self.ways.add("general")
         self.sent.append(Sent(topic, key, value, partition, headers, timestamp_ms))
@@ -142,6 +142,24 @@ def test_a_wrong_schema_is_refused_naming_column_type_and_need(
         columns_of(schema(**types), topic)
     assert str(refusal.value).startswith("EO-SCHEMA: ")
     assert what in refusal.value.what
+
+
+@pytest.mark.parametrize("name", ["value", "key", "topic", "partition", "headers", "timestamp", "encoded_value"])
+def test_two_columns_of_one_name_are_refused(name: str) -> None:
+    """Guards against the other one's value: after a join, Spark's sink takes the first column of a name, unasked."""
+    types = {"value": StringType(), "topic": StringType()}
+    of = {"partition": IntegerType(), "headers": HEADERS, "timestamp": TimestampType(), "encoded_value": BinaryType()}
+    twice = [StructField(name, of.get(name, StringType()))] * 2
+    others = [StructField(other, type) for other, type in types.items() if other != name]
+    with pytest.raises(InvalidSchema) as refusal:
+        columns_of(StructType([*others, *twice]), None)
+    assert refusal.value.what == f"two columns are named {name}"
+
+
+def test_columns_whose_names_differ_in_case_or_that_no_record_has_may_be_there_twice() -> None:
+    """A drop-in: Spark's sink tells value from VALUE, ignores other columns, and a column that an option hides."""
+    fields = [StructField(name, StringType()) for name in ("value", "VALUE", "id", "id", "topic", "topic")]
+    assert columns_of(StructType(fields), "t").names == {"value", "topic"}
 
 
 # -- the records ----------------------------------------------------------------------------------------------------
@@ -256,7 +274,7 @@ def test_a_timestamp_is_milliseconds_since_the_epoch_whatever_the_session_zone(z
     moment = dt.datetime(2013, 1, 1, 10, 0, 0, 123_000, tzinfo=UTC)
     columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
     producing = send(columns, value=pa.array(["a", "b"]), timestamp=pa.array([moment, None], pa.timestamp(unit, zone)))
-    assert [s.timestamp_ms for s in producing.sent] == [1_357_034_400_123, 0], "0 is the time of sending"
+    assert [s.timestamp_ms for s in producing.sent] == [1_357_034_400_123, None]
 
 
 def test_a_timestamp_between_two_milliseconds_is_cut_not_refused() -> None:
@@ -267,11 +285,30 @@ def test_a_timestamp_between_two_milliseconds_is_cut_not_refused() -> None:
     assert producing.sent[0].timestamp_ms == 1_357_034_400_123
 
 
-def test_a_time_before_1970_is_refused_as_by_the_java_client() -> None:
-    """Brokers take it, and a topic that deletes by time deletes the record at once."""
+@pytest.mark.parametrize("us", [-1, -999, -1001, -86_400_000_000])
+def test_a_time_before_1970_is_refused_as_by_the_java_client(us: int) -> None:
+    """Brokers take it; Kafka's Java client, which Spark's sink has, does not. One microsecond before is not 1970."""
     columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
-    with pytest.raises(InvalidRecord, match="timestamp"):
-        send(columns, value=pa.array(["a"]), timestamp=pa.array([-5_000], pa.timestamp("us", "UTC")))
+    with pytest.raises(InvalidRecord) as refusal:
+        send(columns, value=pa.array(["a", "b"]), timestamp=pa.array([5_000, us], pa.timestamp("us", "UTC")))
+    assert refusal.value.what == (
+        f"a row (key None) has a timestamp before 1970 ({us // 1000} ms), which Kafka's Java client refuses"
+    )
+
+
+def test_the_time_that_sparks_source_gives_a_record_without_one_is_none() -> None:
+    """Guards against a copied topic of which the first record without a time stops the stream."""
+    columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    producing = send(columns, value=pa.array(["a", "b"]), timestamp=pa.array([-1000, 1000], pa.timestamp("us", "UTC")))
+    assert [s.timestamp_ms for s in producing.sent] == [None, 1]
+
+
+@pytest.mark.parametrize("us", [0, 999])
+def test_the_time_0_which_librdkafka_takes_for_none_is_refused(us: int) -> None:
+    """Guards against the time of writing in place of 1970-01-01, without a word."""
+    columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    with pytest.raises(InvalidRecord, match="has the timestamp 0 .*librdkafka"):
+        send(columns, value=pa.array(["a"]), timestamp=pa.array([us], pa.timestamp("us", "UTC")))
 
 
 def test_columns_may_come_in_any_order_among_others() -> None:
@@ -443,3 +480,39 @@ def test_a_schema_for_keys_that_are_not_there_is_refused() -> None:
     columns_of(schema(value=StringType(), key=StringType()), "t", registry)
     with pytest.raises(InvalidSchema, match="no column 'key'"):
         columns_of(schema(**VALUE), "t", registry)
+
+
+# -- the id of a schema ---------------------------------------------------------------------------------------------
+
+FRAMED = Framing(key=b"\x00\x00\x00\x00\x07", value=b"\x00\x00\x00\x00\x08")
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_a_header_with_another_schema_id_is_refused_where_the_sink_writes_its_own(name: str) -> None:
+    """Guards against readers who decode by the input's schema: Confluent's look at the header first."""
+    header = f"__{name}_schema_id"
+    columns = columns_of(schema(value=BinaryType(), key=BinaryType(), headers=HEADERS), "t")
+    rows = [[], [{"key": "traceparent", "value": b"1"}], None, [{"key": "a", "value": b""}, {"key": header, "value": b"x"}]]
+    arrays = {
+        "value": pa.array([b"0", b"1", b"2", b"3"]),
+        "key": pa.array([b"k0", b"k1", b"k2", b"k3"]),
+        "headers": pa.array(rows, ARROW_HEADERS),
+    }
+    with pytest.raises(InvalidRecord) as refusal:
+        send(columns.framed(FRAMED), **arrays)
+    assert refusal.value.what.startswith(f"a row (key b'k3') has the header {header} in its column 'headers'")
+    assert f"h.key != '{header}'" in refusal.value.way_out
+    assert len(send(columns.framed(Framing()), **arrays).sent) == 4  # bytes that are passed on fit the header
+
+
+def test_a_schema_id_of_the_input_stays_beside_bytes_that_are_ready_and_beside_a_tombstone() -> None:
+    """Guards against rejected records that cannot be sent on: their header says how to read them."""
+    columns = columns_of(schema(value=BinaryType(), encoded_value=BinaryType(), headers=HEADERS), "t")
+    header = [{"key": "__value_schema_id", "value": b"x"}]
+    sent = send(
+        columns.framed(FRAMED),
+        value=pa.array([b"a", None], pa.binary()),
+        encoded_value=pa.array([b"b", None], pa.binary()),
+        headers=pa.array([header, header], ARROW_HEADERS),
+    ).sent
+    assert [(s.value, s.headers) for s in sent] == [(v, [("__value_schema_id", b"x")]) for v in (b"b", None)]
