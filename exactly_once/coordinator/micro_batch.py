@@ -324,6 +324,7 @@ class Coordinator:
             wait([sweeping])
         try:
             swept = sweeping.result()
+            session.kafka.warn_of_deletion(decision)
             retried = bool(swept) or any(not p.attempt.startswith("0.") for p in parts)
             if retried or now_ms() - swept_ms >= SWEEP_EVERY_MS:
                 swept |= session.sweep(scope, others)

@@ -29,6 +29,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.doors import check_doors
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participants.kafka.checks import check_cluster, input_topics
+from exactly_once.participants.kafka.deletion import warn_before
 from exactly_once.protocol.input_topics import check_inputs
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, namespace
@@ -72,14 +73,15 @@ def check(
     """
     options = SinkOptions.parse(given, batch, pem)
     check_traces(options)
-    if columns is not None:
-        options.check_columns(columns)
+    names = options.check_columns(columns) if columns is not None else frozenset[str]()
     if options.checkpoint:
         check_whole(options.checkpoint, options.sink_id)
     deadline = Deadline(READ_BUDGET_S)
     check_doors(options.connection)
     with Admin(options.connection, round(deadline.left, 1)) as admin:
         check_cluster(options, admin)
+        if options.topic is not None and "timestamp" in names:
+            warn_before(options.sink_id, options.topic, admin.topic_config(options.topic))
         admin.renew(READ_BUDGET_S)
         if options.progress_topic:
             with suppress(UnknownTopic):  # the claim makes it, or says that it may not

@@ -181,7 +181,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
             String name = one.getUTF8String(0).toString();
             if ((name.equals(VALUE_SCHEMA) && value.frames(row)) || (name.equals(KEY_SCHEMA) && key.frames(row)))
                 throw Errors.ofRow(
-                        new InvalidRecordException("a schema id that is another one's"),
+                        new InvalidRecordException("another schema's id"),
                         "a row (key " + Errors.shown(key.ofAny(row)) + ") has the header " + name
                                 + " in its column 'headers', and the sink writes a schema id of its own: Confluent's"
                                 + " readers would decode by the header's",

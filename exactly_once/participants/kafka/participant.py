@@ -13,6 +13,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, PartName, Proposal, Scope
 from exactly_once.participants.kafka.checks import input_topics
+from exactly_once.participants.kafka.deletion import Deletion
 from exactly_once.participants.kafka.transactions import (
     ALIVE_BUDGET_S,
     commit_transactions,
@@ -37,6 +38,9 @@ BUDGET_S = 60.0
 
 #: For aborting what a failed execution left open: Spark waits for it, and the next start does it again.
 ABORT_BUDGET_S = 10.0
+
+#: For what a warning is about: the next batch waits for it.
+LOOK_BUDGET_S = 5.0
 
 #: For the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped name.
 CONTACT_BUDGET_S = 15.0
@@ -72,6 +76,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         self.deadline = deadline
         self._admin: Admin | None = None
         self._warned = False
+        self._deletion = Deletion(sink_id)
 
     @classmethod
     def of(cls, options: SinkOptions, columns: Columns | None = None, ticket: Ticket | None = None) -> Self:
@@ -144,6 +149,10 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     def _commit(self, handles: Sequence[PreparedTransaction], recovering: bool) -> list[PreparedTransaction]:
         return commit_transactions(self._sink_id, handles, self.admin(), self._within(BUDGET_S), recovering)
+
+    def warn_of_deletion(self, decision: Decision) -> None:
+        """See :meth:`exactly_once.participants.kafka.deletion.Deletion.look`."""
+        self._deletion.look(self.admin(LOOK_BUDGET_S), decision)
 
     def abort(self, handles: Sequence[PreparedTransaction]) -> None:
         """Abort exactly these, as far as they are open."""

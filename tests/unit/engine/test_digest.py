@@ -109,6 +109,7 @@ def test_a_part_has_the_form_and_the_sum_that_every_kind_of_task_gives_it(
     sent: list[Any] = []
     transaction = object.__new__(PartTransaction)
     transaction._digest, transaction._scopes, transaction.records, transaction.bytes = RowDigest(), set(), 0, 0
+    transaction._dated = False
     transaction._producer = SimpleNamespace(produce=lambda *_, headers=(), **__: sent.append(headers or []))  # type: ignore[assignment]
     transaction._behind = batch
     rows = vector["rows"]
