@@ -280,8 +280,8 @@ def of_sender(
                 f"a record goes to a topic or partition that does not exist"
                 f"{f' ({topic}, first key {shown(key)})' if topic else ''}: it never existed, or was deleted while the "
                 f"stream was running: {said}",
-                "Create the topic or partition to which the record goes, or correct the option or the columns that "
-                "name it",
+                "Create the topic or partition to which the record goes, or correct the option topic, or the column "
+                "'topic' or the column 'partition', that names it",
             )
         case Cause.TIMEOUT:
             return InvalidTransactionTimeout(

@@ -216,8 +216,8 @@ final class Errors {
                 "a record goes to a topic or partition that does not exist (" + where + ", key " + shown(key)
                         + "): it never existed, or was deleted while the stream was running"
                         + (cause == null ? "" : ": " + said(cause)),
-                "Create the topic or partition to which the record goes, or correct the option or the columns that name"
-                        + " it",
+                "Create the topic or partition to which the record goes, or correct the option topic, or the column"
+                        + " 'topic' or the column 'partition', that names it",
                 cause);
     }
 

@@ -146,7 +146,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         throw Errors.ofRow(
                 new UnknownTopicOrPartitionException(),
                 "a row (key " + Errors.shown(key.ofAny(row)) + ") has a negative partition (" + chosen + ")",
-                "Leave partition null where Kafka should choose it");
+                "Leave the column 'partition' null where Kafka should choose it");
     }
 
     /** Returns the timestamp that the row chose, in ms; null for none. */
@@ -177,7 +177,7 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
                 throw Errors.ofRow(
                         new InvalidRecordException("a header without a key"),
                         "a row (key " + Errors.shown(key.ofAny(row)) + ") has a header without a key",
-                        "Give every header a key; its value may be null");
+                        "Give every header of the column 'headers' a key; its value may be null");
             String name = one.getUTF8String(0).toString();
             if ((name.equals(VALUE_SCHEMA) && value.frames(row)) || (name.equals(KEY_SCHEMA) && key.frames(row)))
                 throw Errors.ofRow(

@@ -44,6 +44,7 @@ WRONG = {
     "itself": ("InvalidTopicException", "is the dead letter topic of this sink"),
     "unknown": ("UnknownTopicOrPartitionException", "does not exist"),
     "negative": ("UnknownTopicOrPartitionException", r"negative partition \(-3\)"),
+    "minus": ("UnknownTopicOrPartitionException", r"negative partition \(-1\)"),
     "beyond": ("UnknownTopicOrPartitionException", "-99,"),
     "ancient": ("InvalidTimestampException", "before 1970"),
     "future": ("InvalidTimestampException", "the brokers refuse"),
@@ -139,8 +140,12 @@ def every_kind(shop: Shop) -> Job:
             "topic": f"'{shop.small}'",
             "shrinks": f"'{shop.small}'",
         },
-        "partition": {"negative": "-3", "beyond": "99"},
-        "timestamp": {"ancient": "timestamp '1969-12-30 00:00:00'", "future": "timestamp '2999-01-01 00:00:00'"},
+        "partition": {"negative": "-3", "minus": "-1", "beyond": "99"},
+        "timestamp": {
+            "ancient": "timestamp '1969-12-30 00:00:00'",
+            "timeless": "timestamp_millis(-1)",  # as Spark's source has it
+            "future": "timestamp '2999-01-01 00:00:00'",
+        },
         "headers": {
             "header": f"array({HEADER}, {NO_KEY})",
             "no_header": f"array(cast(null as struct<key: string, value: binary>), {HEADER})",
@@ -171,7 +176,7 @@ def test_a_row_of_each_kind_that_cannot_be_written_is_a_dead_letter_and_all_othe
     """Guards against a row that is lost, in both topics or twice; against one that changes on its way; and against one
     that stops all others.
     """
-    bench, good = shop.bench, ["good", "headed", "tombstone", "shrinks"]
+    bench, good = shop.bench, ["good", "headed", "timeless", "tombstone", "shrinks"]
     bench.input.add_rows([[(f"k{n}", f"{kind}.{n}") for n, kind in enumerate([*WRONG, *good])], [("g", "good.g")]])
     before = len(warm.log.read_bytes())
     warm.complete(every_kind(shop))
@@ -184,6 +189,7 @@ def test_a_row_of_each_kind_that_cannot_be_written_is_a_dead_letter_and_all_othe
     assert written == {
         (bench.topic, f"k{number['good']}"): f"good.{number['good']}",
         (bench.topic, f"k{number['headed']}"): f"headed.{number['headed']}",
+        (bench.topic, f"k{number['timeless']}"): f"timeless.{number['timeless']}",
         (bench.topic, "g"): "good.g",
         (shop.compacted, f"k{number['tombstone']}"): None,
         (shop.small, f"k{number['shrinks']}"): shrinks,
@@ -198,7 +204,7 @@ def test_a_row_of_each_kind_that_cannot_be_written_is_a_dead_letter_and_all_othe
         assert told["code"] == "EO-RECORD" and told["exception"].endswith(f".{name}"), (kind, told)
         assert re.search(words, told["message"]) and ". What to do: " in told["message"], (kind, told)
         assert (told["sink"], told["batch"]) == (bench.sink_id, "0")
-        assert told.get("output.partition") == {"negative": "-3", "beyond": "99"}.get(kind)
+        assert told.get("output.partition") == {"negative": "-3", "minus": "-1", "beyond": "99"}.get(kind)
         assert ("output.timestamp" in told) == (kind in ("ancient", "future"))
         assert ("output.topic" in told) == (kind != "no_topic")
         value = f"{kind}.{n}"

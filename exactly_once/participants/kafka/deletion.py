@@ -46,7 +46,9 @@ def oldest_times(handles: Iterable[PreparedTransaction]) -> dict[str, int]:
     return found
 
 
-def removed(handles: Iterable[PreparedTransaction], starts: Mapping[Partition, int]) -> dict[Partition, tuple[int, int]]:
+def removed(
+    handles: Iterable[PreparedTransaction], starts: Mapping[Partition, int]
+) -> dict[Partition, tuple[int, int]]:
     """Return the partitions that begin behind the first record of a handle: that record's offset, and where they begin,
     by ``starts``.
     """
@@ -63,8 +65,8 @@ def warn_before(sink_id: str, topic: str, config: Mapping[str, str]) -> None:
     if (kept := retention_ms(config)) is not None:
         log.warning(
             "sink %s: EO-WARN-RETENTION the column 'timestamp' gives records their times, and topic %s has "
-            "retention.ms=%d: the brokers delete records that are older than %s when they arrive. To keep such records, "
-            "%s",
+            "retention.ms=%d: the brokers delete records that are older than %s when they arrive. To keep such "
+            "records, %s",
             sink_id,
             topic,
             kept,

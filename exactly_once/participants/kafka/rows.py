@@ -96,7 +96,7 @@ class Columns:
         if (least := pc.min(batch.column("partition")).as_py() or 0) < 0:
             raise InvalidRecord(
                 f"{_row(batch, pc.index(batch.column('partition'), least))} has a negative partition ({least})",
-                "Leave partition null where Kafka should choose it",
+                "Leave the column 'partition' null where Kafka should choose it",
             )
         return iter(pc.fill_null(batch.column("partition"), CHOOSE).to_pylist())
 
@@ -112,7 +112,8 @@ class Columns:
         if keys.null_count:
             row = pc.list_parent_indices(column)[pc.index(keys.is_null(), True).as_py()]
             raise InvalidRecord(
-                f"{_row(batch, row)} has a header without a key", "Give every header a key; its value may be null"
+                f"{_row(batch, row)} has a header without a key",
+                "Give every header of the column 'headers' a key; its value may be null",
             )
         self._check_schema_ids(batch, column, keys)
         counts = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
@@ -149,8 +150,8 @@ class Columns:
             )
         if pc.any(pc.less(us, 1000)).as_py():  # librdkafka takes 0 for none
             raise InvalidRecord(
-                f"{_row(batch, pc.index(pc.less(us, 1000), True))} has the timestamp 0 (the first millisecond of 1970), "
-                "which librdkafka, by which foreach_batch sends, cannot write",
+                f"{_row(batch, pc.index(pc.less(us, 1000), True))} has the timestamp 0 (the first millisecond of 1970)"
+                ", which librdkafka, by which foreach_batch sends, cannot write",
                 "Write with format(\"kafka_exactly_once\"); or leave the column 'timestamp' out, or make it null: the "
                 "record then gets the time of writing",
             )

@@ -53,7 +53,13 @@ class Producing:
         self.ways: set[str] = set()
 
     def send(
-        self, topic: str, key: Any, value: Any, partition: int = -1, headers: Any = None, timestamp_ms: int | None = None
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        partition: int = -1,
+        headers: Any = None,
+        timestamp_ms: int | None = None,
     ) -> None:
         self.ways.add("general")
         self.sent.append(Sent(topic, key, value, partition, headers, timestamp_ms))
@@ -492,7 +498,12 @@ def test_a_header_with_another_schema_id_is_refused_where_the_sink_writes_its_ow
     """Guards against readers who decode by the input's schema: Confluent's look at the header first."""
     header = f"__{name}_schema_id"
     columns = columns_of(schema(value=BinaryType(), key=BinaryType(), headers=HEADERS), "t")
-    rows = [[], [{"key": "traceparent", "value": b"1"}], None, [{"key": "a", "value": b""}, {"key": header, "value": b"x"}]]
+    rows = [
+        [],
+        [{"key": "traceparent", "value": b"1"}],
+        None,
+        [{"key": "a", "value": b""}, {"key": header, "value": b"x"}],
+    ]
     arrays = {
         "value": pa.array([b"0", b"1", b"2", b"3"]),
         "key": pa.array([b"k0", b"k1", b"k2", b"k3"]),

@@ -1,0 +1,98 @@
+"""Records that the settings of their topic delete: the stream says so, and goes on."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from exactly_once.coordinator import start
+from testkit import oracle
+from testkit.broker import change_topic
+from testkit.fixtures import Bench
+from testkit.stream import Job, SparkDriver
+
+DAY_MS = 86_400_000
+
+
+def dated(bench: Bench, days: float, foreach: bool = False) -> Job:
+    """The bench's job, whose rows have a time so many days ago."""
+    ms = int(time.time() * 1000 - days * DAY_MS)
+    columns = ["key", "value", f"timestamp_millis({ms}) timestamp"]
+    job = replace(bench.job, transform="testkit.transforms:selected", arguments={"columns": columns})
+    return replace(job, participants=[]) if foreach else job
+
+
+@pytest.mark.parametrize("foreach", [False, True], ids=["format", "foreach_batch"])
+def test_rows_that_are_older_than_their_topic_keeps_are_named_once_with_their_time_and_its_setting(
+    foreach: bool, bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against 100 records that are written, and that nobody ever reads, without a word."""
+    change_topic(bench.connection.bootstrap_servers, bench.topic, "retention.ms", str(7 * DAY_MS))
+    bench.input.add(2)
+    before = len(warm.log.read_bytes())
+    warm.complete(dated(bench, days=6.9, foreach=foreach))
+    assert "EO-WARN-RETENTION" not in warm.log.read_bytes()[before:].decode()
+
+    bench.input.add(2)
+    warm.complete(dated(bench, days=30.5, foreach=foreach))
+    [warned] = re.findall(r"EO-WARN-RETENTION (.*)", warm.log.read_bytes()[before:].decode())
+    since = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 30.5 * 86_400))
+    assert f"records of topic {bench.topic} have times from {since}" in warned
+    assert "30 days ago" in warned and f"retention.ms={7 * DAY_MS}" in warned and f"segment.ms={7 * DAY_MS}" in warned
+
+
+def test_a_topic_that_keeps_everything_or_takes_the_time_of_arrival_is_not_named(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a warning that nobody reads any more."""
+    servers, before = bench.connection.bootstrap_servers, len(warm.log.read_bytes())
+    change_topic(servers, bench.topic, "retention.ms", "-1")
+    bench.input.add()
+    warm.complete(dated(bench, days=30))
+    change_topic(servers, bench.topic, "retention.ms", str(DAY_MS))
+    change_topic(servers, bench.topic, "message.timestamp.type", "LogAppendTime")
+    bench.input.add()
+    warm.complete(dated(bench, days=30))
+    assert "EO-WARN-RETENTION" not in warm.log.read_bytes()[before:].decode()
+    bench.assert_exactly_once()
+
+
+def test_check_says_which_records_the_topic_deletes(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Guards against a setting that somebody hears of when the records are gone."""
+    caplog.set_level(logging.WARNING)
+    servers = bench.connection.bootstrap_servers
+    change_topic(servers, bench.topic, "retention.ms", str(7 * DAY_MS))
+    start.check(bench.job.options, [("value", "string")])
+    assert "EO-WARN-RETENTION" not in caplog.text
+    start.check(bench.job.options, [("value", "string"), ("timestamp", "timestamp")])
+    assert f"topic {bench.topic} has retention.ms={7 * DAY_MS}" in caplog.text and "older than 7 days" in caplog.text
+    caplog.clear()
+    change_topic(servers, bench.topic, "retention.ms", "-1")
+    start.check(bench.job.options, [("value", "string"), ("timestamp", "timestamp")])
+    assert "EO-WARN-RETENTION" not in caplog.text
+
+
+def test_records_that_are_deleted_while_their_batch_is_open_are_named(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a committed batch of which nothing is there: leaders answer as if all of it were."""
+    bench.input.add()
+    before = len(warm.log.read_bytes())
+    warm.arm("all-prepared", "wait")
+    run = warm.start(bench.job)
+    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    to_the_end = [TopicPartition(bench.topic, p, -1) for p in range(4)]
+    admin = AdminClient({"bootstrap.servers": bench.connection.bootstrap_servers, "log_level": 0})
+    for done in admin.delete_records(to_the_end).values():
+        done.result(30)
+    warm.release("all-prepared")
+
+    assert run.end().failure is None
+    [warned] = re.findall(r"EO-WARN-REMOVED (.*)", warm.log.read_bytes()[before:].decode())
+    assert f"records of batch 0 of sink '{bench.sink_id}'" in warned and "DeleteRecords" in warned
+    assert not oracle.read(bench.connection, [bench.topic])
+    bench.assert_settled()
