@@ -52,11 +52,12 @@ def test_a_topic_that_keeps_everything_or_takes_the_time_of_arrival_is_not_named
 ) -> None:
     """Guards against a warning that nobody reads any more."""
     servers, before = bench.connection.bootstrap_servers, len(warm.log.read_bytes())
-    change_topic(servers, bench.topic, "retention.ms", "-1")
-    bench.input.add()
-    warm.complete(dated(bench, days=30))
     change_topic(servers, bench.topic, "retention.ms", str(DAY_MS))
     change_topic(servers, bench.topic, "message.timestamp.type", "LogAppendTime")
+    bench.input.add()
+    warm.complete(dated(bench, days=30))
+    change_topic(servers, bench.topic, "message.timestamp.type", "CreateTime")
+    change_topic(servers, bench.topic, "retention.ms", "-1")
     bench.input.add()
     warm.complete(dated(bench, days=30))
     assert "EO-WARN-RETENTION" not in warm.log.read_bytes()[before:].decode()

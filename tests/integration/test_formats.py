@@ -382,6 +382,30 @@ def test_a_row_that_the_schema_refuses_is_a_dead_letter_with_its_fields_as_json(
     assert report.clean and not report.unproven, report
 
 
+def test_a_header_with_the_inputs_schema_is_refused_and_without_it_readers_get_the_row(
+    bench: Bench, warm: SparkDriver, registry: RegistryProcess
+) -> None:
+    """Guards against a forwarded header by which Confluent's deserializer reads {'order': 0, 'customer': ''}, without
+    an error, where the row is another one.
+    """
+    bench.input.add()
+    of_input = "array(named_struct('key', '__value_schema_id', 'value', unhex('01'))) headers"
+    options = {"value_format": "avro", "value_schema_register": "true", "value_schema_name": "shop.Delay"}
+    job = job_of(bench, registry.url, DELAY_ROW, of_input, **options)
+    ended = warm.run(job)
+    assert ended.code == "EO-RECORD" and "__value_schema_id" in ended.sentence and read(bench) == []
+
+    dead = f"{bench.topic}-dead"
+    create_topic(bench.connection.bootstrap_servers, dead, 1)
+    some = of_input.replace("array(", f"if({NUMBER} % 50 = 7, array(").replace(") headers", "), null) headers")
+    warm.complete(job_of(bench, registry.url, DELAY_ROW, some, sink_dead_letter_topic=dead, **options))
+    found, reader = read(bench), AvroDeserializer(client(registry))
+    contexts = [SerializationContext(bench.topic, MessageField.VALUE, m.headers()) for m in found]
+    good = [{"carrier": key, "minutes": n} for key, n in rows(bench) if n % 50 != 7]
+    assert_same([reader(m.value(), context) for m, context in zip(found, contexts, strict=True)], good)
+    assert len(raw(bench.connection, dead)) == len(rows(bench)) - len(good) > 0
+
+
 # -- under kills ------------------------------------------------------------------------------------------------------
 
 

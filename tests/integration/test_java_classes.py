@@ -158,7 +158,8 @@ def word(cell: str | None) -> str:
 
 def line_of(row: dict[str, Any]) -> str:
     headers = ",".join(f"x{key.encode().hex()}={word(value)}" for key, value in row["headers"])
-    cells = [row["topic"], word(row["key"]), word(row["value"]), str(row["partition"]), "-" if (ms := row["timestamp_ms"]) is None else str(ms)]
+    time = "-" if row["timestamp_ms"] is None else str(row["timestamp_ms"])
+    cells = [row["topic"], word(row["key"]), word(row["value"]), str(row["partition"]), time]
     return " ".join([*cells, headers or "-"])
 
 

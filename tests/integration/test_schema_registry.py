@@ -5,6 +5,7 @@ registry; and what becomes of a stream whose registry refuses, dies, or is down.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -317,6 +318,36 @@ def test_a_rejected_record_is_byte_for_byte_what_it_was_beside_good_ones_behind_
     letters = raw(bench.connection, rejected)
     assert Counter((m.key(), m.value()) for m in letters) == Counter(bad)
     assert {dict(m.headers())["__exactly_once.errors.message"] for m in letters} == {b"three"}
+
+
+@pytest.mark.parametrize("by", ["jvm", "foreach_batch"])
+def test_a_header_with_the_inputs_schema_is_refused_beside_an_id_of_the_sinks_own(
+    by: str, bench: Bench, warm: SparkDriver, registry: RegistryProcess
+) -> None:
+    """Guards against readers who decode by the header, as Confluent's do, and get other values without an error."""
+    registry.register(f"{bench.topic}-value", AIRPORT)
+    bench.input.add()
+    forwarded = (
+        f"array(named_struct('key', 'h', 'value', cast('x' as binary)), named_struct('key', if({NUMBER} % 50 = 7, "
+        "'__value_schema_id', 'other'), 'value', unhex('0100000000000000000000000000000000'))) headers"
+    )
+    job = changed(
+        bench.job,
+        {"schema.registry.url": registry.url},
+        select=[f"{KEY} key", "value", forwarded],
+        participants=[] if by == "foreach_batch" else None,
+    )
+    ended = warm.run(job)
+    assert ended.code == "EO-RECORD" and "the header __value_schema_id in its column 'headers'" in ended.sentence
+    assert read(bench) == []
+
+    [way_out] = re.findall(r"filter\(headers, h -> .*?'\)", ended.sentence)
+    columns = ["key", "value", f"{way_out} headers"]
+    selected = {"transform": "testkit.transforms:selected", "arguments": {"columns": columns}}
+    warm.complete(changed(job, {}, **selected))
+    found = read(bench)
+    assert len(found) == len(bench.input.expected())
+    assert {name for m in found for name, _ in m.headers() or ()} == {"h", "other"}
 
 
 # -- which version --------------------------------------------------------------------------------------------------

@@ -97,7 +97,10 @@ def test_every_column_arrives_and_the_handle_says_where(connection: Connection) 
     size = sum(len(r.key or b"") + len(r.value or b"") for r in rows)
     assert (handle.part, handle.records, handle.bytes, handle.form) == (7, 505, size, "mixed")
     found = oracle.read(connection, [topic])
-    assert len(found) == 505 and handle.written == written_to(topic, found)
+    assert len(found) == 505
+    assert {p: Extent(e.first_offset, e.records) for p, e in handle.written.items()} == written_to(topic, found)
+    for (_, partition), extent in handle.written.items():
+        assert extent.oldest_ms == min(m.timestamp_ms for m in found if m.partition == partition)
     keyed = {(m.key, m.value): m for m in found}
     for row in EVERY_COLUMN:
         cells = (None if c is None else c.decode() for c in (row.key, row.value))
