@@ -16,6 +16,7 @@ from exactly_once import error_headers
 from exactly_once.errors import TransformFailed
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.row_schema import SCHEMA_IDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -151,6 +152,7 @@ def send_again(
 
     own, said = _parted(F.col("tried.headers"))
     place = _place_of_rejected(said, to, sources) if sources else _place_of_row(said, to)
+    own = _without_schema_ids(own, said)
     headers = _replacing(own) if replaces else own
     records = rows.select(*place, "key", "value", headers.alias("headers"))
     records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
@@ -203,6 +205,15 @@ def _parted(headers: Column) -> tuple[Column, Column]:
     behind = F.array_position(names, error_headers.CODE).cast("int")
     own = F.size(headers) - behind
     return F.slice(headers, F.lit(1), own), F.slice(headers, own + 1, behind)
+
+
+def _without_schema_ids(own: Column, said: Column) -> Column:
+    """Return the headers of a letter without the one for which its row was refused: the letter has the sink's own id."""
+    from pyspark.sql import functions as F
+
+    message = F.coalesce(_said(said, error_headers.MESSAGE), F.lit(""))
+    ids = list(SCHEMA_IDS.values())
+    return F.filter(own, lambda header: ~(header["key"].isin(ids) & message.contains(header["key"])))
 
 
 def _replacing(own: Column) -> Column:

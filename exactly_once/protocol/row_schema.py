@@ -14,6 +14,9 @@ HEADERS = "array<struct<key:string,value:binary>>"
 #: The columns of bytes that go out as they are: where one is not null, it is sent in place of the other column.
 READY = {"key": "encoded_key", "value": "encoded_value"}
 
+#: The headers in which Confluent's readers look for the schema of key and value, before they look at the first bytes.
+SCHEMA_IDS = {"key": "__key_schema_id", "value": "__value_schema_id"}
+
 _NEEDS = {
     "value": ("string", "binary"),
     "key": ("string", "binary"),

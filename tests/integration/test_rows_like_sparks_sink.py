@@ -17,11 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import exactly_once
+from dagster_exactly_once.backfill.resent import RejectedSpan
+from dagster_exactly_once.backfill.spark import send_again
+from dagster_exactly_once.streaming.spans import OffsetSpan
+from exactly_once import error_headers
 from exactly_once.errors import code_in, sentence_in
-from testkit.broker import create_topics, fresh_name
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from testkit import oracle
+from testkit.broker import create_topic, create_topics, fresh_name
 from testkit.frames import ANY_TIME, BAD, GOOD, OF_RECORD, PARTITIONS, TOPICS, Frame, draw, draw_bad, draw_columns
 
 if TYPE_CHECKING:
@@ -291,6 +298,26 @@ def test_with_a_dead_letter_topic_each_row_is_a_record_or_a_letter(sinks: Sinks)
     assert sinks.write(frame, STREAM, **{"sink.dead.letter.topic": f"{sinks.prefix(STREAM)}{DEAD}"}) is None
     assert_rows(Frame(columns, tuple(good), True), sinks.new(STREAM), began)
     assert sorted(r.value or b"" for r in sinks.new(STREAM, (DEAD,))) == sorted(row[0].encode() for row in bad)
+
+
+def test_a_letter_that_was_refused_for_its_schema_header_is_sent_again_without_it(
+    sinks: Sinks, connection: Connection
+) -> None:
+    """Guards against a letter whose value has the sink's schema id, and which readers decode by the input's."""
+    said = {"code": "EO-RECORD", "message": "a row (key 'k') has the header __value_schema_id", "output.topic": "x"}
+    own = [("h", b"1"), ("__value_schema_id", b"2"), ("__key_schema_id", b"3")]
+    dead, output = (create_topic(sinks.servers, partitions=1) for _ in range(2))
+    producer = Producer({"bootstrap.servers": sinks.servers})
+    ours = [(f"{error_headers.PREFIX}{name}", text.encode()) for name, text in said.items()]
+    producer.produce(dead, b"\0\0\0\0\7x", b"k", headers=[*own, *ours])
+    producer.flush()
+    with Admin(connection) as admin:
+        marks = admin.watermarks(dead)
+    piece = RejectedSpan(0, OffsetSpan(0, 1))
+    options = {"sink.id": output, "write.id": "1"}
+    send_again(sinks.spark, connection, dead, piece, marks, output, (), False, None, True, options)
+    [sent] = oracle.read(connection, [output])
+    assert (sent.value, sent.headers) == ("\0\0\0\0\7x", (("h", b"1"), ("__key_schema_id", b"3")))
 
 
 @pytest.mark.long

@@ -85,7 +85,7 @@ class Deletion:
         self._configs: dict[str, Mapping[str, str]] = {}
         self._warned = set[str]()
 
-    def look(self, admin: Admin, decision: Decision) -> None:
+    def warn(self, admin: Admin, decision: Decision) -> None:
         """Ask the brokers about a batch that is committed, whose parts are as this driver's tasks wrote them. Never
         raises: the batch is as it is.
         """

@@ -40,7 +40,7 @@ BUDGET_S = 60.0
 ABORT_BUDGET_S = 10.0
 
 #: For what a warning is about: the next batch waits for it.
-LOOK_BUDGET_S = 5.0
+WARNING_BUDGET_S = 5.0
 
 #: For the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped name.
 CONTACT_BUDGET_S = 15.0
@@ -151,8 +151,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return commit_transactions(self._sink_id, handles, self.admin(), self._within(BUDGET_S), recovering)
 
     def warn_of_deletion(self, decision: Decision) -> None:
-        """See :meth:`exactly_once.participants.kafka.deletion.Deletion.look`."""
-        self._deletion.look(self.admin(LOOK_BUDGET_S), decision)
+        """See :meth:`exactly_once.participants.kafka.deletion.Deletion.warn`."""
+        self._deletion.warn(self.admin(WARNING_BUDGET_S), decision)
 
     def abort(self, handles: Sequence[PreparedTransaction]) -> None:
         """Abort exactly these, as far as they are open."""

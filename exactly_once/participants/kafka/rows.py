@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from exactly_once.errors import InvalidRecord
 from exactly_once.kafka.errors import shown
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
-from exactly_once.protocol.row_schema import READY
+from exactly_once.protocol.row_schema import READY, SCHEMA_IDS
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.registry.schema_registry import Framing
 
@@ -24,9 +24,6 @@ UNFRAMED = Framing()
 
 #: The time that Spark's Kafka source gives a record without one, in microseconds.
 _NO_TIME = -1000
-
-#: The headers in which Confluent's readers look for a schema before they look at the first bytes.
-_SCHEMA_IDS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 
 _PLACED = frozenset({"partition", "headers", "timestamp"})
 
@@ -122,7 +119,7 @@ class Columns:
     def _check_schema_ids(self, batch: pa.RecordBatch, headers: pa.Array, keys: pa.Array) -> None:
         """Raise InvalidRecord for a row whose header names another schema than the id that the sink writes."""
         assert self.framing is not None
-        for column, name in _SCHEMA_IDS.items():
+        for column, name in SCHEMA_IDS.items():
             if not getattr(self.framing, column) or column not in self.names:
                 continue
             rows = pc.list_parent_indices(headers).filter(pc.equal(keys, name))

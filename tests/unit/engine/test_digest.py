@@ -129,7 +129,10 @@ def test_what_a_reader_gets_has_the_sum_of_the_rows(vector: dict[str, Any]) -> N
     digest = RowDigest()
     for r in vector["rows"]:
         read = SimpleNamespace(
-            key=parse(r["key"]), value=parse(r["value"]), headers=headers_of(r), timestamp=77 if r["timestamp_ms"] is None else r["timestamp_ms"]
+            key=parse(r["key"]),
+            value=parse(r["value"]),
+            headers=headers_of(r),
+            timestamp=77 if r["timestamp_ms"] is None else r["timestamp_ms"],
         )
         add_read(digest, vector["form"], r["topic"], r["partition"] if r["partition"] >= 0 else 5, [read])
     assert digest.text == vector["digest"]
