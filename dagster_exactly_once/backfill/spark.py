@@ -208,7 +208,7 @@ def _parted(headers: Column) -> tuple[Column, Column]:
 
 
 def _without_schema_ids(own: Column, said: Column) -> Column:
-    """Return the headers of a letter without the one for which its row was refused: the letter has the sink's own id."""
+    """Return the headers of a letter without the one for which its row was refused: it has the sink's own schema id."""
     from pyspark.sql import functions as F
 
     message = F.coalesce(_said(said, error_headers.MESSAGE), F.lit(""))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,12 +24,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+import exactly_once
 from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.rows import Columns
 from exactly_once.registry.schema_options import Registry, Side
 from exactly_once.registry.schema_registry import Framing
-from exactly_once.spark.columns import columns_of
+from exactly_once.spark.columns import check_names, columns_of
+from exactly_once.spark.start import check_participants
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -160,6 +164,43 @@ def test_two_columns_of_one_name_are_refused(name: str) -> None:
     with pytest.raises(InvalidSchema) as refusal:
         columns_of(StructType([*others, *twice]), None)
     assert refusal.value.what == f"two columns are named {name}"
+
+
+class Named:
+    """A DataFrame, as far as names go."""
+
+    def __init__(self, schema: StructType, case_sensitive: str = "false"):
+        self.schema, self.columns = schema, schema.names
+        self.sparkSession = SimpleNamespace(conf={"spark.sql.caseSensitive": case_sensitive})
+
+
+#: What everything that asks for all columns by their names does with them.
+BY_NAME: dict[str, Callable[[Any], Any]] = {
+    "attempt": lambda df: exactly_once.attempt(df, lambda value: value),
+    "split": lambda df: exactly_once.split(df, "t", rejected="r"),
+    "participants": lambda df: check_participants(df, SimpleNamespace(sink_id="s"), (SimpleNamespace(check=None),)),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("asks", BY_NAME.values(), ids=BY_NAME)
+def test_who_gets_all_columns_refuses_two_of_one_name_as_the_session_tells_names_apart(
+    asks: Callable[[Any], Any],
+) -> None:
+    """Guards against Spark's AMBIGUOUS_REFERENCE, which has no code and no way out."""
+    fields = [StructField(name, StringType()) for name in ("value", "id", "id")]
+    with pytest.raises(InvalidSchema) as refusal:
+        asks(Named(StructType(fields)))
+    assert refusal.value.what == "two columns are named id"
+    with pytest.raises(InvalidSchema, match="two columns are named value and VALUE, which this session does not"):
+        asks(Named(schema(value=StringType(), VALUE=StringType())))
+
+
+def test_a_session_that_tells_case_apart_has_two_columns_and_a_struct_never_has_two_fields_of_one_name() -> None:
+    """Guards against a table whose field is the other one; Arrow cannot hold both."""
+    check_names(Named(schema(value=StringType(), VALUE=StringType()), "true"))  # type: ignore[arg-type]
+    twice = StructType([StructField("a", StringType()), StructField("a", LongType())])
+    with pytest.raises(InvalidSchema, match=r"two fields of lines\.element are named a"):
+        check_names(Named(schema(value=StringType(), lines=ArrayType(twice))))  # type: ignore[arg-type]
 
 
 def test_columns_whose_names_differ_in_case_or_that_no_record_has_may_be_there_twice() -> None:
@@ -313,7 +354,7 @@ def test_the_time_that_sparks_source_gives_a_record_without_one_is_none() -> Non
 def test_the_time_0_which_librdkafka_takes_for_none_is_refused(us: int) -> None:
     """Guards against the time of writing in place of 1970-01-01, without a word."""
     columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
-    with pytest.raises(InvalidRecord, match="has the timestamp 0 .*librdkafka"):
+    with pytest.raises(InvalidRecord, match=r"has the timestamp 0 .*librdkafka"):
         send(columns, value=pa.array(["a"]), timestamp=pa.array([us], pa.timestamp("us", "UTC")))
 
 
