@@ -20,6 +20,7 @@ from exactly_once.protocol.records import (
     PreparedTransaction,
     Retired,
     Tally,
+    decision_key,
     key_of,
 )
 
@@ -48,6 +49,8 @@ class LogState:
         The broker's time of the last record, -1 for an empty log.
     retired : Retired or None
         The sink has a successor: no stream may claim it any more.
+    widowed : tuple of Completed
+        Completed marks whose decision is not in the log, although no later one has taken its key: somebody removed it.
     """
 
     owner: Claim | None = None
@@ -59,6 +62,7 @@ class LogState:
     last_timestamp_ms: int = -1
     aborted: Aborted | None = None
     retired: Retired | None = None
+    widowed: tuple[Completed, ...] = ()
 
     @property
     def open_decisions(self) -> tuple[Decision, ...]:
@@ -141,7 +145,8 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
     owner, tally, end, last_ms = start.owner, start.tally, start.end, start.last_timestamp_ms
     aborted, retired = start.aborted, start.retired
     decisions = {key_of(d): d for d in start.decisions}
-    decided_ms, marks = dict(start.decided_ms), dict(start.marks)
+    decided_ms = dict(start.decided_ms)
+    marks = {**start.marks, **{(m.query_id, m.batch_id): m for m in start.widowed}}
     for entry in entries:
         record = entry.record
         if isinstance(record, Claim):
@@ -171,4 +176,5 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
         last_ms,
         aborted=aborted,
         retired=retired,
+        widowed=tuple(m for m in marks.values() if decision_key(m) not in decisions),
     )

@@ -460,6 +460,11 @@ def key_of(record: Record) -> str:
     return f"{kind}/{place}"
 
 
+def decision_key(mark: Completed) -> str:
+    """Return the key of the decision that ``mark`` completes."""
+    return "decision/" + key_of(mark).removeprefix("completed/")
+
+
 def in_order(handles: Iterable[PreparedTransaction | PreparedPart]) -> tuple[PreparedTransaction | PreparedPart, ...]:
     """Sort the handles by participant, Kafka first, as the log gives them back."""
     return tuple(sorted(handles, key=lambda h: (h.participant != KAFKA, h.participant)))

@@ -25,7 +25,9 @@ class Anomaly(StrEnum):
     ZOMBIE_VISIBLE = "zombie visible"
     CHECKPOINT_AHEAD = "checkpoint ahead"
     OUTPUT_AHEAD = "output ahead"
+    CHECKPOINT_REWOUND = "checkpoint rewound"
     OUTCOME_LIE = "outcome lie"
+    LOST_DECISION = "lost decision"
     HANGING = "hanging"
     LINGERING = "lingering"
     STALLED_LAST_STABLE_OFFSET = "stalled last stable offset"
@@ -64,9 +66,11 @@ _MEANING = {
     Anomaly.CORRUPT: "A record is visible with other contents, or in another place, than its task wrote.",
     Anomaly.ZOMBIE_VISIBLE: "A record is visible that a driver's task wrote after a later claim had superseded it.",
     Anomaly.CHECKPOINT_AHEAD: "Spark's checkpoint counts a batch as committed whose output is not.",
+    Anomaly.CHECKPOINT_REWOUND: "Spark's checkpoint is not at the last decided batch: the next start refuses it.",
     Anomaly.OUTPUT_AHEAD: "A batch is visible that neither the commit log nor the checkpoint knows: it will be written "
     "again.",
     Anomaly.OUTCOME_LIE: "The sink reports a batch as committed, but the brokers do not.",
+    Anomaly.LOST_DECISION: "The sink decided a batch, and its commit log does not hold the decision any more.",
     Anomaly.HANGING: "A transaction is open on a partition, but no coordinator will ever end it.",
     Anomaly.LINGERING: "An undecided transaction of this sink is open, and no living driver owns it.",
     Anomaly.STALLED_LAST_STABLE_OFFSET: "Readers of an output partition do not reach its end.",

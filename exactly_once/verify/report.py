@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from exactly_once.verify.anomalies import Finding
+from exactly_once.verify.by_log.answers import Balance
 
 #: Findings of one anomaly in a report; the rest is counted.
 MOST_FINDINGS = 50
@@ -60,6 +61,11 @@ class Report:
         and those of each anomaly; empty where there was nothing to compare.
     not_searched : int
         Topics that no decision names, and that this principal may not read: whether the sink wrote there is not known.
+    balance : Balance
+        The offsets of the output topics that were read for the commit log, each under one name: records that are right,
+        wrong, not judged or not proven, and what is no record that readers get.
+    removed : mapping of str to int
+        Records that the decisions count and that are in the output no more, by reason; ``unproven`` has their parts.
     """
 
     sink_id: str
@@ -80,6 +86,8 @@ class Report:
     window: str = ""
     against_sink: str = ""
     against: Mapping[str, int] = field(default_factory=dict)
+    balance: Balance = field(default_factory=Balance)
+    removed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
@@ -106,6 +114,8 @@ class Report:
             "by_origin": dict(self.by_origin),
             "window": self.window,
             "against": {"sink_id": self.against_sink, **self.against} if self.against_sink else None,
+            "balance": self.balance.as_json(),
+            "removed": dict(self.removed),
             "topics_not_searched": self.not_searched,
             "read": self.read,
             "took_s": round(self.took_s, 3),

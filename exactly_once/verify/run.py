@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from exactly_once.checkpoint import Checkpoint, read_checkpoint
+from exactly_once.checkpoint import Checkpoint, first_offsets, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import Deadline, now_ms
-from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection.findings import batch_name
+from exactly_once.errors import CheckpointUnusable, ExactlyOnceError
+from exactly_once.inspection.findings import BlockedPartition, batch_name
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_offsets
 from exactly_once.participant import Participant
+from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, check_sink_id, commit_log_id, namespace, offsets_group
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.topics import ANY_TOPIC
 from exactly_once.txn.coordinators import ids_of, list_transactions
-from exactly_once.txn.leaders import OLDER_THAN_S, Trail, find_hanging, trail_of
+from exactly_once.txn.leaders import OLDER_THAN_S, Hanging, Trail, find_hanging, open_on, trail_of
 from exactly_once.verify import sink_findings
 from exactly_once.verify.anomalies import Finding
-from exactly_once.verify.by_log.balance import judge_balance, judge_log
-from exactly_once.verify.by_log.judge import Verdict, latest
+from exactly_once.verify.by_log.answers import Balance, balance_of
+from exactly_once.verify.by_log.balance import judge_balance, judge_input, judge_log
+from exactly_once.verify.by_log.judge import Circumstances, Verdict, latest
 from exactly_once.verify.by_log.ledger import scopes_to_try
-from exactly_once.verify.by_log.orphans import from_the_first
+from exactly_once.verify.by_log.orphans import from_the_first, judge_without_decisions
 from exactly_once.verify.by_log.reading import extent, read_output
 from exactly_once.verify.by_origin.against import AgainstResult, compare_versions
 from exactly_once.verify.by_origin.comparison import OriginResult, Question, compare_origins
@@ -36,6 +39,7 @@ from exactly_once.verify.by_origin.versions import Version
 from exactly_once.verify.expected import Expected, expected_input
 from exactly_once.verify.outputs import judge_outputs, read_again, read_outputs
 from exactly_once.verify.report import OnProgress, Report, limited
+from exactly_once.verify.window import Positions
 
 #: Batches by the commit log, which keeps 64 of a stream.
 BATCHES = 64
@@ -45,6 +49,15 @@ NO_LOG = "batches of the checkpoint that are in no commit log"
 
 #: Why a topic that no decision names is not searched.
 SILENT = "topics that no decision names, where a leader does not answer whether the sink wrote to them"
+
+#: Why a batch is not wholly proven, although its records are there.
+UNMARKED = "batches that the log does not mark as completed, although their parts are visible"
+
+#: Why nothing is said of the checkpoint.
+TORN = "torn files of the checkpoint"
+
+#: Why the balance is not complete.
+UNEXPLAINED = "offsets that are in the output and that this report does not explain"
 
 #: What a healthy stream may show for a moment is read again for so long.
 SETTLE_S = 15.0
@@ -127,18 +140,22 @@ def verify(
     since_ms = 0 if from_the_first(decisions, log) else since_ms
     reading = _read(task, decisions, since_ms, {} if settle_s >= _PAUSE_S else None)
     first, settled = reading, Deadline(settle_s)  # from here on: a reading may take longer
-    while any(f.anomaly.may_pass for f in reading.findings) or reading.waiting:
+    while any(f.anomaly.may_pass for f in reading.findings) or reading.waiting or reading.unmarked:
         if settled.left < _PAUSE_S:
             break
         time.sleep(_PAUSE_S)
         reading = _read(task, decisions, since_ms, first.waiting)
+        reading = replace(reading, unmarked=reading.unmarked & first.unmarked)
     compared = OriginResult()
     if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
         compared = _by_origin(task, origin, inputs, topics, last, settle_s)
     beside = AgainstResult("")
     if origin is not None and against:
         beside = _against(task, origin, against, inputs, last, settle_s)
-    unproven = {reason: n for reason, n in reading.verdict.unproven.items() if n}
+    found = Counter(reading.verdict.unproven)
+    found[UNMARKED] += len(reading.unmarked)
+    found[UNEXPLAINED] += sum(abs(t.offsets - t.explained) for t in reading.balance.topics.values())
+    unproven = {reason: n for reason, n in found.items() if n}
     findings, counts = limited([*reading.findings, *compared.findings, *beside.findings])
     return Report(
         sink_id,
@@ -159,6 +176,8 @@ def verify(
         window=str(compared.window or ""),
         against_sink=beside.sink_id,
         against=beside.counts,
+        balance=reading.balance,
+        removed={reason: n for reason, n in reading.verdict.removed.items() if n},
     )
 
 
@@ -215,12 +234,28 @@ class _Task:
         """Read the checkpoint, if there is one to read."""
         return read_checkpoint(self.checkpoint) if self.checkpoint is not None else Checkpoint("")
 
+    def offsets_digest(self, decision: Decision | None) -> str:
+        """Return the digest of the checkpoint's ``offsets/N`` of a decided batch; "" when it has none."""
+        try:
+            return digest_of(read_text(str(self.checkpoint), f"offsets/{decision.batch_id}")) if decision else ""
+        except CheckpointUnusable:
+            return ""
+
+    def began(self, progress: Checkpoint) -> dict[str, Positions]:
+        """Return where the checkpoint's query began to read."""
+        if self.checkpoint is None or progress.query_id is None:
+            return {}
+        topics = first_offsets(self.checkpoint)
+        flat = {(topic, p): offset for topic, partitions in topics.items() for p, offset in partitions.items()}
+        return {progress.query_id: flat} if flat else {}
+
 
 @dataclass(frozen=True)
 class _Reading:
     """The findings of one read.
 
-    ``waiting`` is the last stable offset by partition on which readers wait, as they did at the first read.
+    ``waiting`` is the last stable offset by partition on which readers wait, as they did at the first read;
+    ``unmarked`` are the batches that are there and lack their completed mark.
     """
 
     findings: list[Finding]
@@ -228,6 +263,8 @@ class _Reading:
     read: int = 0
     waiting: Mapping[tuple[str, int], int] = field(default_factory=dict)
     not_searched: int = 0
+    balance: Balance = field(default_factory=Balance)
+    unmarked: frozenset[tuple[str, int]] = frozenset()
 
 
 def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
@@ -254,38 +291,80 @@ def _read(
         ids = {t.producer_id: t.transactional_id for t in listed}
         ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
         known = soon.decisions or decisions
+        committed = [t.transactional_id for t in listed if t.state == "CompleteCommit" and _is_part(t.transactional_id)]
+        search = bool(known or committed)
         parts = [i for i, name in ids.items() if name != commit_log_id(task.sink_id)]  # it also writes the progress
-        trail = _trail(task, admin.renew(task.budget_s), known, parts) if known else Trail()
-        found = extent(admin.renew(task.budget_s), known, (*task.topics, *trail.found) if known else ())
+        trail = _trail(task, admin.renew(task.budget_s), known, parts) if search else Trail()
+        found = extent(admin.renew(task.budget_s), known, (*task.topics, *trail.found) if search else ())
         scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
         scopes_of = scopes_to_try(scopes, frozenset(ids))
         ledger = read_output(admin, found, decisions, since_ms, scopes_of, task.budget_s, task.on_progress)
         seen = read_outputs(task.sink_id, decisions, task.outputs)
+        hangs = _hanging(task, known)
         later = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
         inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
-        skew = _skewed(task, admin.renew(task.budget_s), later)
-        others = ids_of(admin, {writer[0] for writer in ledger.spans} - set(ids))
-    newest, committed = latest(decisions, later), _committed(progress, decisions)
+        published = _published(task, admin.renew(task.budget_s), later)
+        others = ids_of(admin, ({writer[0] for writer in (*ledger.spans, *ledger.strangers)}) - set(ids))
+        holders = _holders(admin, inspection.blocked)
+    newest = latest(decisions, later)
+    around = Circumstances(found.removed, found.topic_ids, _held(hangs), _committed(progress, decisions))
     # a long reading may outlast the decisions of what was written when it began
-    verdict = judge_log(newest, later, ledger, ids, found.removed, committed, (*decisions, *soon.decisions))
-    judge_balance(progress, soon, verdict)
+    verdict = judge_log(newest, later, ledger, ids, around, (*decisions, *soon.decisions), others)
+    if not (decisions or soon.decisions or later.decisions):
+        verdict.findings += sink_findings.undecided_commits(committed, *judge_without_decisions(ledger, ids, verdict))
+    judge_input(later.decisions, task.began(progress), verdict)
     verdict.unproven[SILENT] += len(trail.silent)
     seen = read_again(task.sink_id, later.decisions, task.outputs, seen)
     judge_outputs(latest(decisions, later), later, seen, verdict)
     verdict.findings += sink_findings.lingering(inspection, POLICY_S)
     waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
-    verdict.findings += sink_findings.stalled(inspection.blocked, waiting if earlier is None else earlier)
+    explained = {(w, at) for w, at, who in holders if who in sink_findings.under_way(inspection, POLICY_S)}
+    explained |= {((h.topic, h.partition), h.start_offset) for h in hangs}
+    verdict.findings += sink_findings.stalled(inspection.blocked, waiting if earlier is None else earlier, explained)
     verdict.findings += sink_findings.leaked(task.sink_id, listed)
-    verdict.findings += skew
+    verdict.findings += published
     if task.alone and later.owner is None and not later.decisions:
         verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
-    else:
-        verdict.findings += sink_findings.checkpoint_ahead(progress, later)
-    verdict.findings += sink_findings.hanging(_hanging(task, decisions))
+    elif task.checkpoint is not None:
+        _judge_checkpoint(task, progress, soon, later, verdict)
     claims = [later.owner.claimed_ms] if later.owner else []
     verdict.findings += sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
+    verdict.findings[:0] = sink_findings.hanging(hangs, verdict.held)  # the cause, before what follows from it
     stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
-    return _Reading(verdict.findings, verdict, ledger.read, stands, len(trail.denied))
+    balance = balance_of(ledger, found.marks, verdict.answers)
+    unmarked = frozenset(verdict.unmarked)
+    return _Reading(verdict.findings, verdict, ledger.read, stands, len(trail.denied), balance, unmarked)
+
+
+def _is_part(transactional_id: str) -> bool:
+    """Return whether it is an id of a part's transaction, and not of the commit log's."""
+    return PartId.parse(transactional_id) is not None
+
+
+def _held(hangs: Iterable[Hanging]) -> dict[tuple[str, int], int]:
+    """Return, by partition, where readers are held back by a hanging transaction."""
+    found: dict[tuple[str, int], int] = {}
+    for h in hangs:
+        where = h.topic, h.partition
+        found[where] = min(h.start_offset, found.get(where, h.start_offset))
+    return found
+
+
+def _holders(admin: Admin, blocked: Sequence[BlockedPartition]) -> list[tuple[tuple[str, int], int, int]]:
+    """Return partition, first offset and producer id of each transaction that is open where readers wait."""
+    where = [(b.topic, b.partition) for b in blocked]
+    return [((h.topic, h.partition), h.start_offset, h.producer_id) for h in open_on(admin, where)] if where else []
+
+
+def _judge_checkpoint(task: _Task, progress: Checkpoint, soon: LogState, later: LogState, verdict: Verdict) -> None:
+    """Judge Spark's checkpoint; the log ``soon`` was read before it, and ``later`` after it."""
+    verdict.findings += sink_findings.checkpoint_ahead(progress, later)
+    verdict.unproven[TORN] += len(progress.torn)
+    last = soon.last_decision(progress.query_id) if progress.query_id else None
+    found = list(sink_findings.rewound(progress, task.offsets_digest(last), soon))
+    verdict.findings += found
+    if not found:
+        judge_balance(progress, soon, verdict)
 
 
 def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterable[int]) -> Trail:
@@ -303,28 +382,30 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
     return frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
 
 
-def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
-    """Judge the offsets of the sink's consumer group; not where it may not be read: they are for lag tools alone."""
+def _published(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
+    """Judge the sink's consumer group; not where it may not be read: it is for lag tools alone."""
     last = log.decisions[-1] if log.decisions else None
     topics = sorted(sink_findings.input_of(last)) if last is not None else []
-    if last is None or not topics:
-        return []
     try:
         found = published_offsets(admin, offsets_group(task.sink_id))
     except ExactlyOnceError:
         return []
-    if not found.offsets:  # never published, not to be seen, or expired
+    if not found.offsets and not found.batches:  # never published, not to be seen, or expired
         return []
-    sizes = admin.sizes(topics)
-    if not sink_findings.skewed([last], found, sizes):
+    sizes = admin.sizes(topics) if topics else {}
+    skewed = last is not None and bool(found.offsets and sink_findings.skewed([last], found, sizes))
+    if not skewed and not any(sink_findings.forgotten(log, found)):
         return []
-    now = read_log(task.connection, task.sink_id, task.budget_s, whole=True).decisions  # a stream decides meanwhile
-    known = [(d.query_id, d.batch_id) for d in now]
-    key = last.query_id, last.batch_id
-    return sink_findings.skewed(now[known.index(key) if key in known else 0 :], found, sizes)
+    now = read_log(task.connection, task.sink_id, task.budget_s, whole=True)  # a stream decides meanwhile
+    findings = list(sink_findings.forgotten(now, found))
+    if skewed and last is not None:
+        known = [(d.query_id, d.batch_id) for d in now.decisions]
+        key = last.query_id, last.batch_id
+        findings += sink_findings.skewed(now.decisions[known.index(key) if key in known else 0 :], found, sizes)
+    return findings
 
 
-def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Any]:
+def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Hanging]:
     topics = sorted({topic for d in decisions for topic in d.topics})
     return find_hanging(task.connection, topics, task.hanging_age_s, task.budget_s) if topics else []
 

@@ -4,16 +4,18 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.inspection.findings import BlockedPartition, Inspection, batch_name
+from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction, batch_name
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.groups import Published
 from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, PartId, commit_log_id, namespace
-from exactly_once.protocol.records import Decision
+from exactly_once.protocol.planning import forgotten_by
+from exactly_once.protocol.records import WRITE, Decision
+from exactly_once.protocol.too_long import limit_ms
 from exactly_once.txn.coordinators import Listing
 from exactly_once.txn.leaders import Hanging
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
@@ -26,11 +28,22 @@ SWEEP_MS = 60_000
 Offsets = Mapping[str, Mapping[int, int]]
 
 
+def under_way(found: Inspection, policy_s: float) -> dict[int, OpenTransaction]:
+    """Return, by producer id, the undecided transactions that a driver may be about to decide: its process is not known
+    to be gone, and they are younger than ``policy_s`` seconds, or than a batch may become by the sink's own rule.
+    """
+    if not found.owner or found.owner.works is False:
+        return {}
+    young = (t for t in found.open if t.age_s < max(policy_s, limit_ms(int(t.timeout_s * 1000)) / 1000))
+    return {t.producer_id: t for t in young if t.verdict == "undecided"}
+
+
 def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
-    """Undecided transactions that no living driver owns, or that are older than ``policy_s`` seconds."""
+    """Undecided transactions that are not :func:`under_way` any more."""
     alive = found.owner.works if found.owner else False
+    healthy = under_way(found, policy_s)
     for t in found.open:
-        if t.verdict != "undecided" or (alive is not False and t.age_s < policy_s):
+        if t.verdict != "undecided" or t.producer_id in healthy:
             continue
         owner = f"{found.owner.claim.process} is gone" if found.owner and alive is False else "nothing has ended it"
         yield Finding(
@@ -41,19 +54,26 @@ def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
         )
 
 
-def hanging(found: Iterable[Hanging]) -> Iterator[Finding]:
-    """Transactions beyond any coordinator's reach."""
+def hanging(found: Iterable[Hanging], held: int) -> Iterator[Finding]:
+    """Transactions beyond any coordinator's reach; ``held`` completed parts are behind them."""
+    behind = f"; readers do not get {plural(held, 'completed part')} because of what hangs" if held else ""
     for h in found:
         yield Finding(
             Anomaly.HANGING,
-            f"{h.name} is open at its partition's leader, but no coordinator will ever end it",
+            f"{h.name} is open at its partition's leader, but no coordinator will ever end it{behind}. To end it: "
+            f"exactly-once transactions abort --hanging {h.name} (it refuses what is decided, and names the command "
+            "that commits it)",
             transaction=f"{h.transactional_id or 'unknown id'} (producer {h.producer_id}, epoch {h.producer_epoch})",
             places=(f"{h.topic}-{h.partition}@{h.start_offset}",),
             records=h.records,
         )
 
 
-def stalled(blocked: Iterable[BlockedPartition], earlier: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
+def stalled(
+    blocked: Iterable[BlockedPartition],
+    earlier: Mapping[tuple[str, int], int],
+    explained: Collection[tuple[tuple[str, int], int]] = (),
+) -> Iterator[Finding]:
     """Partitions whose last stable offset has not moved.
 
     Parameters
@@ -62,8 +82,13 @@ def stalled(blocked: Iterable[BlockedPartition], earlier: Mapping[tuple[str, int
         Where readers wait now.
     earlier : mapping
         By partition where readers waited at the reading before, the last stable offset of that time.
+    explained : collection of ((str, int), int)
+        Partition and first offset of transactions that may hold readers back: those of a batch under way, and those
+        that hang, which are a finding of their own.
     """
     for b in blocked:
+        if ((b.topic, b.partition), b.last_stable) in explained:
+            continue
         if earlier.get((b.topic, b.partition)) == b.last_stable:
             yield Finding(
                 Anomaly.STALLED_LAST_STABLE_OFFSET,
@@ -189,4 +214,75 @@ def checkpoint_ahead(checkpoint: Checkpoint, log: LogState) -> Iterator[Finding]
             f"Spark's commits/{checkpoint.last_commit} exists in {checkpoint.location}, but the last decided batch "
             f"of query {checkpoint.query_id} is {decided if last is not None else 'none'}",
             batch=f"batch {checkpoint.last_commit}",
+        )
+
+
+def rewound(checkpoint: Checkpoint, offsets_digest: str, log: LogState) -> Iterator[Finding]:
+    """Find a checkpoint that the next start refuses: it is of another query, or behind the last completed batch, or has
+    other offsets than were decided.
+
+    A start runs the newest batch in ``offsets/`` again unless ``commits/`` has it. One decided batch is drained so.
+
+    Parameters
+    ----------
+    offsets_digest : str
+        That of ``offsets/N`` of the last decided batch; "" when there is no such file.
+    log : LogState
+        Read before the checkpoint.
+    """
+    bound = log.owner.query_id if log.owner else None
+    last = log.last_decision(bound) if bound else None
+    if bound is None or last is None or bound.startswith(WRITE) or checkpoint.torn:
+        return
+    following = 0 if checkpoint.last_offsets is None else checkpoint.last_offsets + (checkpoint.in_flight is None)
+    if checkpoint.query_id != bound:
+        theirs = f"query {checkpoint.query_id}" if checkpoint.query_id else "no query"
+        why = f"it is of {theirs}, and the sink belongs to query {bound}"
+    elif following < last.batch_id:
+        why = f"a start would run batch {following}, and batch {last.batch_id} is decided"
+    elif offsets_digest != last.offsets_digest:
+        has = "other offsets than were decided" if offsets_digest else "none"
+        why = f"batch {last.batch_id} is decided, and offsets/{last.batch_id} has {has}"
+    else:
+        return
+    yield Finding(
+        Anomaly.CHECKPOINT_REWOUND,
+        f"the next start refuses the checkpoint {checkpoint.location} (EO-REWOUND): {why}",
+        batch=f"batch {last.batch_id}",
+    )
+
+
+def forgotten(log: LogState, published: Published) -> Iterator[Finding]:
+    """Find decisions of which only the sink's consumer group still knows; ``log`` was read after it."""
+    bound = log.owner.query_id if log.owner else None
+    for query_id, batch_id in published.batches.items():
+        known = bound == query_id or (bound is None and not log.decisions)  # else another query has taken the sink over
+        if known and forgotten_by(batch_id, log.last_decision(query_id)):
+            yield Finding(
+                Anomaly.LOST_DECISION,
+                f"the sink's consumer group has the offsets of batch {batch_id} of query {query_id}, committed "
+                "with its decision, and the commit log holds no such decision",
+                batch=f"batch {batch_id}",
+            )
+
+
+def undecided_commits(names: Sequence[str], records: int, places: Sequence[str]) -> Iterator[Finding]:
+    """Find what a sink committed of which its commit log holds no decision at all.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Its transactional ids whose last transaction was committed, as their coordinators say.
+    records, places
+        What the outputs hold of it.
+    """
+    if names:
+        yield Finding(
+            Anomaly.LOST_DECISION,
+            f"the commit log holds no decision, and transactions of {plural(len(names), 'transactional id')} of the "
+            f"sink are committed, with {plural(records, 'record')} that readers get: the log was deleted, or its "
+            "decisions were",
+            transaction=", ".join(sorted(names)[:3]),
+            places=tuple(places),
+            records=records,
         )

@@ -5,18 +5,28 @@ transaction of the sink is in one of them. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.inspection.findings import batch_name
 from exactly_once.kafka.admin import Partition
+from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import KEPT_DECISIONS, Decision, identity
-from exactly_once.verify.anomalies import Anomaly
-from exactly_once.verify.by_log.judge import Verdict, judge_decisions
-from exactly_once.verify.by_log.ledger import Ledger
-from exactly_once.verify.by_log.orphans import judge_orphans
+from exactly_once.protocol.records import (
+    KEPT_DECISIONS,
+    Completed,
+    Decision,
+    PreparedPart,
+    PreparedTransaction,
+    identity,
+)
+from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
+from exactly_once.verify.by_log.answers import WRONG, Answer, give
+from exactly_once.verify.by_log.judge import Circumstances, Verdict, judge_decisions
+from exactly_once.verify.by_log.ledger import Ledger, Span
+from exactly_once.verify.by_log.orphans import judge_copies, judge_orphans
+from exactly_once.verify.window import Positions
 
 #: Why a batch without a decision is not called lost.
 UNDECIDED = "batches that no decision names, which a weaker guarantee or another sink may have written"
@@ -26,15 +36,21 @@ TOO_FEW = "batches that the log should still keep before its first one: another 
 UNCOMMITTED = "completed batches that Spark has not committed in the checkpoint: the next start drains them"
 COMMITS_LACK = "batches whose file is missing among those of the checkpoint's commits/"
 
+#: Why a repaired batch is not proven.
+ALIKE = "parts of a repaired batch with one number and the same rows: two of one, or two alike"
+
+#: Why nothing is said of the input of a batch.
+BEGINS_ANYWHERE = "batches of a query that took the sink over, where nothing says at which input offset it began"
+
 
 def judge_log(
     decisions: Sequence[Decision],
     log: LogState,
     ledger: Ledger,
     ids: Mapping[int, str],
-    removed: Mapping[Partition, int],
-    committed_by_spark: frozenset[int] = frozenset(),
+    around: Circumstances,
     also: Sequence[Decision] = (),
+    others: Mapping[int, str] | None = None,
 ) -> Verdict:
     """Judge the output by the commit log.
 
@@ -44,27 +60,90 @@ def judge_log(
         Those that the output was read for, oldest first.
     log : LogState
         Read after the output.
-    ids : mapping
-        Producer id -> transactional id, of all ids of the sink.
-    removed, committed_by_spark
-        As for :func:`exactly_once.verify.by_log.judge.judge_decisions`.
+    ids, others : mapping
+        Producer id -> transactional id: of all ids of the sink, and of other writers.
     also : sequence of Decision
         Decisions that the log has dropped since: they name transactions, too.
     """
-    verdict = judge_decisions(decisions, log, ledger, removed, committed_by_spark)
+    verdict = judge_decisions(decisions, log, ledger, around)
     if decisions:
         judge_orphans(ledger, decisions, log, ids, verdict, also)
+        judge_copies(ledger, decisions, verdict, others or {})
     _judge_numbers(log.decisions, verdict)
-    _judge_names(log.decisions, verdict)
+    _judge_names(log.decisions, ledger, verdict)
+    _judge_marks(log.widowed, verdict)
     return verdict
 
 
 def judge_balance(checkpoint: Checkpoint, earlier: LogState, verdict: Verdict) -> None:
-    """Count what the checkpoint lacks; ``earlier`` was read before it."""
+    """Count what the checkpoint lacks, as long as a start goes on from it; ``earlier`` was read before it."""
     done = [b for query_id, b in earlier.marks if query_id == checkpoint.query_id]
     behind = sum(b > (-1 if checkpoint.last_commit is None else checkpoint.last_commit) for b in done)
-    verdict.unproven[UNCOMMITTED] += behind if checkpoint.query_id is not None else 0
+    drained = min(behind, 1) if checkpoint.query_id is not None else 0
+    verdict.unproven[UNCOMMITTED] += drained
     verdict.unproven[COMMITS_LACK] += checkpoint.commits_lack
+    if behind > 1 and checkpoint.query_id is not None and checkpoint.last_offsets == max(done):
+        verdict.unproven[COMMITS_LACK] += behind - 1
+
+
+def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], verdict: Verdict) -> None:
+    """Find input that two queries of the sink have decided, by the offsets in their decisions.
+
+    Parameters
+    ----------
+    began : mapping
+        Query id -> where its first batch began to read, as far as a checkpoint tells.
+    """
+    queries: dict[str, list[Decision]] = {}
+    for d in decisions:
+        if not d.write_id:
+            queries.setdefault(d.query_id, []).append(d)
+    taken: dict[Partition, list[tuple[int, int, Decision]]] = {}
+    for query_id, mine in queries.items() if len(queries) > 1 else ():
+        read = list(_ranges(sorted(mine, key=lambda d: d.batch_id), began.get(query_id)))
+        verdict.unproven[BEGINS_ANYWHERE] += bool(taken) and mine[0].batch_id == 0 and query_id not in began
+        for d, ranges in read:
+            twice = {
+                (where, max(start, first)): (min(end, last) - max(start, first), other)
+                for where, (start, end) in ranges.items()
+                for first, last, other in taken.get(where, ())
+                if max(start, first) < min(end, last)
+            }
+            if twice:
+                other = next(iter(twice.values()))[1]
+                verdict.find(
+                    Anomaly.DUPLICATE,
+                    f"input decided twice: {batch_name(d.query_id, d.batch_id)} of query {d.query_id} has read offsets "
+                    f"that {batch_name(other.query_id, other.batch_id)} of query {other.query_id} had read",
+                    batch=batch_name(d.query_id, d.batch_id),
+                    places=tuple(f"{topic}-{p}@{first}" for (topic, p), first in twice)[:MOST_PLACES],
+                    records=sum(n for n, _ in twice.values()),
+                )
+        for d, ranges in read:
+            for where, (start, end) in ranges.items():
+                taken.setdefault(where, []).append((start, end, d))
+
+
+def _ranges(
+    batches: Sequence[Decision], began: Positions | None
+) -> Iterator[tuple[Decision, dict[Partition, tuple[int, int]]]]:
+    """Yield the input of each batch whose beginning is known."""
+    before, number = began, -1
+    for d in batches:
+        ends = kafka_offsets(source_lines(d.offsets))
+        end = {(topic, p): offset for topic, partitions in ends.items() for p, offset in partitions.items()}
+        follows = before is not None and end and d.batch_id == number + 1
+        if follows and before is not None:  # a partition that came later is read from its beginning
+            yield d, {where: (before.get(where, 0), offset) for where, offset in end.items()}
+        before, number = end or None, d.batch_id
+
+
+def _judge_marks(widowed: Iterable[Completed], verdict: Verdict) -> None:
+    """Find decisions that are gone although a mark says that their batch was completed."""
+    for mark in widowed:
+        batch = batch_name(mark.query_id, mark.batch_id)
+        what = f"the commit log marks {batch} as completed, and holds no decision of it: somebody removed the record"
+        verdict.find(Anomaly.LOST_DECISION, what, batch=batch)
 
 
 def _judge_numbers(decisions: Sequence[Decision], verdict: Verdict) -> None:
@@ -95,19 +174,45 @@ def _judge_numbers(decisions: Sequence[Decision], verdict: Verdict) -> None:
         verdict.unproven[TOO_FEW] += max(0, min(first, KEPT_DECISIONS - span))
 
 
-def _judge_names(decisions: Sequence[Decision], verdict: Verdict) -> None:
+def _judge_names(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict) -> None:
     """Check that a decision names each part once, and that each transaction is in one decision."""
     owner: dict[tuple[str | int, ...], Decision] = {}
     for d in decisions:
+        _judge_parts(d, ledger, verdict)
         batch = batch_name(d.query_id, d.batch_id)
-        parts = Counter((h.participant, h.part) for h in d.handles)
-        for (participant, part), times in parts.items():
-            if times > 1:
-                what = f"the decision of {batch} names part {part} of {participant} {times} times"
-                verdict.find(Anomaly.MIXED_ATTEMPT, what, batch=batch)
         for h in d.handles:
             other = owner.setdefault(identity(h), d)
             if other is not d:
                 name = batch_name(other.query_id, other.batch_id)
                 what = f"{batch} is decided with {h.name}, which the decision of {name} names already"
                 verdict.find(Anomaly.OUTCOME_LIE, what, batch=batch, transaction=h.name, records=h.records)
+                give(verdict.answers, _spans(h, ledger), Answer(WRONG))
+
+
+def _judge_parts(d: Decision, ledger: Ledger, verdict: Verdict) -> None:
+    """Check that a decision names each part once.
+
+    A part that was lost and written again may have the number of one that was kept: Spark gave its rows to another
+    task (:mod:`exactly_once.protocol.replay`). Its transaction and its rows are others then.
+    """
+    batch = batch_name(d.query_id, d.batch_id)
+    again = Counter(part.partition("/")[0] for part in d.rewritten)
+    same: dict[tuple[str, int], list[PreparedTransaction | PreparedPart]] = {}
+    for h in d.handles:
+        same.setdefault((h.participant, h.part), []).append(h)
+    for (participant, part), handles in same.items():
+        again[participant] -= len(handles) - 1
+        transactions, rows = {identity(h) for h in handles}, {(h.records, h.digest) for h in handles}
+        if len(handles) == 1 or (again[participant] >= 0 and len(rows) == len(handles)):
+            continue
+        if again[participant] >= 0 and len(transactions) == len(handles):
+            verdict.unproven[ALIKE] += len(handles) - len(rows)
+            continue
+        what = f"the decision of {batch} names part {part} of {participant} {len(handles)} times"
+        verdict.find(Anomaly.MIXED_ATTEMPT, what, batch=batch)
+        for h in handles:
+            give(verdict.answers, _spans(h, ledger), Answer(WRONG))
+
+
+def _spans(handle: PreparedTransaction | PreparedPart, ledger: Ledger) -> list[Span]:
+    return ledger.of((handle.producer_id, handle.epoch)) if isinstance(handle, PreparedTransaction) else []

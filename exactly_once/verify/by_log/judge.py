@@ -17,6 +17,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.verify.by_log.answers import NOT_PROVEN, RIGHT, WRONG, Answer, Answers, give
 from exactly_once.verify.by_log.ledger import Ledger, Span, digest_of
 
 #: A marker carries the clock of its partition's leader, a decision that of the commit log's: between two brokers they
@@ -28,10 +29,13 @@ NO_HANDLES = "the log keeps no handles of the batch"
 OTHER_OUTPUT = "in an output that was not given"
 UNDER_WAY = "decided, and its commit is under way"
 REMOVED = "retention or compaction removed records"
+MADE_AGAIN = "the topic was deleted and made again after the decision"
+TOPIC_GONE = "the topic is gone"
 NO_DIGEST = "its digest cannot be computed from what a reader gets"
 
-#: What is known of a part.
-PROVEN, UNPROVEN, WRONG = "proven", "unproven", "wrong"
+#: Of a part that is in the log, and that readers do not get because of a hanging transaction before it: wrong, and its
+#: cause is another finding.
+HELD = "held back by a hanging transaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,12 @@ class PartSpans:
         """The spans that were aborted."""
         return [s for s in self.spans if s.committed is False]
 
+    def is_held(self, held: Mapping[Partition, int]) -> bool:
+        """Return whether all of it is in the log, and a hanging transaction alone keeps readers from the rest."""
+        hidden = [s for s in self.spans if s.committed is None or s.hidden]
+        behind = all(s.last >= held.get(s.where, s.last + 1) for s in hidden)
+        return bool(hidden) and behind and not self.aborted
+
     @property
     def whole(self) -> bool:
         """True when readers get exactly as many records as the handle names."""
@@ -107,12 +117,24 @@ class Verdict:
         Query and number of the batches whose every part is proven.
     shown, absent : set
         The batches of which Kafka shows something; those that should be there, and of which it shows nothing.
+    unmarked : set
+        The proven batches that the log does not mark as completed.
+    removed : Counter
+        By reason, how many records that the decisions count are not in the output any more.
+    held : int
+        Completed parts that are in the log, and that readers do not get because of a hanging transaction.
+    answers : dict
+        The answer on the records of each span.
     """
 
     findings: list[Finding] = field(default_factory=list)
     whole: set[tuple[str, int]] = field(default_factory=set)
     shown: set[tuple[str, int]] = field(default_factory=set)
     absent: set[tuple[str, int]] = field(default_factory=set)
+    unmarked: set[tuple[str, int]] = field(default_factory=set)
+    removed: Counter[str] = field(default_factory=Counter)
+    held: int = 0
+    answers: Answers = field(default_factory=dict)
     parts: int = 0
     records: int = 0
     unproven: Counter[str] = field(default_factory=Counter)
@@ -127,28 +149,45 @@ class Verdict:
         self.findings.append(Finding(anomaly, what, **more))
 
 
-def judge_decisions(
-    decisions: Sequence[Decision],
-    log: LogState,
-    ledger: Ledger,
-    removed: Mapping[Partition, int],
-    committed_by_spark: frozenset[int] = frozenset(),
-) -> Verdict:
-    """Judge every part of ``decisions``, oldest first.
+@dataclass(frozen=True)
+class Circumstances:
+    """What excuses, or explains, that records of a decision are not there or not read.
 
-    Parameters
+    Attributes
     ----------
-    log : LogState
-        Their log, for marks and times.
     removed : mapping
         By partition of which records may be missing for a good reason, the first offset that is certainly whole:
         retention has deleted what is before it (a very large number: the topic is compacted).
+    topic_ids : mapping
+        The brokers' ids of the output topics as they are now; "" for a topic that is gone.
+    held : mapping
+        By partition with a hanging transaction, the offset at which it begins: readers come no further.
     committed_by_spark : set of int
         The batches in Spark's ``commits/``.
     """
+
+    removed: Mapping[Partition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[Partition, int] = field(default_factory=dict)
+    committed_by_spark: frozenset[int] = frozenset()
+
+    def why_gone(self, decision: Decision) -> str:
+        """Return why nothing of ``decision`` can be in one of its topics; "" when it can."""
+        now = self.topic_ids
+        if any(now.get(topic) == "" for topic in decision.topics):
+            return TOPIC_GONE
+        again = any(now.get(topic, decided) != decided for topic, decided in decision.topic_ids.items())
+        return MADE_AGAIN if again else ""
+
+
+def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger, around: Circumstances) -> Verdict:
+    """Judge every part of ``decisions``, oldest first. ``log`` is theirs, for marks and times."""
     verdict = Verdict()
+    whole: set[Partition] = set()  # where a batch before this one has records: retention did not come to this one
     for decision in decisions:
-        _judge_batch(decision, log, ledger, removed, committed_by_spark, verdict)
+        _judge_batch(decision, log, ledger, around, whole, verdict)
+        spans = (s for h in decision.transactions for s in ledger.of((h.producer_id, h.epoch)))
+        whole |= {s.where for s in spans if s.last >= around.removed.get(s.where, 0)}
     for query_id in dict.fromkeys(d.query_id for d in decisions):
         _judge_order([d for d in decisions if d.query_id == query_id], ledger, verdict)
     return verdict
@@ -158,12 +197,12 @@ def _judge_batch(
     decision: Decision,
     log: LogState,
     ledger: Ledger,
-    removed: Mapping[Partition, int],
-    committed_by_spark: frozenset[int],
+    around: Circumstances,
+    whole: set[Partition],
     verdict: Verdict,
 ) -> None:
-    batch = batch_name(decision.query_id, decision.batch_id)
-    marked = (decision.query_id, decision.batch_id) in log.marks
+    batch, key = batch_name(decision.query_id, decision.batch_id), (decision.query_id, decision.batch_id)
+    marked = key in log.marks
     if decision.totals:
         verdict.unproven[NO_HANDLES] += decision.part_count
         return
@@ -171,52 +210,96 @@ def _judge_batch(
         PartSpans(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics, decision.batch_id)
         for h in decision.transactions
     ]
-    gone = [p for p in parts if not p.whole and _may_be_removed(p, decision, removed)]
-    verdict.unproven[REMOVED] += len(gone)
-    judged = [p for p in parts if p not in gone]
-    results = [(p, _judge_part(p, batch, marked, verdict)) for p in judged]
-    wrong = [p for p, result in results if result == WRONG]
+    results = [(p, _answer(p, decision, marked, around, whole, verdict)) for p in parts]
+    for p, answer in results:
+        give(verdict.answers, p.spans, answer)
     if not decision.rewritten:
         for p in parts:
-            _judge_time(p, batch, log.decided_ms.get((decision.query_id, decision.batch_id), 0), verdict)
-    missing = [p for p in wrong if p.visible < p.handle.records]
-    if missing and any(p.visible for p in parts):
-        lost = sum(p.handle.records - p.visible for p in missing)
-        verdict.find(
-            Anomaly.TORN_BATCH,
-            f"{batch}: {len(missing)} of {len(parts)} parts are not completely visible, the others are",
-            batch=batch,
-            transaction=missing[0].name,
-            records=lost,
-        )
-    if missing and marked:
-        verdict.find(
-            Anomaly.OUTCOME_LIE,
-            f"{batch} is marked completed in the commit log, but {missing[0].name} is not completely visible",
-            batch=batch,
-            transaction=missing[0].name,
-        )
-    if missing and not decision.write_id and decision.batch_id in committed_by_spark:
-        verdict.find(
-            Anomaly.CHECKPOINT_AHEAD,
-            f"Spark's commits/{decision.batch_id} exists, but {missing[0].name} is not completely visible",
-            batch=batch,
-            transaction=missing[0].name,
-        )
-    key = decision.query_id, decision.batch_id
+            _judge_time(p, batch, log.decided_ms.get(key, 0), verdict)
+    missing = [p for p, answer in results if answer == Answer(WRONG) and p.visible < p.handle.records]
+    _judge_missing(missing, parts, decision, marked, around.committed_by_spark, verdict)
     if any(p.visible for p in parts):
         verdict.shown.add(key)
     elif missing:
         verdict.absent.add(key)
-    proven = [p for p, result in results if result == PROVEN]
+    proven = [p for p, answer in results if answer.kind == RIGHT]
     if len(proven) == len(parts):
         verdict.whole.add(key)
+        if not marked:
+            verdict.unmarked.add(key)
     verdict.parts += len(proven)
     verdict.records += sum(p.handle.records for p in proven)
 
 
-def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> str:
-    """Judge one decided transaction: :data:`PROVEN` when readers get exactly its records."""
+def _answer(
+    part: PartSpans,
+    decision: Decision,
+    marked: bool,
+    around: Circumstances,
+    whole: set[Partition],
+    verdict: Verdict,
+) -> Answer:
+    """Judge one decided transaction, by its records or by what explains that they are not there."""
+    batch = batch_name(decision.query_id, decision.batch_id)
+    gone = "" if part.whole or part.aborted else around.why_gone(decision)
+    if gone and not marked and not part.spans:
+        verdict.find(
+            Anomaly.LOST,
+            f"part {part.handle.part} of {batch} is decided and not marked completed, and {gone}: its "
+            f"{part.handle.records} records are nowhere",
+            batch=batch,
+            transaction=part.name,
+            records=part.handle.records,
+        )
+        return Answer(WRONG)
+    if not gone and not part.whole and _may_be_removed(part, decision, around.removed, whole):
+        gone = REMOVED
+    if part.is_held(around.held):
+        verdict.held += 1
+        return Answer(WRONG, HELD)
+    if not gone:
+        return _judge_part(part, batch, marked, verdict)
+    verdict.unproven[gone] += 1
+    verdict.removed[gone] += max(0, part.handle.records - part.present)
+    return Answer(NOT_PROVEN, gone)
+
+
+def _judge_missing(
+    missing: Sequence[PartSpans],
+    parts: Sequence[PartSpans],
+    decision: Decision,
+    marked: bool,
+    committed_by_spark: frozenset[int],
+    verdict: Verdict,
+) -> None:
+    """Judge what it means for the batch that some of its parts are not completely visible."""
+    if not missing:
+        return
+    batch = batch_name(decision.query_id, decision.batch_id)
+    at: dict[str, Any] = {"batch": batch, "transaction": missing[0].name}
+    if any(p.visible for p in parts):
+        verdict.find(
+            Anomaly.TORN_BATCH,
+            f"{batch}: {len(missing)} of {len(parts)} parts are not completely visible, the others are",
+            **at,
+            records=sum(p.handle.records - p.visible for p in missing),
+        )
+    if marked:
+        verdict.find(
+            Anomaly.OUTCOME_LIE,
+            f"{batch} is marked completed in the commit log, but {missing[0].name} is not completely visible",
+            **at,
+        )
+    if not decision.write_id and decision.batch_id in committed_by_spark:
+        verdict.find(
+            Anomaly.CHECKPOINT_AHEAD,
+            f"Spark's commits/{decision.batch_id} exists, but {missing[0].name} is not completely visible",
+            **at,
+        )
+
+
+def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> Answer:
+    """Judge one decided transaction: right when readers get exactly its records."""
     h = part.handle
     at: dict[str, Any] = {"batch": batch, "transaction": part.name, "places": part.places}
     of = f"part {h.part} of {batch}"
@@ -230,7 +313,7 @@ def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> 
             **at,
             records=-missing,
         )
-        return WRONG
+        return Answer(WRONG)
     if part.whole and part.aborted:
         more = sum(s.records for s in part.aborted)
         verdict.find(
@@ -239,15 +322,15 @@ def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> 
             **{**at, "places": tuple(s.place for s in part.aborted)[:MOST_PLACES]},
             records=more,
         )
-        return WRONG
+        return Answer(WRONG)
     hidden = sum(s.hidden for s in part.spans if s.committed)
     if not part.aborted and part.present >= h.records:
         if marked or hidden:
             what = f"{of} is decided, and {_unseen(part)}"
             verdict.find(Anomaly.UNSEEN, what, **at, records=part.present - part.visible)
-            return WRONG
+            return Answer(WRONG)
         verdict.unproven[UNDER_WAY] += 1
-        return UNPROVEN
+        return Answer(NOT_PROVEN, UNDER_WAY)
     how = "were aborted" if part.aborted else "are hidden from readers" if hidden else "are not in the log"
     verdict.find(
         Anomaly.LOST,
@@ -262,7 +345,7 @@ def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> 
             **at,
             records=missing,
         )
-    return WRONG
+    return Answer(WRONG)
 
 
 def _unseen(part: PartSpans) -> str:
@@ -274,14 +357,14 @@ def _unseen(part: PartSpans) -> str:
     return f"{more}: {visible} are visible, {present - visible} are not"
 
 
-def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Verdict) -> str:
+def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Verdict) -> Answer:
     h = part.handle
     dated = any(s.dated_by_broker for s in part.spans)
     scopes = [scope for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)]
     if outside := {s.where[0] for s in part.spans}.difference(part.topics):
         what = f"{of}: its records are in {', '.join(sorted(outside))}, which its decision does not name"
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
-        return WRONG
+        return Answer(WRONG)
     stands = {s.where: Extent(s.first, s.records) for s in part.spans}
     if h.spread and spread_of(stands) != h.spread:
         what = (
@@ -289,16 +372,16 @@ def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Ve
             "wrote them"
         )
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
-        return WRONG
+        return Answer(WRONG)
     if other := part.other_batches:
         what = f"{of}: the headers of its records name other batches of a sink: {', '.join(sorted(other))}"
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
-        return WRONG
+        return Answer(WRONG)
     if any(digest_of(part.spans, scope) == h.digest for scope in scopes):
-        return PROVEN
+        return Answer(RIGHT)
     if not h.form or not scopes or not h.digest or (dated and TIMESTAMP in h.form):
         verdict.unproven[NO_DIGEST] += 1
-        return UNPROVEN
+        return Answer(NOT_PROVEN, NO_DIGEST)
     verdict.find(
         Anomaly.CORRUPT,
         f"{of}: its {h.records} visible records have the digest {digest_of(part.spans, h.form)}, but its task wrote "
@@ -306,7 +389,7 @@ def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Ve
         **at,
         records=h.records,
     )
-    return WRONG
+    return Answer(WRONG)
 
 
 def _judge_time(part: PartSpans, batch: str, decided_ms: int, verdict: Verdict) -> None:
@@ -321,23 +404,25 @@ def _judge_time(part: PartSpans, batch: str, decided_ms: int, verdict: Verdict) 
             places=tuple(s.place for s in early)[:MOST_PLACES],
             records=sum(s.visible for s in early),
         )
+        give(verdict.answers, early, Answer(WRONG))
 
 
 def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict) -> None:
     """Check that in each partition, all of a batch precedes all of the next one."""
-    by_partition: dict[Partition, list[tuple[int, int, int]]] = {}
-    for decision in decisions:
-        ranges: dict[Partition, tuple[int, int]] = {}
+    by_partition: dict[Partition, list[tuple[int, list[Span]]]] = {}
+    for decision in sorted(decisions, key=lambda d: d.batch_id):
+        here: dict[Partition, list[Span]] = {}
         for h in decision.transactions:
             for s in ledger.of((h.producer_id, h.epoch)):
                 if s.committed and s.visible:
-                    first, last = ranges.get(s.where, (s.first, s.last))
-                    ranges[s.where] = min(first, s.first), max(last, s.last)
-        for where, (first, last) in ranges.items():
-            by_partition.setdefault(where, []).append((decision.batch_id, first, last))
-    for (topic, partition), places in by_partition.items():
-        for (n, _, last), (later, first, _) in pairwise(sorted(places)):
+                    here.setdefault(s.where, []).append(s)
+        for where, spans in here.items():
+            by_partition.setdefault(where, []).append((decision.batch_id, spans))
+    for (topic, partition), batches in by_partition.items():
+        for (n, before), (later, spans) in pairwise(batches):
+            first, last = min(s.first for s in spans), max(s.last for s in before)
             if first < last:
+                give(verdict.answers, spans, Answer(WRONG))
                 verdict.find(
                     Anomaly.BATCH_REORDER,
                     f"in {topic}-{partition}, batch {later} begins at offset {first}, before batch {n} ends at {last}",
@@ -346,15 +431,20 @@ def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict
                 )
 
 
-def _may_be_removed(part: PartSpans, decision: Decision, removed: Mapping[Partition, int]) -> bool:
+def _may_be_removed(
+    part: PartSpans, decision: Decision, removed: Mapping[Partition, int], whole: set[Partition]
+) -> bool:
     """Return whether retention or compaction explains what is missing.
 
-    A transaction names only one of its partitions.
+    A transaction names only one of its partitions, and may have begun in any. Where an earlier batch still has records,
+    or where it names its own beginning, retention has not come to it. It aborts nothing.
     """
+    if part.aborted or part.present >= part.handle.records:
+        return False
     place = part.handle.place
-    if place is not None and (limit := removed.get(place[:2])) is not None:
-        return place.offset < limit
-    return place is None and any(topic in decision.topics for topic, _ in removed)
+    if place is not None and place[:2] in removed and place.offset >= removed[place[:2]]:
+        whole = {*whole, place[:2]}
+    return any(where[0] in decision.topics and where not in whole for where in removed)
 
 
 def latest(decisions: Iterable[Decision], later: LogState) -> list[Decision]:

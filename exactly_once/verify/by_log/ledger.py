@@ -1,21 +1,28 @@
 """The contents of the output, transaction by transaction: a fold over the batches of every partition.
 
-Of a sink's own transactions, the records are decoded for their digest; of other writers', only counted.
+Of a sink's own transactions, the records are decoded for their digest; of other writers' transactions as long as they
+may be copies of a decided part; of all else, only counted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from exactly_once.digest import RowDigest
+from exactly_once.errors import BrokerRefused
 from exactly_once.kafka.admin import Partition
 from exactly_once.participants.kafka.digest_scope import SCOPES, add_read, batches_in, is_computable
 from exactly_once.protocol.batch_headers import Header
+from exactly_once.protocol.records import Decision
 from exactly_once.txn.scan import LogBatch
 
 #: Producer id and epoch.
 Writer = tuple[int, int]
+
+#: Other writers' transactions in one partition that are remembered for their digests: 50 MB.
+_MOST_STRANGERS = 100_000
 
 
 @dataclass(slots=True)
@@ -69,29 +76,91 @@ class Span:
         return f"{self.where[0]}-{self.where[1]}@{self.first}..{self.last}"
 
 
-#: The scopes in which a writer's digest is to be computed; None: its contents do not matter.
+#: The scopes in which a writer's digest is to be computed; None: it is none of the sink's.
 ScopesOf = Callable[[Writer], tuple[str, ...] | None]
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The part of a partition that was read.
+
+    Attributes
+    ----------
+    first, next : int
+        The offset of its first record, and the one after its last.
+    markers : int
+        End markers in it.
+    gaps : int
+        Offsets in it under which nothing is kept: compaction removed what was there.
+    """
+
+    first: int
+    next: int
+    markers: int = 0
+    gaps: int = 0
+
+    def take(self, batch: LogBatch) -> None:
+        """Take the next batch."""
+        self.first = min(self.first, batch.base_offset)  # the first batch may begin before the offset that was asked
+        self.gaps += max(0, batch.base_offset - self.next) + batch.last_offset + 1 - batch.base_offset - batch.count
+        self.next = batch.last_offset + 1
+        self.markers += batch.count if batch.marker is not None else 0
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The transactions of other writers that are compared with decided parts.
+
+    Attributes
+    ----------
+    scopes : tuple of str
+        Those of the decided parts.
+    longest : int
+        The number of records of the largest decided part.
+    records : int
+        How many records are decoded for it at most: as many as the decided parts have, so that a large topic of others
+        does not take longer than the sink's own output does.
+    """
+
+    scopes: tuple[str, ...] = ()
+    longest: int = 0
+    records: int = 0
 
 
 @dataclass
 class Ledger:
-    """The transactions in some partitions, each from an offset on."""
+    """The transactions in some partitions, each from an offset on.
 
+    ``strangers`` are committed transactions of other writers with a digest; ``others`` and ``uncompared`` count, by
+    topic, the other records of other writers that readers get: those that are no copy of a decided part as a
+    transaction, and those of transactions that were too many to compare.
+    """
+
+    copies: Copies = field(default_factory=Copies)
     spans: dict[Writer, list[Span]] = field(default_factory=dict)
-    others: int = 0
-    """Records of other writers that readers get."""
+    strangers: dict[Writer, list[Span]] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
+    uncompared: Counter[str] = field(default_factory=Counter)
+    stretches: dict[Partition, Stretch] = field(default_factory=dict)
     read: int = 0
     _open: dict[tuple[Partition, int], Span] = field(default_factory=dict)
+    _decoded: int = 0
+    _kept: int = 0
+
+    def begin(self, where: Partition, start: int) -> None:
+        """Say from which offset on a partition is read."""
+        self.stretches[where] = Stretch(start, start)
 
     def add(self, batch: LogBatch, scopes_of: ScopesOf) -> None:
         """Take the next batch of its partition."""
+        self.stretches.setdefault(batch.where, Stretch(batch.base_offset, batch.base_offset)).take(batch)
         self.read += batch.count if batch.marker is None else 0
         if batch.marker is not None:
             self._end(batch)
         elif batch.transactional:
             self._grow(batch, scopes_of)
         else:
-            self.others += batch.count
+            self.others[batch.topic] += batch.count
 
     def of(self, writer: Writer) -> list[Span]:
         """Return the spans of one transaction, in any partition."""
@@ -102,7 +171,8 @@ class Ledger:
         span = self._open.get((batch.where, batch.producer_id))
         if span is None or span.writer != writer:
             scopes = scopes_of(writer)
-            digests = {scope: RowDigest() for scope in scopes or () if is_computable(scope)}
+            wanted = self.copies.scopes if scopes is None and self._has_room() else scopes or ()
+            digests = {scope: RowDigest() for scope in wanted if is_computable(scope)}
             span = Span(batch.where, writer, batch.base_offset, digests=digests, matters=scopes is not None)
             self._open[batch.where, batch.producer_id] = span
             self.spans.setdefault(writer, []).append(span)
@@ -112,20 +182,44 @@ class Ledger:
         span.timestamp_ms = max(span.timestamp_ms, batch.timestamp_ms)
         span.dated_by_broker |= batch.dated_by_broker
         if span.digests:
-            records = list(batch.records())
-            for scope, digest in span.digests.items():
-                add_read(digest, scope, *batch.where, records)
-            span.named |= batches_in(span.digests, batch.topic, records)
+            self._digest(span, batch)
+
+    def _has_room(self) -> bool:
+        return self._decoded < self.copies.records and self._kept < _MOST_STRANGERS
+
+    def _digest(self, span: Span, batch: LogBatch) -> None:
+        if not span.matters:
+            self._decoded += batch.count
+        try:
+            records = list(batch.records()) if span.matters or span.records <= self.copies.longest else []
+        except BrokerRefused:  # a codec that is not here, and that nothing of the sink's own needs
+            if span.matters:
+                raise
+            records = []
+        if not records:  # it is no copy of a decided part, or cannot be compared
+            span.digests.clear()
+        for scope, digest in span.digests.items():
+            add_read(digest, scope, *batch.where, records)
+        span.named |= batches_in(span.digests, batch.topic, records)
 
     def _end(self, batch: LogBatch) -> None:
         span = self._open.pop((batch.where, batch.producer_id), None)
         if span is not None:
             span.committed, span.end, span.marked_ms = batch.marker, batch.base_offset, batch.timestamp_ms
             if span.committed and not span.matters:
-                self.others += span.records
-                self.spans[span.writer].remove(span)
-                if not self.spans[span.writer]:
-                    del self.spans[span.writer]
+                self._set_aside(span)
+
+    def _set_aside(self, span: Span) -> None:
+        self.spans[span.writer].remove(span)
+        if not self.spans[span.writer]:
+            del self.spans[span.writer]
+        if span.digests:
+            self.strangers.setdefault(span.writer, []).append(span)
+            self._kept += 1
+        elif not self.copies.scopes or span.records > self.copies.longest:
+            self.others[span.where[0]] += span.records
+        else:
+            self.uncompared[span.where[0]] += span.records
 
 
 def digest_of(spans: Iterable[Span], scope: str) -> str:
@@ -154,3 +248,11 @@ def scopes_to_try(scopes: Mapping[Writer, str], ours: frozenset[int]) -> ScopesO
         return (known or SCOPES) if writer[0] in ours else None
 
     return scopes_of
+
+
+def copies_of(decisions: Iterable[Decision]) -> Copies:
+    """Say which transactions of other writers may be copies of the decided parts."""
+    handles = [h for d in decisions for h in d.transactions if h.digest]
+    scopes = {scope for h in handles for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)}
+    longest = max((h.records for h in handles), default=0)
+    return Copies(tuple(sorted(scopes)), longest, sum(h.records for h in handles))

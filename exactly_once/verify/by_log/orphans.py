@@ -11,7 +11,8 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, slot_of
 from exactly_once.protocol.records import Aborted, Decision, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.by_log.judge import Verdict
+from exactly_once.verify.by_log.answers import NOT_PROVEN, WRONG, Answer, give
+from exactly_once.verify.by_log.judge import NO_HANDLES, Verdict
 from exactly_once.verify.by_log.ledger import Ledger, Span, Writer, digest_of
 
 #: After its completed mark, the end markers of a batch are written by then.
@@ -91,9 +92,68 @@ def judge_orphans(
         visible = tuple(s for s in spans if s.committed and s.visible)
         mine = tuple(s for s in visible if whole or s.marked_ms > first_ms + _MARKERS_MS or _in_range(s, ranges))
         if mine and not _excused(mine, log):
+            give(verdict.answers, mine, Answer(WRONG))
             verdict.findings.append(_classify(Orphan(writer, ids[writer[0]], mine), ranges, decisions, log))
-        elif not mine and any(s.where not in ranges or s.marked_ms >= first_ms for s in visible):
+        elif mine:
+            give(verdict.answers, mine, Answer(NOT_PROVEN, NO_HANDLES))
+        elif any(s.where not in ranges or s.marked_ms >= first_ms for s in visible):
+            give(verdict.answers, visible, Answer(NOT_PROVEN, OLDER))
             verdict.unproven[OLDER] += 1
+
+
+def judge_copies(ledger: Ledger, decisions: Sequence[Decision], verdict: Verdict, ids: Mapping[int, str]) -> None:
+    """Add a finding for each committed transaction of another writer that has the rows of a decided part.
+
+    Parameters
+    ----------
+    ids : mapping
+        Producer id -> transactional id, of the other writers, as far as it is known.
+    """
+    rows = {(h.records, h.digest): (d, h) for d in decisions for h in d.transactions if h.digest}
+    for writer, spans in ledger.strangers.items():
+        for one in _transactions(spans):
+            records, scopes = sum(s.records for s in one), set.intersection(*(set(s.digests) for s in one))
+            same = next((found for s in scopes if (found := rows.get((records, digest_of(one, s))))), None)
+            if same is None:
+                continue
+            give(verdict.answers, one, Answer(WRONG))
+            batch = _title(same[0])
+            name = f"{ids.get(writer[0]) or 'another application'} (producer {writer[0]}, epoch {writer[1]})"
+            verdict.find(
+                Anomaly.DUPLICATE,
+                f"{records} records of the transaction of {name} are the rows of part {same[1].part} of {batch}",
+                batch=batch,
+                transaction=name,
+                places=tuple(s.place for s in one)[:MOST_PLACES],
+                records=records,
+            )
+
+
+def _transactions(spans: Sequence[Span]) -> list[list[Span]]:
+    """Return the spans of one producer and epoch, transaction by transaction.
+
+    Below transaction.version 2 (KIP-890) a producer keeps its epoch: then the end markers of one transaction are those
+    that follow one another in time, at most one in each partition.
+    """
+    found: list[list[Span]] = []
+    for span in sorted(spans, key=lambda s: s.marked_ms):
+        if not found or any(s.where == span.where for s in found[-1]):
+            found.append([])
+        found[-1].append(span)
+    return found
+
+
+def judge_without_decisions(ledger: Ledger, ids: Mapping[int, str], verdict: Verdict) -> tuple[int, tuple[str, ...]]:
+    """Answer on the committed transactions of a sink whose commit log holds no decision at all: no decision names them.
+
+    Returns
+    -------
+    (int, tuple of str)
+        The number of their records, and where they are.
+    """
+    mine = [s for w, spans in ledger.spans.items() if w[0] in ids for s in spans if s.committed and s.visible]
+    give(verdict.answers, mine, Answer(WRONG))
+    return sum(s.visible for s in mine), tuple(s.place for s in mine)[:MOST_PLACES]
 
 
 def from_the_first(decisions: Sequence[Decision], log: LogState) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.protocol.records import Decision
-from exactly_once.txn.scan import batches
-from exactly_once.verify.by_log.ledger import Ledger, ScopesOf
+from exactly_once.txn.scan import LogBatch, batches
+from exactly_once.verify.by_log.ledger import Copies, Ledger, ScopesOf, copies_of
 from exactly_once.verify.report import OnProgress, Progress
 
 #: How far before the first guess the reading begins when a part was not found whole; the next step is eight times as
@@ -16,7 +16,7 @@ from exactly_once.verify.report import OnProgress, Progress
 _FIRST_STEP = 20_000
 _STEPS_GROW = 8
 
-#: Stands for "no offset of this topic is certainly whole": it is compacted, or it was made again.
+#: Stands for "no offset of this topic is certainly whole": it is compacted.
 EVERY_OFFSET = 1 << 62
 
 #: Progress is told after so many records.
@@ -28,10 +28,13 @@ _EARLIER_MS = 60_000
 
 @dataclass(frozen=True)
 class OutputExtent:
-    """The partitions of the outputs, and which of their offsets may be missing for a good reason."""
+    """The partitions of the outputs, and which of their offsets may be missing for a good reason; ``topic_ids`` are the
+    brokers' ids of the topics, "" of one that is gone.
+    """
 
     marks: Mapping[Partition, Watermarks]
     removed: Mapping[Partition, int]
+    topic_ids: Mapping[str, str]
 
 
 def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> OutputExtent:
@@ -39,25 +42,23 @@ def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()
     are gone have none.
     """
     topics = sorted({topic for d in decisions for topic in d.topics} | {*also})
-    ids = admin.topic_ids(topics)
+    ids = dict(admin.topic_ids(topics))
     marks: dict[Partition, Watermarks] = {}
     removed: dict[Partition, int] = {}
     for topic in topics:
         admin.check_rights(topic, ("READ",))  # a topic that may not be seen must not look like one that is gone
         if topic not in admin.sizes([topic]):
-            removed[topic, 0] = EVERY_OFFSET
+            ids[topic] = ""
             continue
         here = {(topic, p): w for p, w in admin.watermarks(topic).items()}
         marks |= here
-        known = {d.topic_ids[topic] for d in decisions if topic in d.topic_ids}
-        again = topic in ids and bool(known - {ids[topic]})
         compacted = "compact" in admin.topic_config(topic).get("cleanup.policy", "")
         for where, w in here.items():
-            if again or compacted:
+            if compacted:
                 removed[where] = EVERY_OFFSET
             elif w.low > 0:
                 removed[where] = w.low
-    return OutputExtent(marks, removed)
+    return OutputExtent(marks, removed, ids)
 
 
 def read_output(
@@ -77,7 +78,7 @@ def read_output(
     starts = _starts(admin.renew(budget_s), found, decisions, since_ms)
     step = _FIRST_STEP
     while True:
-        ledger = _read(admin, found, starts, scopes_of, on_progress)
+        ledger = _read(admin, found, starts, copies_of(decisions), scopes_of, on_progress)
         late = _incomplete(ledger, decisions)
         earlier = {
             where: max(found.marks[where].low, start - step)
@@ -106,20 +107,38 @@ def _starts(admin: Admin, found: OutputExtent, decisions: Iterable[Decision], si
 
 
 def _read(
-    admin: Admin, found: OutputExtent, starts: Mapping[Partition, int], scopes_of: ScopesOf, on_progress: OnProgress
+    admin: Admin,
+    found: OutputExtent,
+    starts: Mapping[Partition, int],
+    copies: Copies,
+    scopes_of: ScopesOf,
+    on_progress: OnProgress,
 ) -> Ledger:
-    ledger = Ledger()
+    ledger = Ledger(copies)
     whole, before, told = sum(found.marks[w].high - start for w, start in starts.items()), 0, 0
     for where, start in sorted(starts.items()):
         marks = found.marks[where]
+        ledger.begin(where, start)
         for batch in batches(admin, where, start, marks.last_stable, marks.high):
-            ledger.add(batch, scopes_of)
+            ledger.add(_from(batch, marks.low), scopes_of)
             if ledger.read - told >= _TELL_EVERY:
                 told = ledger.read
                 on_progress(Progress("output", before + batch.last_offset - start, whole))
         before += marks.high - start
     on_progress(Progress("output", whole, whole))
     return ledger
+
+
+def _from(batch: LogBatch, low: int) -> LogBatch:
+    """Return the batch without the records before the log start, which its leader keeps until it deletes the segment.
+
+    No reader gets them.
+    """
+    if batch.base_offset >= low:
+        return batch
+    dense = batch.count == batch.last_offset + 1 - batch.base_offset
+    kept = batch.last_offset + 1 - low if dense else sum(r.offset >= low for r in batch.records())
+    return replace(batch, base_offset=low, count=kept)
 
 
 def _incomplete(ledger: Ledger, decisions: Iterable[Decision]) -> set[str]:

@@ -12,7 +12,8 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision, Place, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.by_log import judge
-from exactly_once.verify.by_log.judge import Verdict, judge_decisions, latest
+from exactly_once.verify.by_log.answers import WRONG
+from exactly_once.verify.by_log.judge import Circumstances, Verdict, judge_decisions, latest
 from exactly_once.verify.by_log.ledger import Ledger
 from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, TOPIC, ReadBack, decided, log_of
 
@@ -24,9 +25,12 @@ def out() -> ReadBack:
     return ReadBack()
 
 
-def verdict(out: ReadBack, *decisions: Decision, log: LogState | None = None, removed=None, spark=()) -> Verdict:
+def verdict(
+    out: ReadBack, *decisions: Decision, log: LogState | None = None, removed=None, spark=(), **more
+) -> Verdict:
     log = log if log is not None else log_of(*decisions)
-    return judge_decisions(decisions, log, out.ledger(*decisions), removed or {}, frozenset(spark))
+    around = Circumstances(removed or {}, committed_by_spark=frozenset(spark), **more)
+    return judge_decisions(decisions, log, out.ledger(*decisions), around)
 
 
 def names(found: Verdict) -> list[str]:
@@ -331,19 +335,77 @@ def test_records_that_retention_removed_are_unproven(out: ReadBack) -> None:
     assert not found.absent
 
 
-def test_only_offsets_before_the_first_kept_one_are_excused(out: ReadBack) -> None:
-    """Loss: an aborted part right behind what retention removed would pass for removed."""
+def test_retention_in_any_partition_of_a_transaction_is_no_loss_and_says_how_many_records_it_took(
+    out: ReadBack,
+) -> None:
+    """A false loss, by whose runbook a person writes records again that are there: retention has come to one partition
+    alone, which need not be the one that the handle names.
+    """
+    first, second = out.part(0), out.part(1)
+    for taken, limit in ((0, 3), (1, 3)):
+        left = [b for b in out.batches if b.partition != taken or b.base_offset >= limit]
+        cut = ReadBack()
+        cut.batches, cut.ids = left, out.ids
+        found = verdict(cut, decided(0, first), decided(1, second), removed={(TOPIC, taken): limit}, spark={0, 1})
+        assert found.findings == [] and +found.unproven == {judge.REMOVED: 1}, taken
+        assert found.removed == {judge.REMOVED: 2} and proven(found) == (1, 1, 4)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_retention_excuses_nothing_behind_a_record_that_it_left(out: ReadBack, place: int) -> None:
+    """Loss: a part of a later batch, or of one that names its own beginning, is gone, and retention has come to the
+    topic: it cannot have taken what stood behind what is there.
+    """
+    first, second = out.part(0), out.part(1)
+    second = replace(second, place=Place(TOPIC, place, 3))
+    lost = ReadBack()
+    lost.batches, lost.ids = [b for b in out.batches if b.producer_id != second.producer_id], out.ids
+    removed = {(TOPIC, 0): 1, (TOPIC, 1): 1}
+    found = verdict(lost, decided(0, first), decided(1, second), removed=removed)
+    assert names(found) == ["lost", "outcome lie"] and only(found, Anomaly.LOST).batch == "batch 1"
+    alone = ReadBack()
+    alone.ids = out.ids
+    assert names(verdict(alone, decided(1, second), removed={(TOPIC, place): 3})) == ["lost", "outcome lie"]
+    assert names(verdict(alone, decided(1, second), removed={(TOPIC, 1 - place): 3})) == []
+    assert names(verdict(alone, decided(1, second), removed={("other", 0): 3})) == ["lost", "outcome lie"]
+
+
+def test_retention_aborts_nothing(out: ReadBack) -> None:
+    """Loss: a part that somebody aborted passes for one that retention removed, since a partition was cut."""
     part = out.part(0, commit=False)
-    for limit, anomalies in ((0, ["lost", "outcome lie"]), (1, [])):
-        assert names(verdict(out, decided(0, part), removed={(TOPIC, 0): limit})) == anomalies
-    assert names(verdict(out, decided(0, part), removed={(TOPIC, 1): 1})) == ["lost", "outcome lie"]
+    assert names(verdict(out, decided(0, part), removed=REMOVED)) == ["lost", "outcome lie"]
 
 
-def test_a_part_whose_place_is_not_known_is_excused_on_its_own_topics_alone(out: ReadBack) -> None:
-    """Loss: another topic's retention explains nothing."""
-    part = replace(out.part(0, commit=False), place=None)
-    assert names(verdict(out, decided(0, part), removed={(TOPIC, 3): 1})) == []
-    assert names(verdict(out, decided(0, part), removed={("other", 0): 1})) == ["lost", "outcome lie"]
+def test_a_part_that_retention_cut_and_that_readers_wait_for_is_not_lost(out: ReadBack) -> None:
+    """A false loss while another application holds the last stable offset back."""
+    part = out.part(0, hidden=True)
+    out.batches = [b for b in out.batches if b.partition == 1]
+    found = verdict(out, decided(0, part), removed={(TOPIC, 0): 3})
+    assert found.findings == [] and +found.unproven == {judge.REMOVED: 1}
+
+
+def test_a_topic_that_was_made_again_is_no_loss_once_the_batch_was_completed(out: ReadBack) -> None:
+    """A false loss over each batch of before; or a batch whose records are nowhere, and "no anomalies" over it."""
+    handle, more = ReadBack().part(0), {"topic_ids": {TOPIC: "a"}}
+    decision = decided(0, handle, **more)
+    for now, why in (("b", judge.MADE_AGAIN), ("", judge.TOPIC_GONE)):
+        found = verdict(out, decision, topic_ids={TOPIC: now})
+        assert found.findings == [] and +found.unproven == {why: 1} and found.removed == {why: 4}
+        open_one = verdict(out, decision, log=log_of(decision, marked=False), topic_ids={TOPIC: now})
+        assert names(open_one) == ["lost"] and open_one.findings[0].records == 4
+        assert "is decided and not marked completed" in open_one.findings[0].what
+    assert names(verdict(out, decision, topic_ids={TOPIC: "a"})) == ["lost", "outcome lie"]
+
+
+def test_parts_behind_a_hanging_transaction_are_no_finding_each(out: ReadBack) -> None:
+    """Dozens of findings whose runbook says to stop the stream, over what one command ends."""
+    out.write((99, 1), ["hangs"], 1)
+    part = out.part(0, hidden=True)
+    found = verdict(out, decided(0, part), spark={0}, held={(TOPIC, 0): 0, (TOPIC, 1): 0})
+    assert found.findings == [] and found.held == 1 and proven(found) == (0, 0, 0)
+    assert {a.kind for a in found.answers.values()} == {WRONG}
+    elsewhere = verdict(out, decided(0, part), spark={0}, held={(TOPIC, 1): 0})
+    assert names(elsewhere) == ["unseen", "outcome lie", "checkpoint ahead"]
 
 
 def test_a_part_that_is_there_is_proven_wherever_retention_stands(out: ReadBack) -> None:
@@ -469,7 +531,7 @@ def test_a_part_that_is_not_in_the_log_is_named_with_the_place_of_its_first_reco
     """Guards against a loss by an unclean leader election that names no partition to look at: nothing is left there."""
     handle = PreparedTransaction("eo:s:1:0:0.0", 7, 0, 0, 4, place=Place("out", 2, 120))
     decision = Decision("q", 3, 1, (handle,), "digest", 4, 1_000, topics=("out",))
-    found = judge_decisions([decision], LogState(decisions=(decision,)), Ledger(), {})
+    found = judge_decisions([decision], LogState(decisions=(decision,)), Ledger(), Circumstances())
     [lost] = found.findings
     assert lost.anomaly is Anomaly.LOST and lost.batch == "batch 3" and lost.records == 4
     assert lost.places == ("out-2@120",)

@@ -92,7 +92,7 @@ def test_other_writers_records_are_counted_and_their_committed_transactions_forg
         out.end((6, 0), commit=commit)
     out.batches = [replace(b, raw=b"in a codec that is not here") for b in out.batches]
     ledger = folded(out)
-    assert ledger.others == 2 + 3 + 1 + 1 and ledger.read == 10
+    assert ledger.others == {TOPIC: 2 + 3 + 1 + 1} and ledger.read == 10 and not ledger.strangers
     assert {w: [s.committed for s in spans] for w, spans in ledger.spans.items()} == {
         THEIRS: [False],
         (8, 0): [None],
@@ -107,7 +107,7 @@ def test_a_marker_without_records_is_of_no_transaction() -> None:
     out.end(OURS)
     out.end(THEIRS, commit=False)
     ledger = folded(out)
-    assert ledger.spans == {} and ledger.read == ledger.others == 0
+    assert ledger.spans == {} and ledger.read == 0 and not ledger.others
 
 
 def test_digests_are_computed_only_in_the_forms_that_count() -> None:

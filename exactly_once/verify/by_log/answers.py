@@ -1,0 +1,178 @@
+"""The answer on each record of the output, and the balance of all offsets. Pure.
+
+A record is *right* (a decision proves it), *wrong* (an anomaly concerns it), *not judged* (nothing of this sink's
+decisions speaks of it) or *not proven* (a decision speaks of it, and the evidence does not suffice).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from exactly_once.kafka.admin import Partition, Watermarks
+from exactly_once.verify.by_log.ledger import Ledger, Span
+
+RIGHT, WRONG, NOT_JUDGED, NOT_PROVEN = "right", "wrong", "not judged", "not proven"
+
+#: Why records are not judged.
+OTHERS = "records of other writers"
+UNCOMPARED = "records of other writers' transactions, too many to compare with the decided parts"
+UNENDED = "records of other writers' transactions that have not ended"
+OTHER_BATCHES = "records of this sink's batches outside of those that were checked"
+
+#: Why records are not proven: of an undecided transaction of the sink.
+UNDECIDED = "records of this sink's transactions that have not ended and are not decided"
+
+
+class Answer(NamedTuple):
+    """One of the four, and the reason of the last two."""
+
+    kind: str
+    why: str = ""
+
+
+#: Where a span begins -> the answer on its records.
+Answers = dict[tuple[Partition, int], Answer]
+
+
+def give(answers: Answers, spans: Iterable[Span], answer: Answer) -> None:
+    """Give an answer on the records of ``spans``; what is wrong stays wrong."""
+    for s in spans:
+        if answers.get((s.where, s.first), answer).kind != WRONG:
+            answers[s.where, s.first] = answer
+
+
+@dataclass
+class TopicBalance:
+    """The offsets of one topic, from the log starts to the high watermarks, each under exactly one name.
+
+    Attributes
+    ----------
+    offsets : int
+        How many there are, as the leaders say.
+    right, wrong : int
+        Records.
+    not_judged, not_proven : Counter
+        Records, by reason.
+    aborted : int
+        Records that were aborted: readers do not get them.
+    markers : int
+        The end markers of transactions.
+    compacted : int
+        Offsets under which compaction has left nothing.
+    unread : int
+        Offsets before the oldest batch that was checked.
+    """
+
+    offsets: int = 0
+    right: int = 0
+    wrong: int = 0
+    not_judged: Counter[str] = field(default_factory=Counter)
+    not_proven: Counter[str] = field(default_factory=Counter)
+    aborted: int = 0
+    markers: int = 0
+    compacted: int = 0
+    unread: int = 0
+
+    @property
+    def explained(self) -> int:
+        """The number of offsets that have a name."""
+        beside = self.aborted + self.markers + self.compacted + self.unread
+        return self.right + self.wrong + self.not_judged.total() + self.not_proven.total() + beside
+
+    @property
+    def adds_up(self) -> bool:
+        """True when each offset has exactly one name."""
+        return self.explained == self.offsets
+
+    def plus(self, other: TopicBalance) -> TopicBalance:
+        """Return the sums of both."""
+        return TopicBalance(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            **vars(self),
+            "not_judged": dict(self.not_judged),
+            "not_proven": dict(self.not_proven),
+            "adds_up": self.adds_up,
+        }
+
+    def _count(self, answer: Answer, records: int) -> None:
+        if answer.kind == RIGHT:
+            self.right += records
+        elif answer.kind == WRONG:
+            self.wrong += records
+        else:
+            (self.not_judged if answer.kind == NOT_JUDGED else self.not_proven)[answer.why] += records
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The balance of each topic that was read."""
+
+    topics: Mapping[str, TopicBalance] = field(default_factory=dict)
+
+    @property
+    def total(self) -> TopicBalance:
+        """The sums over all topics."""
+        whole = TopicBalance()
+        for one in self.topics.values():
+            whole = whole.plus(one)
+        return whole
+
+    @property
+    def adds_up(self) -> bool:
+        """True when each offset of each topic has exactly one name."""
+        return all(one.adds_up for one in self.topics.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "topics": {topic: one.as_json() for topic, one in self.topics.items()},
+            "total": self.total.as_json(),
+            "adds_up": self.adds_up,
+        }
+
+
+def balance_of(ledger: Ledger, marks: Mapping[Partition, Watermarks], answers: Answers) -> Balance:
+    """Return the balance of what was read.
+
+    Parameters
+    ----------
+    marks : mapping
+        The ends of every partition, by its leader.
+    answers : mapping
+        What was judged; a span without an answer is not judged, or belongs to nobody's decision yet.
+    """
+    topics: dict[str, TopicBalance] = {}
+    for (topic, partition), ends in marks.items():
+        one = topics.setdefault(topic, TopicBalance())
+        one.offsets += ends.high - ends.low
+        read = ledger.stretches.get((topic, partition))
+        if read is None:
+            one.unread += ends.high - ends.low
+            continue
+        one.unread += read.first - ends.low
+        one.markers += read.markers
+        one.compacted += read.gaps + ends.high - read.next
+    for spans in (*ledger.spans.values(), *ledger.strangers.values()):
+        for s in spans:
+            one = topics.setdefault(s.where[0], TopicBalance())
+            if s.committed is False:
+                one.aborted += s.records
+            else:
+                one._count(answers.get((s.where, s.first)) or _unasked(s), s.records)
+    for topic, records in ledger.others.items():
+        topics.setdefault(topic, TopicBalance()).not_judged[OTHERS] += records
+    for topic, records in ledger.uncompared.items():
+        topics.setdefault(topic, TopicBalance()).not_judged[UNCOMPARED] += records
+    return Balance(topics)
+
+
+def _unasked(span: Span) -> Answer:
+    if not span.matters:
+        return Answer(NOT_JUDGED, OTHERS if span.committed else UNENDED)
+    return Answer(NOT_JUDGED, OTHER_BATCHES) if span.committed else Answer(NOT_PROVEN, UNDECIDED)
