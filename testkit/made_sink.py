@@ -14,12 +14,16 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, Place, PreparedTransaction
 from exactly_once.txn.coordinators import Description, End, describe, end_all, end_txn_version, initialise
 from exactly_once.txn.leaders import open_on
 from testkit import broker as brokers
+
+#: The text of ``offsets/N`` of a batch, unless a test says where its input ends.
+PLANNED = 'v1\n{"batchTimestampMs":5}\n{}'
 
 #: A row: key, value and partition.
 Row = tuple[str, str, int]
@@ -103,7 +107,7 @@ class MadeSink:
             batch,
             self.token,
             tuple(handles),
-            f"d{batch}",
+            digest_of(offsets or PLANNED),
             version,
             0,
             topics=(self.topic,),
@@ -129,7 +133,7 @@ class MadeSink:
 
     def give_up(self, batch: int) -> None:
         """Write that an execution of the batch ended without a decision."""
-        self.log.append(Aborted(self.query_id, batch, f"d{batch}", self.token, "e1", now_ms()), Deadline(30))
+        self.log.append(Aborted(self.query_id, batch, digest_of(PLANNED), self.token, "e1", now_ms()), Deadline(30))
 
     def batch(self, number: int, *parts: Sequence[Row]) -> Decision:
         """Write, decide, commit and complete a batch, as it should be."""

@@ -298,12 +298,17 @@ class Waiting:
 
 def verified(report: Report) -> CheckVerdict:
     """Judge what ``verify`` says: no anomaly, and something was proven if there was anything to prove."""
-    unproven = sum(report.unproven.values())
+    unproven, removed, balance = sum(report.unproven.values()), sum(report.removed.values()), report.balance.total
     metadata: Metadata = {
         "batches_proven": report.batches,
         "parts_proven": report.parts,
         "records_proven": report.records,
         "parts_unproven": unproven,
+        "records_right": balance.right,
+        "records_wrong": balance.wrong,
+        "records_not_judged": balance.not_judged.total(),
+        "records_not_proven": balance.not_proven.total(),
+        "records_removed": removed,
         "topics_not_searched": report.not_searched,
         "first_batch": report.first_batch,
         "last_batch": report.last_batch,
@@ -320,13 +325,16 @@ def verified(report: Report) -> CheckVerdict:
         said = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Checked {which}."
         return CheckVerdict(False, said, True, metadata)
     if not report.parts and unproven:
-        said = f"No anomaly was found, but not one of the {unproven:,} parts of {which} could be proven."
+        said = f"No anomaly was found, but not one of the {unproven:,} parts of {which} could be proven"
+        said += f": {removed:,} of their records are not in the output any more." if removed else "."
         return CheckVerdict(False, said, False, metadata)
     said = f"No anomaly: {report.batches:,} batches ({which}) are proven"
     said += f", {report.records:,} records in {report.parts:,} parts as decided"
     if report.by_origin:
         said += f"; {report.by_origin['input']:,} input records each have their output"
-    said += f"; {unproven:,} other parts could not be proven." if unproven else "."
+    others = balance.not_judged.total()
+    said += f"; {unproven:,} other parts could not be proven" if unproven else ""
+    said += f"; {others:,} records of others, or of older batches, were not judged." if others else "."
     return CheckVerdict(True, said, False, metadata)
 
 

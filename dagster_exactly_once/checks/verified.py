@@ -144,4 +144,15 @@ def _tables(report: Report) -> dict[str, dg.MetadataValue]:
         tables["findings"] = table(("anomaly", "batch", "what", "places"), rows)
     if report.unproven:
         tables["unproven"] = table(("parts", "why"), [(f"{n:,}", why) for why, n in report.unproven.items()])
+    if report.balance.topics:
+        total = report.balance.total
+        rows = [
+            (topic, f"{b.offsets:,}", *map("{:,}".format, b.counts.values()))
+            for topic, b in report.balance.topics.items()
+        ]
+        tables["balance"] = table(("topic", "offsets", *total.counts), rows)
+        reasons = {"not judged": total.not_judged, "not proven": total.not_proven}
+        why = [(f"{n:,}", answer, why) for answer, found in reasons.items() for why, n in found.items()]
+        if why:
+            tables["neither_right_nor_wrong"] = table(("records", "answer", "why"), why)
     return tables

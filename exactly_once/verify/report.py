@@ -99,6 +99,11 @@ class Report:
         """True when there is nothing to prove: no batch is decided, and none was compared by origin."""
         return not self.last_batch and not self.by_origin
 
+    @property
+    def proves_nothing(self) -> bool:
+        """True when batches are decided, and nothing of them could be proven."""
+        return not (self.nothing_yet or self.batches or self.parts or self.by_origin)
+
     def as_json(self) -> dict[str, Any]:
         """Plain values: what ``json.dumps`` takes."""
         return {

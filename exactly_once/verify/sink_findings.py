@@ -206,6 +206,9 @@ def checkpoint_ahead(checkpoint: Checkpoint, log: LogState) -> Iterator[Finding]
     """Find a batch that Spark counts as committed, and that is not decided."""
     if checkpoint.query_id is None or checkpoint.last_commit is None:
         return
+    bound = log.owner.query_id if log.owner else None
+    if bound and bound != checkpoint.query_id and log.last_decision(bound):  # :func:`rewound` tells
+        return
     last = log.last_decision(checkpoint.query_id)
     decided = last.batch_id if last is not None else -1
     if checkpoint.last_commit > decided:

@@ -29,10 +29,11 @@ from exactly_once.kafka.groups import group_offsets, published_batches
 from exactly_once.protocol.names import offsets_group, part_id
 from exactly_once.txn.leaders import Trail, _mark, abort_hanging, open_on
 from exactly_once.verify import Anomaly, Report, run, verify
+from exactly_once.verify.by_log.answers import OTHERS, UNDECIDED
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit.hanging import UNVERIFIED, leave_hanging
-from testkit.made_sink import MadeSink, rows
+from testkit.made_sink import PLANNED, MadeSink, rows
 from testkit.processes import until
 
 
@@ -78,8 +79,11 @@ def test_aborted_attempts_other_writers_and_a_batch_under_way_are_clean(sink: Ma
     sink.batch(1, rows(1, 0))
     under_way = sink.write(0, rows(2, 0), "0.2")
     report = look(sink)
-    assert found(report) == {"stalled last stable offset"}  # one look reports whoever waits
-    assert report.batches == 2
+    assert report.clean, report.findings
+    assert report.batches == 2 and report.balance.adds_up
+    balance = report.balance.total
+    assert (balance.right, balance.aborted) == (8, 4)
+    assert (balance.not_judged, balance.not_proven) == ({OTHERS: 3}, {UNDECIDED: 4})
     sink.end([under_way], commit=False)
 
 
@@ -101,12 +105,12 @@ def test_a_decided_batch_that_was_aborted_is_lost_and_its_mark_lies(sink: MadeSi
     assert handle.transactional_id in lost.transaction and len(lost.places) == 4
 
 
-def checkpoint(folder: Path, commits: int) -> str:
+def checkpoint(folder: Path, commits: int, planned: int | None = None) -> str:
     """A checkpoint of the sink's query in which Spark counts the batches up to ``commits`` as committed."""
     (folder / "metadata").write_text('{"id":"q"}')
-    for name, text in {"offsets": 'v1\n{"batchTimestampMs":5}\n{}', "commits": "v1\n{}"}.items():
+    for name, text, last in (("offsets", PLANNED, planned or commits), ("commits", "v1\n{}", commits)):
         (folder / name).mkdir()
-        for n in range(commits + 1):
+        for n in range(last + 1):
             (folder / name / str(n)).write_text(text)
     return str(folder)
 
@@ -144,7 +148,7 @@ def test_a_commit_of_the_checkpoint_that_nobody_decided_is_ahead_of_the_output(s
 @pytest.mark.long
 def test_a_checkpoint_that_is_not_ahead_is_clean(sink: MadeSink, tmp_path: Path) -> None:
     """A false alarm: a decided batch that Spark has not counted yet, and one that it has."""
-    location = checkpoint(tmp_path, commits=1)
+    location = checkpoint(tmp_path, commits=1, planned=2)
     for n in range(3):
         sink.batch(n, rows(n, 0))
     report = look(sink, checkpoint=location)
@@ -229,7 +233,7 @@ def test_a_batch_that_no_decision_names_between_two_that_are_decided_is_lost(sin
 def test_without_a_settling_time_readers_that_wait_are_reported_at_once(sink: MadeSink) -> None:
     """A clean report over readers that have waited for minutes: a script asks for one look."""
     sink.batch(0, rows(0, 0))
-    sink.write(0, rows(1, 0))
+    sink.write(0, rows(1, 0), name=brokers.fresh_name("other"))
     found = verify(sink.connection, sink.sink_id, settle_s=0).findings
     assert Anomaly.STALLED_LAST_STABLE_OFFSET in {f.anomaly for f in found}
 
@@ -396,7 +400,8 @@ def test_a_transaction_that_no_coordinator_will_end_hangs(own_broker: Callable[.
     sink.batch(0, rows(0, 0))
     leave_hanging(connection, sink.topic, 1)
     report = look(sink, settle_s=3.0)
-    assert {"hanging", "stalled last stable offset"} <= found(report)
+    assert found(report) == {"hanging"}
+    assert f"transactions abort --hanging {sink.topic}-1@" in report.findings[0].what
     with Admin(connection) as admin:
         (hangs,) = open_on(admin, [(sink.topic, 1)])
     assert abort_hanging(connection, hangs)
@@ -526,16 +531,18 @@ def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSi
     report = look(sink)
     assert report.clean, report.findings
     assert report.batches == 1 and report.unproven == {"retention or compaction removed records": 1}
+    assert report.removed == {"retention or compaction removed records": 4}
 
 
 @pytest.mark.long
 def test_an_output_that_was_deleted_is_unproven_and_no_anomaly(sink: MadeSink) -> None:
-    """A false alarm after a topic was retired; and an output that may not be read must not pass for such a one."""
+    """A false alarm after a topic was retired; or silence over all of its records."""
     sink.batch(0, rows(0, 0))
     brokers.delete_topic(sink.connection.bootstrap_servers, sink.topic)
     report = look(sink)
     assert report.clean, report.findings
-    assert report.batches == 0 and report.unproven == {"retention or compaction removed records": 1}
+    assert report.batches == 0 and report.unproven == {"the topic is gone": 1}
+    assert report.removed == {"the topic is gone": 4} and report.proves_nothing
 
 
 def other_topic(sink: MadeSink) -> str:

@@ -11,12 +11,13 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from exactly_once.errors import InvalidOption
-from exactly_once.inspection.words import never_claimed
+from exactly_once.inspection.words import never_claimed, plural
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import outputs
 from exactly_once.ops.cli.tables import show_text
 from exactly_once.protocol.names import check_sink_id
 from exactly_once.verify import Progress, Report, verify
+from exactly_once.verify.by_log.answers import NOT_JUDGED, NOT_PROVEN, RIGHT, WRONG, TopicBalance
 from exactly_once.verify.by_origin.comparison import ORDERS, Question
 from exactly_once.verify.by_origin.origin import Origin, PerInput
 from exactly_once.verify.run import BATCHES, SETTLE_S
@@ -176,6 +177,13 @@ def show(report: Report, console: Console) -> None:
         show_text(f"Against {report.against_sink}: the two have no output of the same input yet.", console)
     for reason, count in report.unproven.items():
         show_text(f"Unproven: {count:,} ({reason}).", console)
+    for reason, count in report.removed.items():
+        what = f"{plural(count, 'record')} that decisions count"
+        show_text(f"Not in the output any more: {what} ({reason}).", console)
+    total = report.balance.total
+    for answer, reasons in (("Not judged", total.not_judged), ("Not proven", total.not_proven)):
+        for reason, count in reasons.items():
+            show_text(f"{answer}: {plural(count, 'record')} ({reason}).", console)
     if report.not_searched:
         limit = f"{report.not_searched:,} other topics, which this principal may not read"
         show_text(f"Not searched for transactions of the sink: {limit}.", console)
@@ -186,8 +194,23 @@ def show(report: Report, console: Console) -> None:
         )
         show_text(nothing, console)
         return
-    found = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
-    show_text(f"{found or 'No anomalies'} in {report.read:,} records, {report.took_s:.1f} s.", console)
+    for topic, balance in report.balance.topics.items():
+        show_text(f"{topic}: {_balance(balance)}", console)
+    show_text(f"{_outcome(report)} in {report.read:,} records, {report.took_s:.1f} s.", console)
+
+
+def _outcome(report: Report) -> str:
+    """Return the last line's first words: what was found, and never that all is well of what was not seen."""
+    if not report.clean:
+        return ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
+    return "Nothing is proven, and no anomalies" if report.proves_nothing else "No anomalies"
+
+
+def _balance(one: TopicBalance) -> str:
+    """Return what each offset of a topic is: the four answers, and those among the others that there are."""
+    counts = {name: n for name, n in one.counts.items() if n or name in (RIGHT, WRONG, NOT_JUDGED, NOT_PROVEN)}
+    missing = "" if one.adds_up else f" {one.offsets - one.explained:,} offsets are not explained."
+    return f"{plural(one.offsets, 'offset')}: {_counted(counts)}{missing}"
 
 
 def _counted(numbers: Mapping[str, int]) -> str:

@@ -17,13 +17,13 @@ from exactly_once.verify.by_log.ledger import Ledger, Span
 RIGHT, WRONG, NOT_JUDGED, NOT_PROVEN = "right", "wrong", "not judged", "not proven"
 
 #: Why records are not judged.
-OTHERS = "records of other writers"
-UNCOMPARED = "records of other writers' transactions, too many to compare with the decided parts"
-UNENDED = "records of other writers' transactions that have not ended"
-OTHER_BATCHES = "records of this sink's batches outside of those that were checked"
+OTHERS = "other writers"
+UNCOMPARED = "other writers' transactions, too many to compare with the decided parts"
+UNENDED = "other writers' transactions that have not ended"
+OTHER_BATCHES = "this sink's batches outside of those that were checked"
 
 #: Why records are not proven: of an undecided transaction of the sink.
-UNDECIDED = "records of this sink's transactions that have not ended and are not decided"
+UNDECIDED = "this sink's transactions that have not ended and are not decided"
 
 
 class Answer(NamedTuple):
@@ -40,7 +40,8 @@ Answers = dict[tuple[Partition, int], Answer]
 def give(answers: Answers, spans: Iterable[Span], answer: Answer) -> None:
     """Give an answer on the records of ``spans``; what is wrong stays wrong."""
     for s in spans:
-        if answers.get((s.where, s.first), answer).kind != WRONG:
+        before = answers.get((s.where, s.first))
+        if before is None or before.kind != WRONG:
             answers[s.where, s.first] = answer
 
 
@@ -77,10 +78,23 @@ class TopicBalance:
     unread: int = 0
 
     @property
+    def counts(self) -> dict[str, int]:
+        """The number of offsets under each name, for people."""
+        return {
+            RIGHT: self.right,
+            WRONG: self.wrong,
+            NOT_JUDGED: self.not_judged.total(),
+            NOT_PROVEN: self.not_proven.total(),
+            "aborted": self.aborted,
+            "end markers": self.markers,
+            "removed by compaction": self.compacted,
+            "older than what was checked": self.unread,
+        }
+
+    @property
     def explained(self) -> int:
         """The number of offsets that have a name."""
-        beside = self.aborted + self.markers + self.compacted + self.unread
-        return self.right + self.wrong + self.not_judged.total() + self.not_proven.total() + beside
+        return sum(self.counts.values())
 
     @property
     def adds_up(self) -> bool:

@@ -127,14 +127,17 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
 def _ranges(
     batches: Sequence[Decision], began: Positions | None
 ) -> Iterator[tuple[Decision, dict[Partition, tuple[int, int]]]]:
-    """Yield the input of each batch whose beginning is known."""
+    """Yield the input of each batch, as far as it is known: of a later batch whose predecessor the log has dropped, the
+    last offset of each partition.
+    """
     before, number = began, -1
     for d in batches:
         ends = kafka_offsets(source_lines(d.offsets))
         end = {(topic, p): offset for topic, partitions in ends.items() for p, offset in partitions.items()}
-        follows = before is not None and end and d.batch_id == number + 1
-        if follows and before is not None:  # a partition that came later is read from its beginning
+        if before is not None and d.batch_id == number + 1:  # a partition that came later is read from its beginning
             yield d, {where: (before.get(where, 0), offset) for where, offset in end.items()}
+        elif d.batch_id and d.records:
+            yield d, {where: (offset - 1, offset) for where, offset in end.items()}
         before, number = end or None, d.batch_id
 
 

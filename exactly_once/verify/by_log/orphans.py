@@ -114,7 +114,7 @@ def judge_copies(ledger: Ledger, decisions: Sequence[Decision], verdict: Verdict
         for one in _transactions(spans):
             records, scopes = sum(s.records for s in one), set.intersection(*(set(s.digests) for s in one))
             same = next((found for s in scopes if (found := rows.get((records, digest_of(one, s))))), None)
-            if same is None:
+            if same is None or any(s.where[0] not in same[0].topics for s in one):  # elsewhere it is no copy
                 continue
             give(verdict.answers, one, Answer(WRONG))
             batch = _title(same[0])
