@@ -393,15 +393,20 @@ def test_an_undecided_transaction_of_a_dead_driver_lingers(connection: Connectio
 
 @pytest.mark.long
 def test_a_transaction_that_no_coordinator_will_end_hangs(own_broker: Callable[..., EmbeddedBroker]) -> None:
+    """A long list of batches that readers do not get, and the one cause missing among them."""
     own = own_broker(properties=UNVERIFIED)
     connection = Connection.from_options({"kafka.bootstrap.servers": own.bootstrap_servers})
     sink = MadeSink(connection, brokers.create_topic(own.bootstrap_servers, partitions=4))
     sink.claim()
     sink.batch(0, rows(0, 0))
     leave_hanging(connection, sink.topic, 1)
+    for number in (1, 2):
+        sink.batch(number, rows(number, 0))
     report = look(sink, settle_s=3.0)
-    assert found(report) == {"hanging"}
+    assert found(report) == {"hanging"}, "what waits behind it is no finding of its own"
     assert f"transactions abort --hanging {sink.topic}-1@" in report.findings[0].what
+    assert "readers do not get 2 completed parts" in report.findings[0].what
+    assert (report.balance.total.right, report.balance.total.wrong) == (4, 8) and report.balance.adds_up
     with Admin(connection) as admin:
         (hangs,) = open_on(admin, [(sink.topic, 1)])
     assert abort_hanging(connection, hangs)

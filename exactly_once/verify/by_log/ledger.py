@@ -21,6 +21,9 @@ from exactly_once.txn.scan import LogBatch
 #: Producer id and epoch.
 Writer = tuple[int, int]
 
+#: Other writers' records that are decoded however little the sink has written: a second's work.
+_FEW = 100_000
+
 #: Other writers' transactions in one partition that are remembered for their digests: 50 MB.
 _MOST_STRANGERS = 100_000
 
@@ -118,8 +121,8 @@ class Copies:
     longest : int
         The number of records of the largest decided part.
     records : int
-        How many records are decoded for it at most: as many as the decided parts have, so that a large topic of others
-        does not take longer than the sink's own output does.
+        How many records are decoded for it at most: as many as the decided parts have, so that a topic in which others
+        write much does not take much longer.
     """
 
     scopes: tuple[str, ...] = ()
@@ -255,4 +258,4 @@ def copies_of(decisions: Iterable[Decision]) -> Copies:
     handles = [h for d in decisions for h in d.transactions if h.digest]
     scopes = {scope for h in handles for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)}
     longest = max((h.records for h in handles), default=0)
-    return Copies(tuple(sorted(scopes)), longest, sum(h.records for h in handles))
+    return Copies(tuple(sorted(scopes)), longest, max(_FEW, sum(h.records for h in handles)))
