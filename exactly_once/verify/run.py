@@ -29,7 +29,7 @@ from exactly_once.verify import sink_findings
 from exactly_once.verify.anomalies import Finding
 from exactly_once.verify.by_log.answers import Balance, balance_of
 from exactly_once.verify.by_log.balance import judge_balance, judge_input, judge_log
-from exactly_once.verify.by_log.judge import Circumstances, Verdict, latest
+from exactly_once.verify.by_log.judge import OutputState, Verdict, latest
 from exactly_once.verify.by_log.ledger import scopes_to_try
 from exactly_once.verify.by_log.orphans import from_the_first, judge_without_decisions
 from exactly_once.verify.by_log.reading import extent, read_output
@@ -307,9 +307,9 @@ def _read(
         others = ids_of(admin, ({writer[0] for writer in (*ledger.spans, *ledger.strangers)}) - set(ids))
         holders = _holders(admin, inspection.blocked)
     newest = latest(decisions, later)
-    around = Circumstances(found.removed, found.topic_ids, _held(hangs), _committed(progress, decisions))
+    output = OutputState(found.removed, found.topic_ids, _held(hangs), _committed(progress, decisions))
     # a long reading may outlast the decisions of what was written when it began
-    verdict = judge_log(newest, later, ledger, ids, around, (*decisions, *soon.decisions), others)
+    verdict = judge_log(newest, later, ledger, ids, output, (*decisions, *soon.decisions), others)
     if not (decisions or soon.decisions or later.decisions):
         verdict.findings += sink_findings.undecided_commits(committed, *judge_without_decisions(ledger, ids, verdict))
     judge_input(later.decisions, task.began(progress), verdict)

@@ -23,7 +23,7 @@ from exactly_once.protocol.records import (
 )
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.verify.by_log.answers import WRONG, Answer, give
-from exactly_once.verify.by_log.judge import Circumstances, Verdict, judge_decisions
+from exactly_once.verify.by_log.judge import OutputState, Verdict, judge_decisions
 from exactly_once.verify.by_log.ledger import Ledger, Span
 from exactly_once.verify.by_log.orphans import judge_copies, judge_orphans
 from exactly_once.verify.window import Positions
@@ -48,7 +48,7 @@ def judge_log(
     log: LogState,
     ledger: Ledger,
     ids: Mapping[int, str],
-    around: Circumstances,
+    output: OutputState,
     also: Sequence[Decision] = (),
     others: Mapping[int, str] | None = None,
 ) -> Verdict:
@@ -65,7 +65,7 @@ def judge_log(
     also : sequence of Decision
         Decisions that the log has dropped since: they name transactions, too.
     """
-    verdict = judge_decisions(decisions, log, ledger, around)
+    verdict = judge_decisions(decisions, log, ledger, output)
     if decisions:
         judge_orphans(ledger, decisions, log, ids, verdict, also)
         judge_copies(ledger, decisions, verdict, others or {})

@@ -150,8 +150,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """What excuses, or explains, that records of a decision are not there or not read.
+class OutputState:
+    """The state of the topics and of the checkpoint, as far as it explains that records are not there or not read.
 
     Attributes
     ----------
@@ -180,14 +180,14 @@ class Circumstances:
         return MADE_AGAIN if again else ""
 
 
-def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger, around: Circumstances) -> Verdict:
+def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger, output: OutputState) -> Verdict:
     """Judge every part of ``decisions``, oldest first. ``log`` is theirs, for marks and times."""
     verdict = Verdict()
     whole: set[Partition] = set()  # where a batch before this one has records: retention did not come to this one
     for decision in decisions:
-        _judge_batch(decision, log, ledger, around, whole, verdict)
+        _judge_batch(decision, log, ledger, output, whole, verdict)
         spans = (s for h in decision.transactions for s in ledger.of((h.producer_id, h.epoch)))
-        whole |= {s.where for s in spans if s.last >= around.removed.get(s.where, 0)}
+        whole |= {s.where for s in spans if s.last >= output.removed.get(s.where, 0)}
     for query_id in dict.fromkeys(d.query_id for d in decisions):
         _judge_order([d for d in decisions if d.query_id == query_id], ledger, verdict)
     return verdict
@@ -197,7 +197,7 @@ def _judge_batch(
     decision: Decision,
     log: LogState,
     ledger: Ledger,
-    around: Circumstances,
+    output: OutputState,
     whole: set[Partition],
     verdict: Verdict,
 ) -> None:
@@ -210,14 +210,14 @@ def _judge_batch(
         PartSpans(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics, decision.batch_id)
         for h in decision.transactions
     ]
-    results = [(p, _answer(p, decision, marked, around, whole, verdict)) for p in parts]
+    results = [(p, _answer(p, decision, marked, output, whole, verdict)) for p in parts]
     for p, answer in results:
         give(verdict.answers, p.spans, answer)
     if not decision.rewritten:
         for p in parts:
             _judge_time(p, batch, log.decided_ms.get(key, 0), verdict)
     missing = [p for p, answer in results if answer == Answer(WRONG) and p.visible < p.handle.records]
-    _judge_missing(missing, parts, decision, marked, around.committed_by_spark, verdict)
+    _judge_missing(missing, parts, decision, marked, output.committed_by_spark, verdict)
     if any(p.visible for p in parts):
         verdict.shown.add(key)
     elif missing:
@@ -235,13 +235,13 @@ def _answer(
     part: PartSpans,
     decision: Decision,
     marked: bool,
-    around: Circumstances,
+    output: OutputState,
     whole: set[Partition],
     verdict: Verdict,
 ) -> Answer:
     """Judge one decided transaction, by its records or by what explains that they are not there."""
     batch = batch_name(decision.query_id, decision.batch_id)
-    gone = "" if part.whole or part.aborted else around.why_gone(decision)
+    gone = "" if part.whole or part.aborted else output.why_gone(decision)
     if gone and not marked and not part.spans:
         verdict.find(
             Anomaly.LOST,
@@ -252,9 +252,9 @@ def _answer(
             records=part.handle.records,
         )
         return Answer(WRONG)
-    if not gone and not part.whole and _may_be_removed(part, decision, around.removed, whole):
+    if not gone and not part.whole and _may_be_removed(part, decision, output.removed, whole):
         gone = REMOVED
-    if part.is_held(around.held):
+    if part.is_held(output.held):
         verdict.held += 1
         return Answer(WRONG, HELD)
     if not gone:

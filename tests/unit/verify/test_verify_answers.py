@@ -13,7 +13,7 @@ from exactly_once.verify.anomalies import Anomaly
 from exactly_once.verify.by_log import answers
 from exactly_once.verify.by_log.answers import NOT_JUDGED, RIGHT, WRONG, Answer, Answers, balance_of, give
 from exactly_once.verify.by_log.balance import BEGINS_ANYWHERE, judge_input, judge_log
-from exactly_once.verify.by_log.judge import Circumstances, Verdict
+from exactly_once.verify.by_log.judge import OutputState, Verdict
 from exactly_once.verify.by_log.ledger import Copies, Ledger, copies_of, scopes_to_try
 from testkit.read_back import QUERY, TOPIC, ReadBack, decided, log_of
 
@@ -35,7 +35,7 @@ def read(out: ReadBack, *decisions: Decision, copies: Copies | None = None) -> L
 
 def judged(out: ReadBack, *decisions: Decision, **more: Copies) -> tuple[Verdict, answers.TopicBalance]:
     ledger = read(out, *decisions, **more)
-    found = judge_log(decisions, log_of(*decisions), ledger, out.ids, Circumstances())
+    found = judge_log(decisions, log_of(*decisions), ledger, out.ids, OutputState())
     whole = balance_of(ledger, ends(out), found.answers)
     assert whole.adds_up, whole
     return found, whole.total

@@ -16,7 +16,7 @@ from exactly_once.txn.scan import LogBatch
 from exactly_once.verify import sink_findings
 from exactly_once.verify.by_log import balance
 from exactly_once.verify.by_log.balance import TOO_FEW, UNDECIDED, judge_balance, judge_log
-from exactly_once.verify.by_log.judge import Circumstances, Verdict
+from exactly_once.verify.by_log.judge import OutputState, Verdict
 from exactly_once.verify.by_log.ledger import Ledger, Writer, scopes_to_try
 from testkit.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
 
@@ -74,7 +74,7 @@ class Sink:
         lacks = last - min(self.commits) + 1 - len(self.commits) if last is not None else 0
         checkpoint = Checkpoint("/c", QUERY, last, last, commits_lack=lacks)
         found = judge_log(
-            self.decisions, log, ledger, self.ids, Circumstances(committed_by_spark=frozenset(self.commits))
+            self.decisions, log, ledger, self.ids, OutputState(committed_by_spark=frozenset(self.commits))
         )
         judge_balance(checkpoint, log, found)
         found.findings += sink_findings.checkpoint_ahead(checkpoint, log)
@@ -351,7 +351,7 @@ def test_whatever_is_removed_doubled_or_moved_is_found_or_unproven(
 def numbered(*batches: tuple[int, int]) -> Verdict:
     """The verdict on decisions with these numbers and tokens."""
     decisions = [decided(n, token=token) for n, token in batches]
-    return judge_log(decisions, log_of(*decisions), Ledger(), {}, Circumstances())
+    return judge_log(decisions, log_of(*decisions), Ledger(), {}, OutputState())
 
 
 def test_a_hole_that_a_weaker_guarantee_explains_is_unproven() -> None:

@@ -13,7 +13,7 @@ from exactly_once.protocol.records import WRITE, Decision, Place, PreparedTransa
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.by_log import judge
 from exactly_once.verify.by_log.answers import WRONG
-from exactly_once.verify.by_log.judge import Circumstances, Verdict, judge_decisions, latest
+from exactly_once.verify.by_log.judge import OutputState, Verdict, judge_decisions, latest
 from exactly_once.verify.by_log.ledger import Ledger
 from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, TOPIC, ReadBack, decided, log_of
 
@@ -29,8 +29,8 @@ def verdict(
     out: ReadBack, *decisions: Decision, log: LogState | None = None, removed=None, spark=(), **more
 ) -> Verdict:
     log = log if log is not None else log_of(*decisions)
-    around = Circumstances(removed or {}, committed_by_spark=frozenset(spark), **more)
-    return judge_decisions(decisions, log, out.ledger(*decisions), around)
+    output = OutputState(removed or {}, committed_by_spark=frozenset(spark), **more)
+    return judge_decisions(decisions, log, out.ledger(*decisions), output)
 
 
 def names(found: Verdict) -> list[str]:
@@ -531,7 +531,7 @@ def test_a_part_that_is_not_in_the_log_is_named_with_the_place_of_its_first_reco
     """Guards against a loss by an unclean leader election that names no partition to look at: nothing is left there."""
     handle = PreparedTransaction("eo:s:1:0:0.0", 7, 0, 0, 4, place=Place("out", 2, 120))
     decision = Decision("q", 3, 1, (handle,), "digest", 4, 1_000, topics=("out",))
-    found = judge_decisions([decision], LogState(decisions=(decision,)), Ledger(), Circumstances())
+    found = judge_decisions([decision], LogState(decisions=(decision,)), Ledger(), OutputState())
     [lost] = found.findings
     assert lost.anomaly is Anomaly.LOST and lost.batch == "batch 3" and lost.records == 4
     assert lost.places == ("out-2@120",)
