@@ -167,7 +167,7 @@ def all_deleted(sink: WholeSink) -> None:
 
 
 def a_middle_decision_emptied(sink: WholeSink) -> None:
-    empty = {1: {"handles": (), "topics": (), "topic_ids": {}}}
+    empty: dict[int, dict[str, object]] = {1: {"handles": (), "topics": (), "topic_ids": {}}}
     sink.decide_again(*(replace(d, **empty.get(d.batch_id, {})) for d in sink.decisions))  # type: ignore[arg-type]
 
 

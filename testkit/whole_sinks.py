@@ -192,7 +192,7 @@ class WholeSink:
                 if m.error():
                     ends += 1
                 else:
-                    found.append((m.key(), m.value(), m.partition()))
+                    found.append((m.key() or b"", m.value() or b"", m.partition() or 0))
         consumer.close()
         return found
 

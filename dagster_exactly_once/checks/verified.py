@@ -146,11 +146,9 @@ def _tables(report: Report) -> dict[str, dg.MetadataValue]:
         tables["unproven"] = table(("parts", "why"), [(f"{n:,}", why) for why, n in report.unproven.items()])
     if report.balance.topics:
         total = report.balance.total
-        rows = [
-            (topic, f"{b.offsets:,}", *map("{:,}".format, b.counts.values()))
-            for topic, b in report.balance.topics.items()
-        ]
-        tables["balance"] = table(("topic", "offsets", *total.counts), rows)
+        of_topics = report.balance.topics.items()
+        balances = [(topic, f"{b.offsets:,}", *(f"{n:,}" for n in b.counts.values())) for topic, b in of_topics]
+        tables["balance"] = table(("topic", "offsets", *total.counts), balances)
         reasons = {"not judged": total.not_judged, "not proven": total.not_proven}
         why = [(f"{n:,}", answer, why) for answer, found in reasons.items() for why, n in found.items()]
         if why:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from exactly_once.verify.anomalies import Finding
-from exactly_once.verify.by_log.answers import Balance
+from exactly_once.verify.answers import Balance
 
 #: Findings of one anomaly in a report; the rest is counted.
 MOST_FINDINGS = 50

@@ -27,7 +27,8 @@ from exactly_once.txn.coordinators import ids_of, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, Hanging, Trail, find_hanging, open_on, trail_of
 from exactly_once.verify import sink_findings
 from exactly_once.verify.anomalies import Finding
-from exactly_once.verify.by_log.answers import Balance, balance_of
+from exactly_once.verify.answers import Balance
+from exactly_once.verify.by_log.accounts import balance_of
 from exactly_once.verify.by_log.balance import judge_balance, judge_input, judge_log
 from exactly_once.verify.by_log.judge import OutputState, Verdict, latest
 from exactly_once.verify.by_log.ledger import scopes_to_try

@@ -29,7 +29,7 @@ from exactly_once.kafka.groups import group_offsets, published_batches
 from exactly_once.protocol.names import offsets_group, part_id
 from exactly_once.txn.leaders import Trail, _mark, abort_hanging, open_on
 from exactly_once.verify import Anomaly, Report, run, verify
-from exactly_once.verify.by_log.answers import OTHERS, UNDECIDED
+from exactly_once.verify.answers import OTHERS, UNDECIDED
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit.hanging import UNVERIFIED, leave_hanging

@@ -16,7 +16,7 @@ import pytest
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import main
 from exactly_once.verify import Report, verify
-from exactly_once.verify.by_log.answers import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
+from exactly_once.verify.answers import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
 from exactly_once.verify.by_log.balance import ALIKE, BEGINS_ANYWHERE, TOO_FEW
 from exactly_once.verify.by_log.judge import MADE_AGAIN, NO_DIGEST, NO_HANDLES, REMOVED, TOPIC_GONE
 from exactly_once.verify.run import SILENT, UNMARKED

@@ -17,7 +17,7 @@ from exactly_once.ops.cli import outputs
 from exactly_once.ops.cli.tables import show_text
 from exactly_once.protocol.names import check_sink_id
 from exactly_once.verify import Progress, Report, verify
-from exactly_once.verify.by_log.answers import NOT_JUDGED, NOT_PROVEN, RIGHT, WRONG, TopicBalance
+from exactly_once.verify.answers import NOT_JUDGED, NOT_PROVEN, RIGHT, WRONG, TopicBalance
 from exactly_once.verify.by_origin.comparison import ORDERS, Question
 from exactly_once.verify.by_origin.origin import Origin, PerInput
 from exactly_once.verify.run import BATCHES, SETTLE_S

@@ -22,7 +22,8 @@ from exactly_once.protocol.records import (
     identity,
 )
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.by_log.answers import WRONG, Answer, give
+from exactly_once.verify.answers import WRONG, Answer
+from exactly_once.verify.by_log.accounts import give
 from exactly_once.verify.by_log.judge import OutputState, Verdict, judge_decisions
 from exactly_once.verify.by_log.ledger import Ledger, Span
 from exactly_once.verify.by_log.orphans import judge_copies, judge_orphans

@@ -17,7 +17,8 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.by_log.answers import NOT_PROVEN, RIGHT, WRONG, Answer, Answers, give
+from exactly_once.verify.answers import NOT_PROVEN, RIGHT, WRONG, Answer
+from exactly_once.verify.by_log.accounts import Answers, give
 from exactly_once.verify.by_log.ledger import Ledger, Span, digest_of
 
 #: A marker carries the clock of its partition's leader, a decision that of the commit log's: between two brokers they

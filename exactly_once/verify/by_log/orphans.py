@@ -11,7 +11,8 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, slot_of
 from exactly_once.protocol.records import Aborted, Decision, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.by_log.answers import NOT_PROVEN, WRONG, Answer, give
+from exactly_once.verify.answers import NOT_PROVEN, WRONG, Answer
+from exactly_once.verify.by_log.accounts import give
 from exactly_once.verify.by_log.judge import NO_HANDLES, Verdict
 from exactly_once.verify.by_log.ledger import Ledger, Span, Writer, digest_of
 

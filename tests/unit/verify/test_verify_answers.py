@@ -9,9 +9,10 @@ import pytest
 
 from exactly_once.kafka.admin import Partition, Watermarks
 from exactly_once.protocol.records import Decision
+from exactly_once.verify import answers
 from exactly_once.verify.anomalies import Anomaly
-from exactly_once.verify.by_log import answers
-from exactly_once.verify.by_log.answers import NOT_JUDGED, RIGHT, WRONG, Answer, Answers, balance_of, give
+from exactly_once.verify.answers import NOT_JUDGED, RIGHT, WRONG, Answer
+from exactly_once.verify.by_log.accounts import Answers, balance_of, give
 from exactly_once.verify.by_log.balance import BEGINS_ANYWHERE, judge_input, judge_log
 from exactly_once.verify.by_log.judge import OutputState, Verdict
 from exactly_once.verify.by_log.ledger import Copies, Ledger, copies_of, scopes_to_try

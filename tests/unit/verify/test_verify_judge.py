@@ -11,8 +11,8 @@ from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision, Place, PreparedTransaction
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.verify.answers import WRONG
 from exactly_once.verify.by_log import judge
-from exactly_once.verify.by_log.answers import WRONG
 from exactly_once.verify.by_log.judge import OutputState, Verdict, judge_decisions, latest
 from exactly_once.verify.by_log.ledger import Ledger
 from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, TOPIC, ReadBack, decided, log_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -22,7 +23,7 @@ from exactly_once.txn.coordinators import Listing
 from exactly_once.txn.leaders import Hanging
 from exactly_once.verify import sink_findings
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.by_log.answers import Balance
+from exactly_once.verify.answers import Balance, TopicBalance
 from exactly_once.verify.report import MOST_FINDINGS, Report, limited
 from testkit.read_back import SINK, TOPIC, ReadBack, decided, log_of
 
@@ -344,6 +345,25 @@ def test_a_report_for_scripts_says_whether_it_is_clean_and_whether_there_was_any
         {"anomaly": "lost", "meaning": meaning, "what": "w", "batch": "b", "transaction": "t", "places": ["p"],
          "records": 3, "examples": []}
     ]  # fmt: skip
+
+
+def shown(report: Report) -> str:
+    console = Console(file=StringIO(), width=200)
+    show(report, console)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_the_last_line_never_says_that_all_is_well_of_what_was_not_seen() -> None:
+    """ "No anomalies in 0 records" over a hundred records that retention took; a copy that nobody compared."""
+    right = Balance({"out": TopicBalance(75, right=70, not_judged=Counter({"other writers": 2}), markers=3)})
+    well = shown(Report("s", batches=1, parts=1, last_batch="batch 0", read=72, balance=right))
+    assert "Not judged: 2 records (other writers)." in well and "No anomalies in 72 records" in well
+    assert "out: 75 offsets: 70 right, 0 wrong, 2 not judged, 0 not proven, 3 end markers." in well
+    gone = Report("s", last_batch="batch 0", unproven={"retention": 3}, removed={"retention": 100})
+    assert "Not in the output any more: 100 records that decisions count (retention)." in shown(gone)
+    assert "Nothing is proven, and no anomalies in 0 records" in shown(gone)
+    broken = Balance({"out": TopicBalance(75, right=70)})
+    assert "5 offsets are not explained" in shown(replace(gone, balance=broken))
 
 
 def test_topics_that_could_not_be_searched_are_said_in_one_line_and_are_no_anomaly() -> None:

@@ -1,6 +1,7 @@
 """The judgements of the asset checks: each must fail for its mishap, and for nothing that a healthy stream does."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from exactly_once.inspection.progress import StreamProgress
 from exactly_once.protocol.records import Claim
 from exactly_once.txn.coordinators import Description
 from exactly_once.verify import Anomaly, Finding, Report
+from exactly_once.verify.answers import Balance, TopicBalance
 from exactly_once.verify.by_origin.comparison import NOT_FAR, RETENTION, OriginResult
 from exactly_once.verify.by_origin.tally import FOREIGN
 from exactly_once.verify.window import Window
@@ -109,6 +111,10 @@ def test_what_verify_proved_passes_and_says_what_it_could_not_prove():
         "not be proven."
     )
     assert judgements.verified(Report("s")).passed, "before the first batch"
+    others = Balance({"out": TopicBalance(80, right=70, not_judged=Counter({"other writers": 10}))})
+    shared = judgements.verified(replace(report, unproven={}, balance=others))
+    assert shared.passed and shared.said.endswith("10 records of others, or of older batches, were not judged.")
+    assert (shared.metadata["records_right"], shared.metadata["records_not_judged"]) == (70, 10)
     compared = replace(report, unproven={}, by_origin={"input": 900, "output": 900, "under way": 3})
     verdict = judgements.verified(compared)
     assert verdict.said.endswith("as decided; 900 input records each have their output.")
@@ -131,6 +137,10 @@ def test_a_check_that_could_prove_nothing_does_not_pass():
         and not verdict.grave
         and "not one of the 4 parts of batch 1 to batch 1 could be proven" in verdict.said
     )
+    report = Report("s", unproven={"why": 4}, removed={"why": 100}, first_batch="batch 1", last_batch="batch 1")
+    verdict = judgements.verified(report)
+    assert not verdict.passed and not verdict.grave and verdict.metadata["records_removed"] == 100
+    assert verdict.said.endswith("could be proven: 100 of their records are not in the output any more.")
 
 
 # -- open transactions
