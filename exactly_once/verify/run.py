@@ -235,10 +235,13 @@ class _Task:
         """Read the checkpoint, if there is one to read."""
         return read_checkpoint(self.checkpoint) if self.checkpoint is not None else Checkpoint("")
 
-    def offsets_digest(self, decision: Decision | None) -> str:
-        """Return the digest of the checkpoint's ``offsets/N`` of a decided batch; "" when it has none."""
+    def offsets_digest(self, progress: Checkpoint, log: LogState) -> str:
+        """Return the digest of the checkpoint's ``offsets/N`` of the last decided batch; "" when it has none."""
+        last = log.last_decision(progress.query_id) if progress.query_id else None
+        if self.checkpoint is None or last is None:
+            return ""
         try:
-            return digest_of(read_text(str(self.checkpoint), f"offsets/{decision.batch_id}")) if decision else ""
+            return digest_of(read_text(self.checkpoint, f"offsets/{last.batch_id}"))
         except CheckpointUnusable:
             return ""
 
@@ -289,6 +292,7 @@ def _read(
         listed = list_transactions(admin, namespace(task.sink_id), ())
         soon = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
         progress = task.progress()
+        planned = task.offsets_digest(progress, soon)  # before Spark deletes the file: it keeps a hundred
         ids = {t.producer_id: t.transactional_id for t in listed}
         ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
         known = soon.decisions or decisions
@@ -327,7 +331,7 @@ def _read(
     if task.alone and later.owner is None and not later.decisions:
         verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
     elif task.checkpoint is not None:
-        _judge_checkpoint(task, progress, soon, later, verdict)
+        _judge_checkpoint(progress, planned, soon, later, verdict)
     claims = [later.owner.claimed_ms] if later.owner else []
     verdict.findings += sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
     verdict.findings[:0] = sink_findings.hanging(hangs, verdict.held)  # the cause, before what follows from it
@@ -357,12 +361,13 @@ def _holders(admin: Admin, blocked: Sequence[BlockedPartition]) -> list[tuple[tu
     return [((h.topic, h.partition), h.start_offset, h.producer_id) for h in open_on(admin, where)] if where else []
 
 
-def _judge_checkpoint(task: _Task, progress: Checkpoint, soon: LogState, later: LogState, verdict: Verdict) -> None:
-    """Judge Spark's checkpoint; the log ``soon`` was read before it, and ``later`` after it."""
+def _judge_checkpoint(progress: Checkpoint, planned: str, soon: LogState, later: LogState, verdict: Verdict) -> None:
+    """Judge Spark's checkpoint; the log ``soon`` was read before it, and ``later`` after it. ``planned`` is the digest
+    of its offsets of the last batch in ``soon``.
+    """
     verdict.findings += sink_findings.checkpoint_ahead(progress, later)
     verdict.unproven[TORN] += len(progress.torn)
-    last = soon.last_decision(progress.query_id) if progress.query_id else None
-    found = list(sink_findings.rewound(progress, task.offsets_digest(last), soon))
+    found = list(sink_findings.rewound(progress, planned, soon))
     verdict.findings += found
     if not found:
         judge_balance(progress, soon, verdict)
