@@ -59,12 +59,20 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "fence": ("participants.kafka.transactions.fence_idle", "txn.coordinators.initialise"),
     "abandon": ("coordinator.abort.abandon",),
     "retire": ("ops.successor.retiring.retire", "commitlog.commit_log.CommitLog.append"),
+    "refuse": ("participants.kafka.checks.check_topics", "errors.TopicRecreated"),
+    "ask leaders": ("coordinator.resolve.sweep_undecided", "txn.leaders.open_on"),
+    "heal": ("coordinator.resolve.sweep_undecided", "txn.coordinators.initialise"),
+    "drain unread": ("coordinator.micro_batch.Coordinator.plan",),
     # the world
     "time-out": ("ops.transactions.abort",),
     "late EndTxn": ("txn.coordinators.end_all",),
     "late write": ("commitlog.commit_log.CommitLog._write",),
     "foreign": ("commitlog.log_reader.blocked",),
     "records gone": ("protocol.checksum.mismatch",),
+    "output made again": ("participants.kafka.checks.check_topics",),
+    "input made again": ("participants.kafka.checks.check_topics",),
+    "marker left out": ("txn.leaders.open_on",),
+    "input gone": ("coordinator.micro_batch.Coordinator.plan",),
 }
 
 #: Rule -> what it says, and the functions that keep it.
@@ -160,6 +168,48 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "retires_at_rest": (
         "a sink with a decided part that is not proven committed is not retired",
         ("ops.successor.retiring.retire", "ops.successor.retiring._check_closed"),
+    ),
+    "refuses_new_topic": (
+        "an output topic that was made again is written to only when a person has adopted it",
+        ("participants.kafka.checks.check_topics", "coordinator.consent.Consent.adopts_topic"),
+    ),
+    "done_is_of_its_topic": (
+        "EndTxn's answer proves something only of a topic that has the id of the decision: other parts are lost",
+        ("participants.kafka.transactions.commit_transactions",),
+    ),
+    "silence_is_no_abort": (
+        "records that retention took from the output do not tell that their transaction was aborted",
+        ("txn.evidence.read_fate",),
+    ),
+    "asks_leaders": (
+        "a claim asks the leaders, too, and ends what coordinators no longer know",
+        ("coordinator.resolve.sweep_undecided", "txn.leaders.open_on"),
+    ),
+    "heals_after_decided": (
+        "it does so when what is decided is resolved, and with no id that an unresolved decision names",
+        ("coordinator.resolve.resolve",),
+    ),
+    "heals_older_only": ("and only with ids of older claims", ("protocol.names.older_slots",)),
+    "heals_no_decided": (
+        "what a decision names is not ended by an abort, whether or not it is completed",
+        ("coordinator.resolve.sweep_undecided",),
+    ),
+    "hanging_is_lost": (
+        "a decided transaction that its coordinator has aborted is lost, although a leader holds it open",
+        ("participants.kafka.transactions.commit_transactions",),
+    ),
+    "input_is_decided": (
+        "a decision keeps the input topic's id, and a batch over another one is refused unless a person adopts it",
+        ("participants.kafka.checks.check_topics",),
+    ),
+    "input_asked_behind_rows": (
+        "the id is asked for when the rows are read: the same one in two decisions is that of all between them",
+        ("participants.kafka.transactions.confirm",),
+    ),
+    "replays_same_input": ("a lost part is known by its rows", ("coordinator.claim._replay",)),
+    "drains_without_input": (
+        "a completed batch needs its input no more",
+        ("coordinator.micro_batch.Coordinator.plan",),
     ),
     "leaves_others_losses": (
         "a loss of one batch write holds up no other",

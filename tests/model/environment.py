@@ -14,8 +14,12 @@ from tests.model.state import (
     World,
     abort,
     commit,
+    decided_handles,
+    decisions,
     fence,
     is_open,
+    make_topic_again,
+    open_decisions,
     owner_of,
     transaction,
     with_tasks,
@@ -51,8 +55,12 @@ class Environment:
                 if now is None or now.epoch != t.epoch:
                     yield "begin", f"{who} finds that it is fenced", self._to(w, t, "failed", t.epoch)
                 else:
-                    nw = with_transaction(w, Transaction(id_, t.epoch, "open", t.token, t.batch))
-                    yield "begin", f"{who} begins {_name((id_, t.epoch))}", self._to(nw, t, "open", t.epoch)
+                    new = Transaction(id_, t.epoch, "open", t.token, t.batch, w.topic, w.input)
+                    text = f"{who} begins {_name(new.handle)}"
+                    yield "begin", text, self._to(with_transaction(w, new), t, "open", t.epoch)
+                    if any(x.id == id_ for x in w.hanging):
+                        nw = with_transaction(w, new._replace(aside=True))
+                        yield "begin", f"{text} on another partition", self._to(nw, t, "open", t.epoch)
             elif t.pc == "open":
                 handle = id_, t.epoch
                 late = self._too_late(w, t)
@@ -118,9 +126,15 @@ class Environment:
         if left.timeouts:
             for t in w.transactions:
                 if t.state == "open":
-                    nw = with_transaction(w, t._replace(state="aborted"))
+                    nw = abort(w, t.handle, "")
                     text = f"a time-out, or an operator, aborts {_name(t.handle)}"
                     yield "time-out", text, nw._replace(left=left._replace(timeouts=left.timeouts - 1))
+        if left.markers:
+            for t in w.transactions:
+                if t.state == "open":
+                    nw = abort(w, t.handle, "", marked=False)
+                    text = f"the broker is away past the time-out of {_name(t.handle)}, and leaves out its end marker"
+                    yield "marker left out", text, nw._replace(left=left._replace(markers=left.markers - 1))
         for h in w.net:
             nw, _ = commit(w, h)
             rest = tuple(x for x in w.net if x != h)
@@ -133,15 +147,38 @@ class Environment:
             yield "foreign", "somebody opens a transaction on the commit log", nw
         if w.foreign >= 0:
             yield "foreign", "somebody's transaction on the commit log ends", w._replace(foreign=-1)
+        yield from self._taken(w)
+        yield from self._made_again(w)
+
+    def _taken(self, w: World) -> Iterator[Step]:
+        """Retention, or DeleteRecords: of the output, whoever wrote it, and of the input."""
+        left = w.left
         if left.records:
-            for a in w.actors:
-                if a.pc != "run":
-                    continue
-                for t in w.transactions:
-                    if t.state == "open" and t.token == a.token and t.handle not in w.gone:
-                        nw = w._replace(gone=tuple(sorted([*w.gone, t.handle])))
-                        text = f"the topic is made again, and the records of {_name(t.handle)} are gone"
-                        yield "records gone", text, nw._replace(left=left._replace(records=left.records - 1))
+            looked = {h for a in w.actors if a.pc in ("decide", "complete", "completed") for h in a.handles}
+            looked |= decided_handles(w.log)
+            for t in w.transactions:
+                if t.state in ("open", "committed") and t.topic == w.topic and t.handle not in (*w.gone, *w.taken):
+                    kind = "taken" if t.handle in looked else "gone"
+                    records = tuple(sorted([*getattr(w, kind), t.handle]))
+                    nw = w._replace(left=left._replace(records=left.records - 1), **{kind: records})
+                    yield "records gone", f"retention takes the records of {_name(t.handle)}", nw
+        if left.starved:
+            for b in {t.batch for t in w.tasks} | {d[1] for d in open_decisions(w.log, None)} | set(decisions(w.log)):
+                if b not in w.spark and b not in w.starved:
+                    nw = w._replace(
+                        starved=tuple(sorted([*w.starved, b])), left=left._replace(starved=left.starved - 1)
+                    )
+                    yield "input gone", f"retention takes the input of {b}", nw
+
+    @staticmethod
+    def _made_again(w: World) -> Iterator[Step]:
+        left = w.left
+        if left.topics:
+            nw = make_topic_again(w)._replace(left=left._replace(topics=left.topics - 1))
+            yield "output made again", "the output topic is deleted and made again", nw
+        if left.inputs:
+            nw = w._replace(input=w.input + 1, left=left._replace(inputs=left.inputs - 1))
+            yield "input made again", "the input topic is deleted and made again", nw
 
 
 def _name(h: Handle) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from exactly_once.protocol.names import older_slots
 from exactly_once.protocol.part_state import PartState
 from tests.model.state import (
     DRIVER,
     ENDED,
     IN_FLIGHT,
+    Handle,
     Record,
     Scenario,
     Task,
@@ -31,6 +33,11 @@ SUPERSEDED = "a superseded driver decides"
 HARM = "aborts a decided transaction"
 AFTER = "a batch of a retired sink is decided"
 UNFINISHED = "the sink is retired, and a decided part is not visible"
+HELD = "readers are held back behind a claim"
+OTHER_OUTPUT = "another output is written to, and nobody has adopted it"
+OTHER_INPUT = "offsets of one input are read on in another, and nobody has adopted it"
+MIXED = "a part is written again from another input"
+TAKES = "takes committed records along"
 STEP = "a part takes a step that its state does not allow"
 
 
@@ -39,19 +46,44 @@ def violation(w: World, before: World, scenario: Scenario) -> str | None:
     if w.harm and w.harm != scenario.tolerates:
         return w.harm
     if w.visible != before.visible:
-        seen = [(batch, h[0][1]) for batch, h in w.visible]
+        seen = [(batch, h[0][1], topic) for batch, h, topic in w.visible]
         if len(seen) != len(set(seen)):
             return DUPLICATE
         decided = decided_handles(w.log)
-        if any(h not in decided for _, h in w.visible):
+        if any(h not in decided for _, h, topic in w.visible if topic == w.topic):
             return EARLY
     if w.spark != before.spark:
-        seen_parts = {(batch, h[0][1]) for batch, h in w.visible}
+        seen_parts = {(batch, h[0][1]) for batch, h, _ in w.visible} | _excused(w)
         if any((b, p) not in seen_parts for b in w.spark for p in range(scenario.parts)):
             return LOST
-    if w.log != before.log and is_retired(w.log) and not decided_handles(w.log) <= {h for _, h in w.visible}:
+    if w.log != before.log and is_retired(w.log) and not decided_handles(w.log) <= _seen(w):
         return UNFINISHED
+    if w.hanging and held_back(w, before, scenario):
+        return HELD
     return at_rest(w, scenario)
+
+
+def _seen(w: World) -> set[Handle]:
+    return {h for _, h, _ in w.visible}
+
+
+def _excused(w: World) -> set[tuple[int, int]]:
+    """Parts that no reader got, and that the sink has not lost: retention took them behind the last look, or a commit
+    marker is missing at a leader, and a person has to write it.
+    """
+    found = {*w.taken, *(t.handle for t in w.hanging if t.state == "committed")}
+    return {(d[1], h[0][1]) for d in decisions(w.log).values() for h in d[3] if h in found}
+
+
+def held_back(w: World, before: World, scenario: Scenario) -> bool:
+    """Whether a claim has ended its recovery, and its sink's own undecided records still hold readers back."""
+    decided = decided_handles(w.log)
+    for a, was in zip(w.actors, before.actors, strict=True):
+        if was.pc == "sweep" and a.pc in ("run", "spark", "done", "retire"):
+            slots = older_slots(was.token, scenario.slots)
+            if any(t.id[0] in slots and (t.handle not in decided or t.handle in was.lost) for t in w.hanging):
+                return True
+    return False
 
 
 def illegal_step(w: World, before: World) -> str | None:
@@ -112,7 +144,7 @@ def _aborted(w: World, t: Task) -> bool:
 
 
 def _loses(w: World, decision: Record) -> bool:
-    seen = {h for _, h in w.visible}
+    seen = _seen(w)
     return any(h not in seen and not is_open(w, h) for h in decision[3])
 
 
@@ -125,6 +157,16 @@ ENDS: dict[str, Callable[[World, Scenario], bool]] = {
     "everything written": _all_done,
     "a recovery at rest": lambda w, s: any(
         a.pc == "done" for a, k in zip(w.actors, s.kinds, strict=True) if k != DRIVER
+    ),
+    "written into an adopted output": lambda w, s: (
+        bool(w.adopted) and any(r[0] == "decision" and r[4] > 1 and ("output", r[4]) in w.adopted for r in w.log)
+    ),
+    "written from an adopted input": lambda w, s: any(
+        r[0] == "decision" and r[5] > 1 and ("input", r[5]) in w.adopted for r in w.log
+    ),
+    "a lost part in another output": lambda w, s: any(
+        r[0] == "decision" and any(d[1] == r[1] and d[4] != r[4] for d in w.log[:n] if d[0] == "decision")
+        for n, r in enumerate(w.log)
     ),
     "a sink retired": lambda w, s: is_retired(w.log),
     "a driver stopped": lambda w, s: any(a.pc == "stopped" for a in w.actors),

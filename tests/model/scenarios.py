@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from tests.model.properties import AFTER, HARM, LOST, OPEN, SUPERSEDED, TWICE, UNFINISHED
+from tests.model.properties import (
+    AFTER,
+    HARM,
+    HELD,
+    LOST,
+    MIXED,
+    OPEN,
+    OTHER_INPUT,
+    OTHER_OUTPUT,
+    SUPERSEDED,
+    TAKES,
+    TWICE,
+    UNFINISHED,
+)
 from tests.model.state import DRIVER, RECOVERY, SUCCESSOR, Faults, Scenario
 
 SWEPT = f"a sweep {HARM}"
 ZOMBIE = f"a task's InitProducerId {HARM}"
+HEALED = f"a claim's InitProducerId {HARM}"
 ABANDONED = f"a superseded driver {HARM}"
 
 _TWO, _ONE_AND_RECOVERY = (DRIVER, DRIVER), (DRIVER, RECOVERY)
@@ -46,8 +60,97 @@ SCENARIOS = {
         Scenario("somebody else on the log", _TWO, _TWO_BATCHES, faults=Faults(foreign=1)),
         Scenario("stopped, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(stops=1, restarts=1)),
         Scenario("stopped, and started again", _TWO, _ONE_BATCH, faults=Faults(stops=1, restarts=1), long=True),
-        Scenario("the topic made again", _TWO, _ONE_BATCH, faults=Faults(records=1)),
-        Scenario("the topic of two parts made again", _TWO, _ONE_BATCH, parts=2, faults=Faults(records=1), long=True),
+        Scenario("records taken", _TWO, _ONE_BATCH, faults=Faults(records=1)),
+        Scenario("records of one of two parts taken", _TWO, _ONE_BATCH, parts=2, faults=Faults(records=1), long=True),
+        Scenario("retention, and a time-out", _TWO, _TWO_BATCHES, faults=Faults(records=1, timeouts=1)),
+        Scenario(
+            "a stage run again, and retention",
+            _ONE_AND_RECOVERY,
+            _FOR_RECOVERY,
+            faults=Faults(twins=1, records=1, restarts=1),
+            tolerates=ZOMBIE,
+        ),
+        Scenario(
+            "the output made again",
+            _TWO,
+            _TWO_BATCHES,
+            faults=Faults(topics=1, adopts=1),
+            reaches=("a lost part in another output", "written into an adopted output"),
+        ),
+        Scenario(
+            "the output of two parts made again",
+            (DRIVER,),
+            ((1, 2),),
+            2,
+            faults=Faults(topics=1, adopts=1, restarts=2, silences=1),
+            reaches=("a lost part in another output",),
+        ),
+        Scenario(
+            "the output made again, and a time-out",
+            _TWO,
+            _TWO_BATCHES,
+            faults=Faults(topics=1, adopts=1, timeouts=1, silences=1),
+            reaches=("a lost part in another output",),
+            long=True,
+        ),
+        Scenario(
+            "the output made again, and a recovery",
+            _ONE_AND_RECOVERY,
+            _FOR_RECOVERY,
+            faults=Faults(topics=2, adopts=2, restarts=2),
+            reaches=("a lost part in another output",),
+        ),
+        Scenario(
+            "the input made again",
+            _TWO,
+            _TWO_BATCHES,
+            faults=Faults(inputs=1, adopts=1, timeouts=1),
+            reaches=("written from an adopted input", "a part written again"),
+        ),
+        Scenario(
+            "the input gone",
+            _TWO,
+            _TWO_BATCHES,
+            faults=Faults(starved=1, timeouts=1),
+            reaches=("a part written again",),
+        ),
+        Scenario(
+            "a broker away past a time-out",
+            _TWO,
+            _TWO_BATCHES,
+            faults=Faults(markers=2),
+            reaches=("a part written again",),
+        ),
+        Scenario(
+            "stopped, and a broker away",
+            _ONE_AND_RECOVERY,
+            _FOR_RECOVERY,
+            faults=Faults(markers=1, stops=1, restarts=1),
+        ),
+        Scenario(
+            "a task tried again, a broker away, and a recovery",
+            _ONE_AND_RECOVERY,
+            ((1, 2), ()),
+            faults=Faults(markers=1, retries=1),
+            tolerates=ZOMBIE,
+        ),
+        Scenario(
+            "a task tried again, and a broker away",
+            _TWO,
+            _TWO_BATCHES,
+            faults=Faults(markers=1, retries=1),
+            tolerates=ZOMBIE,
+            long=True,
+        ),
+        Scenario("a commit marker left out", _TWO, _ONE_BATCH, faults=Faults(unmarked=1, markers=1)),
+        Scenario(
+            "topics made again, retention, and a broker away",
+            _TWO,
+            _ONE_BATCH,
+            faults=Faults(topics=1, inputs=1, adopts=2, records=1, markers=1, starved=1),
+            reaches=("a lost part in another output", "written from an adopted input"),
+            long=True,
+        ),
         Scenario("a task tried again", _TWO, _ONE_BATCH, faults=Faults(retries=1)),
         Scenario("a task tried again, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(retries=1)),
         Scenario("a stage run again", _TWO, _ONE_BATCH, faults=Faults(twins=1), tolerates=ZOMBIE, long=True),
@@ -132,7 +235,17 @@ COUNTEREXAMPLES = (
     (("replays_lost",), "time-outs one after the other", LOST),
     (("replays_only_lost",), "a time-out, and a restart", TWICE),
     (("amends",), "a time-out, and a restart", TWICE),
-    (("leader_was_asked",), "the topic made again", LOST),
+    (("leader_was_asked",), "records taken", LOST),
+    (("refuses_new_topic",), "the output made again", OTHER_OUTPUT),
+    (("done_is_of_its_topic",), "the output made again", LOST),
+    (("silence_is_no_abort",), "a stage run again, and retention", TWICE),
+    (("asks_leaders",), "a broker away past a time-out", HELD),
+    (("heals_after_decided",), "a task tried again, a broker away, and a recovery", HEALED),
+    (("heals_older_only",), "a task tried again, and a broker away", HEALED),
+    (("heals_no_decided",), "a commit marker left out", f"a claim's abort {TAKES}"),
+    (("input_is_decided",), "the input made again", OTHER_INPUT),
+    (("input_asked_behind_rows",), "the input made again", OTHER_INPUT),
+    (("replays_same_input",), "the input made again", MIXED),
     (("abort_reads_log",), "EndTxn without an answer", SWEPT),
     (("abort_inits_first",), "a decision without an answer", SWEPT),
     (("abandons",), "stopped, and a recovery", OPEN),
@@ -147,4 +260,11 @@ COUNTEREXAMPLES = (
     (("retired_is_refused",), "retired", AFTER),
     (("retires_as_owner",), "retired", AFTER),
     (("retires_at_rest",), "retired", UNFINISHED),
+)
+
+#: Rules without which nothing is lost or doubled, and a sink stands still: what is never reached any more.
+REACHED = (
+    ("leaves_others_losses", "batch writes", "a batch through beside a loss"),
+    ("hanging_is_lost", "a broker away past a time-out", "a part written again"),
+    ("drains_without_input", "the input gone", "drain unread"),
 )

@@ -10,7 +10,7 @@ Id = tuple[int, int, int]
 #: One transaction of an id: each InitProducerId raises the epoch, so this names exactly one.
 Handle = tuple[Id, int]
 
-#: A record of the commit log: ("claim", token, actor), ("decision", batch, token, handles),
+#: A record of the commit log: ("claim", token, actor), ("decision", batch, token, handles, topic id, input's id),
 #: ("completed", batch, token), ("aborted", token, execution) or ("retired", token).
 Record = tuple
 
@@ -60,6 +60,18 @@ class Rules(NamedTuple):
     retired_is_refused: bool = True
     retires_as_owner: bool = True
     retires_at_rest: bool = True
+    refuses_new_topic: bool = True
+    done_is_of_its_topic: bool = True
+    silence_is_no_abort: bool = True
+    asks_leaders: bool = True
+    heals_after_decided: bool = True
+    heals_older_only: bool = True
+    heals_no_decided: bool = True
+    hanging_is_lost: bool = True
+    input_is_decided: bool = True
+    input_asked_behind_rows: bool = True
+    replays_same_input: bool = True
+    drains_without_input: bool = True
 
 
 class Faults(NamedTuple):
@@ -71,7 +83,13 @@ class Faults(NamedTuple):
     foreign: int = 0  # somebody's transaction on the commit log
     stops: int = 0  # query.stop() in the middle of a batch
     restarts: int = 0  # the query is started again in the same Spark application
-    records: int = 0  # a prepared transaction's records are gone: the topic was made again
+    records: int = 0  # retention, or DeleteRecords, takes the records of a transaction, open or committed
+    topics: int = 0  # the output topic is deleted and made again
+    inputs: int = 0  # the same of the input
+    adopts: int = 0  # a person sets sink.adopt for a topic that was made again
+    markers: int = 0  # the broker is away past a time-out, and leaves out the end marker
+    unmarked: int = 0  # a leader goes while a transaction is committed: the same for a commit marker
+    starved: int = 0  # retention takes the input of a batch that is planned
     retries: int = 0  # Spark gives a task up that goes on, and runs another attempt
     twins: int = 0  # the same in a stage that is run again: the new attempt has the id of the old one
 
@@ -99,6 +117,9 @@ class Transaction(NamedTuple):
     state: str  # idle, open, committed, aborted
     token: int
     batch: int
+    topic: int = 0  # the id of the topic that its records are in
+    input: int = 0  # that of the topic that its rows were read from
+    aside: bool = False  # an older one of its id hangs, on a partition that this one does not write to
 
     @property
     def handle(self) -> Handle:
@@ -133,6 +154,9 @@ class Actor(NamedTuple):
     lost: tuple[Handle, ...] = ()  # decided, and proven to be rolled back
     replay: tuple[int, ...] = ()  # parts that have to be written again
     amended: tuple[Handle, ...] = ()  # the earlier decision of the batch that it writes again
+    topic: int = 0  # the ids of output and input that its look found
+    input: int = 0
+    healed: bool = False
     failed: bool = False
     noted: bool = False  # Spark has written commits/N of the batch that it has not marked yet
 
@@ -144,13 +168,20 @@ class World(NamedTuple):
     actors: tuple[Actor, ...]
     tasks: tuple[Task, ...] = ()
     transactions: tuple[Transaction, ...] = ()
-    visible: tuple[tuple[int, Handle], ...] = ()  # (batch, handle) that a read_committed reader sees
+    #: (batch, handle, topic id) that a read_committed reader has got: what is taken later was there
+    visible: tuple[tuple[int, Handle, int], ...] = ()
+    hanging: tuple[Transaction, ...] = ()  # ended by the coordinator, and open at the leader: readers wait there
     log: tuple[Record, ...] = ()
     holder: tuple[int, str] | None = None  # whose InitProducerId of the log's producer was the last
     wire: tuple[tuple[int, str], Record] | None = None  # a write of the log on its way
     foreign: int = -1  # the offset of somebody's open transaction on the log
     net: tuple[Handle, ...] = ()  # EndTxn(commit) on its way
-    gone: tuple[Handle, ...] = ()  # whose records are gone
+    gone: tuple[Handle, ...] = ()  # whose records were gone before anybody decided
+    taken: tuple[Handle, ...] = ()  # whose records retention took behind the last look, or later
+    topic: int = 1  # the id of the output topic
+    input: int = 1
+    adopted: tuple[tuple[str, int], ...] = ()  # ("output", id) or ("input", id) that a person has adopted
+    starved: tuple[int, ...] = ()  # batches whose input retention took
     spark: tuple[int, ...] = ()  # batches with commits/N
     harm: str = ""  # what a step did that is never allowed
 
@@ -205,6 +236,11 @@ def decisions(log: tuple[Record, ...]) -> dict[int, Record]:
     return found
 
 
+def newest(log: tuple[Record, ...]) -> Record | None:
+    """The decision that was written last."""
+    return next((r for r in reversed(log) if r[0] == "decision"), None)
+
+
 def open_decisions(log: tuple[Record, ...], before: int | None) -> list[Record]:
     """Decided and not marked, of claims before ``before``."""
     marks = {r[1] for r in log if r[0] == "completed"}
@@ -224,25 +260,28 @@ def last_decided(log: tuple[Record, ...], batches: tuple[int, ...]) -> int:
 # -- the brokers ------------------------------------------------------------------------------------------------------
 
 
-def commit(w: World, h: Handle) -> tuple[World, str]:
-    """EndTxn(commit), and the broker's answer."""
+def commit(w: World, h: Handle, marked: bool = True) -> tuple[World, str]:
+    """EndTxn(commit), and the broker's answer; unless ``marked``, the leader gets no end marker."""
     t = transaction(w, h[0])
     if t is None or t.epoch != h[1]:
         return w, "PRODUCER_FENCED"
     if t.state == "open":
-        seen = w.visible if h in w.gone else tuple(sorted([*w.visible, (t.batch, h)]))
-        return with_transaction(w, t._replace(state="committed"))._replace(visible=seen), "NONE"
+        t = t._replace(state="committed")
+        w = with_transaction(w, t)
+        return (_settle(_show(w, t), t, "") if marked else _hang(w, t)), "NONE"
     return w, "NONE" if t.state == "committed" else "INVALID_TXN_STATE"
 
 
-def abort(w: World, h: Handle, who: str) -> World:
+def abort(w: World, h: Handle, who: str, marked: bool = True) -> World:
     """EndTxn(abort) of exactly this transaction; nothing happens when it is not open any more."""
     t = transaction(w, h[0])
     if t is None or t.epoch != h[1] or t.state != "open":
         return w
-    if h in decided_handles(w.log):
+    if who and h in decided_handles(w.log):
         w = w._replace(harm=f"{who} aborts a decided transaction")
-    return with_transaction(w, t._replace(state="aborted"))
+    t = t._replace(state="aborted")
+    w = with_transaction(w, t)
+    return _settle(w, t, who or "an abort") if marked else _hang(w, t)
 
 
 def is_open(w: World, h: Handle) -> bool:
@@ -251,11 +290,24 @@ def is_open(w: World, h: Handle) -> bool:
     return t is not None and t.epoch == h[1] and t.state == "open"
 
 
-def fate(w: World, h: Handle) -> str:
-    """What the output itself tells of a transaction that has ended."""
-    if any(seen == h for _, seen in w.visible):
-        return "committed"
-    return "unknown" if h in w.gone else "aborted"
+def is_whole(w: World, h: Handle) -> bool:
+    """DescribeProducers: the leader holds exactly what the task wrote.
+
+    A transaction that follows one that hangs is part of it for the leader: its place is that of the first one.
+    """
+    t = transaction(w, h[0])
+    if t is None or t.topic != w.topic or h in w.gone:
+        return False
+    return t.aside or all(x.id != h[0] for x in w.hanging)
+
+
+def fate(w: World, h: Handle, topic: int) -> str:
+    """What the output itself tells of a transaction that has ended, which wrote to the topic of this id."""
+    if any(t.handle == h for t in w.hanging):
+        return "open"
+    if topic != w.topic or h in w.gone or h in w.taken:
+        return "unknown"
+    return "committed" if any(seen[1] == h for seen in w.visible) else "aborted"
 
 
 def fence(w: World, id_: Id, who: str) -> World:
@@ -265,6 +317,43 @@ def fence(w: World, id_: Id, who: str) -> World:
         return with_transaction(w, Transaction(id_, 1, "idle", 0, 0))
     w = abort(w, before.handle, who)
     return with_transaction(w, Transaction(id_, before.epoch + 1, "idle", 0, 0))
+
+
+def heal(w: World, id_: Id) -> World:
+    """A new transaction of the id, on the partition where one hangs, and aborted: its end marker ends both."""
+    w = fence(w, id_, "a claim's InitProducerId")
+    mine = transaction(w, id_)
+    assert mine is not None
+    return _settle(w, mine, "a claim's abort")
+
+
+def make_topic_again(w: World) -> World:
+    """The output is another topic under the same name: nothing of the old one is left."""
+    return w._replace(topic=w.topic + 1, hanging=())
+
+
+def _show(w: World, t: Transaction) -> World:
+    if t.topic != w.topic or t.handle in w.gone or t.handle in w.taken:
+        return w
+    return w._replace(visible=tuple(sorted([*w.visible, (t.batch, t.handle, t.topic)])))
+
+
+def _hang(w: World, t: Transaction) -> World:
+    return w._replace(hanging=tuple(sorted([*w.hanging, t]))) if t.topic == w.topic else w
+
+
+def _settle(w: World, ended: Transaction, aborts: str) -> World:
+    """An end marker of the producer reaches the leader: what hangs there of it ends in the same way."""
+    mine = [] if ended.aside else [t for t in w.hanging if t.id == ended.id]
+    if not mine:
+        return w
+    w = w._replace(hanging=tuple(t for t in w.hanging if t.id != ended.id))
+    for t in mine:
+        if not aborts:
+            w = _show(w, t)
+        elif t.state == "committed":
+            w = w._replace(harm=f"{aborts} takes committed records along")
+    return w
 
 
 def open_in(w: World, slots: frozenset[int] | None) -> list[Transaction]:

@@ -33,12 +33,16 @@ from tests.model.state import (
     decisions,
     fate,
     fence,
+    heal,
     is_open,
     is_retired,
+    is_whole,
     last_decided,
+    newest,
     open_decisions,
     open_in,
     owner_of,
+    transaction,
     with_tasks,
 )
 
@@ -76,6 +80,7 @@ class Actors:
             "recovered": self._mark,
             "sweep": self._sweep,
             "sweeping": self._sweeping,
+            "heal": self._heal,
             "run": self._run,
             "decide": self._decide,
             "complete": self._complete,
@@ -128,12 +133,27 @@ class Actors:
             w = w._replace(harm="a superseded driver decides")
         if is_retired(w.log):
             w = w._replace(harm="a batch of a retired sink is decided")
+        w = self._of_another(w, record)
         earlier = decisions(w.log).get(record[1])
         if earlier is not None:
-            seen = {h for _, h in w.visible}
+            seen = {h for _, h, topic in w.visible if topic == w.topic}
             if any(h not in record[3] and (is_open(w, h) or h in seen) for h in earlier[3]) or earlier[3] == record[3]:
                 w = w._replace(harm="a batch is decided twice")
         return w._replace(log=(*w.log, record))
+
+    @staticmethod
+    def _of_another(w: World, record: Record) -> World:
+        """Whether a decision goes on in another output or input than the one before it, which nobody has adopted."""
+        if (before := newest(w.log)) is None:
+            return w
+        if record[4] != before[4] and ("output", record[4]) not in w.adopted:
+            return w._replace(harm="another output is written to, and nobody has adopted it")
+        parts = {t.handle: t.input for t in w.transactions if t.handle in record[3]}
+        if record[1] == before[1] and any(i != before[5] for h, i in parts.items() if h not in before[3]):
+            return w._replace(harm="a part is written again from another input")
+        if any(i != before[5] and ("input", i) not in w.adopted for i in parts.values()):
+            return w._replace(harm="offsets of one input are read on in another, and nobody has adopted it")
+        return w
 
     @staticmethod
     def _records(w: World, known: int) -> tuple[Record, ...]:
@@ -170,7 +190,35 @@ class Actors:
         if driver and self._bound_to_later(log, i):
             yield "start", "is refused: another query has taken over", self._stop(w, i, a)
             return
+        if driver:
+            others = self._unadopted(w, log, "output")
+            if batch > last_decided(log, self.scenario.inputs[i]):  # what is decided has to be committed first
+                others += self._unadopted(w, log, "input")
+            yield from self._refused(w, i, a, others)
+            if len(others) > w.left.adopts:
+                return
+            w = self._adopted(w, others)
         yield "start", "inits the log and reads it", actor(w, i, a._replace(pc="claim", known=known, batch=batch))
+
+    def _unadopted(self, w: World, log: tuple[Record, ...], kind: str) -> list[tuple[str, int]]:
+        """The topic that is not that of the newest decision, as far as the rules compare them; nobody adopted it."""
+        place, topic, rule = {
+            "output": (4, w.topic, self.rules.refuses_new_topic),
+            "input": (5, w.input, self.rules.input_is_decided),
+        }[kind]
+        last = newest(log)
+        other = rule and last is not None and last[place] != topic and (kind, topic) not in w.adopted
+        return [(kind, topic)] if other else []
+
+    def _refused(self, w: World, i: int, a: Actor, others: list[tuple[str, int]]) -> Iterator[Step]:
+        for kind, _ in others:
+            yield "refuse", f"is refused: the {kind} topic was made again", self._stop(w, i, a)
+
+    @staticmethod
+    def _adopted(w: World, others: list[tuple[str, int]]) -> World:
+        """A person has set sink.adopt."""
+        left = w.left._replace(adopts=w.left.adopts - len(others))
+        return w._replace(adopted=tuple(sorted([*w.adopted, *others])), left=left)
 
     def _claim(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """Write the claim that follows what was read."""
@@ -184,6 +232,8 @@ class Actors:
 
     def _resolve(self, w: World, a: Actor) -> Actor:
         """The next decision to complete, then the sweep."""
+        if not self.rules.heals_after_decided and not a.healed and (todo := self._held_by_leaders(w, a)):
+            return a._replace(pc="heal", todo=todo, healed=True)
         if self.rules.completes_at_claim:
             before = a.token if self.rules.own_past_only else None
             done = set(a.lost)
@@ -207,18 +257,30 @@ class Actors:
 
     def _end(self, w: World, a: Actor) -> Iterator[tuple[str, World, Actor]]:
         """EndTxn(commit) of one handle, and what its answer means."""
+        topic = decisions(w.log)[a.ending][4]
         for h in a.todo:
             rest = tuple(x for x in a.todo if x != h)
-            nw, answer = commit(w, h)
             name = _name(h)
+            if topic != w.topic and self.rules.done_is_of_its_topic:
+                yield self._end_of_another_topic(w, a, h, rest)
+                continue
+            if w.left.unmarked and is_open(w, h):
+                nw, _ = commit(w, h, marked=False)
+                nw = nw._replace(left=w.left._replace(unmarked=w.left.unmarked - 1))
+                yield f"commits {name}, whose leader is away: no end marker", nw, a._replace(todo=rest)
+            nw, answer = commit(w, h)
             if meaning(answer) is Outcome.DONE:
                 yield f"commits {name}", nw, a._replace(todo=rest)
             elif not self.rules.proves_outcomes:
                 yield f"logs that {name} is lost, and goes on", nw, a._replace(todo=rest)
             else:
-                found = fate(w, h) if self.rules.asks_the_output else "aborted"
+                found = self._fate(w, h, topic)
                 if found == "committed":
                     yield f"finds {name} committed", nw, a._replace(todo=rest)
+                elif found == "hanging":
+                    lost = tuple(sorted([*a.lost, h]))
+                    text = f"hears from its coordinator that {name}, which hangs, is aborted"
+                    yield text, nw, a._replace(todo=rest, lost=lost)
                 elif found == "aborted":
                     lost = tuple(sorted([*a.lost, h]))
                     yield f"finds {name} rolled back: {answer}", nw, a._replace(todo=rest, lost=lost)
@@ -230,6 +292,22 @@ class Actors:
                     yield f"gets no answer for {name}", nw, a._replace(failed=True)
                 else:
                     yield f"gets no answer for {name}, and goes on", nw, a._replace(todo=rest)
+
+    def _fate(self, w: World, h: Handle, topic: int) -> str:
+        """What became of a transaction of which EndTxn cannot tell."""
+        if not self.rules.asks_the_output:
+            return "aborted"
+        found = fate(w, h, topic)
+        t = transaction(w, h[0])
+        if found == "open" and self.rules.hanging_is_lost and t is not None and (t.epoch, t.state) == (h[1], "aborted"):
+            return "hanging"  # the coordinator's own word, of this very transaction, has it aborted
+        return "aborted" if found == "unknown" and not self.rules.silence_is_no_abort else found
+
+    @staticmethod
+    def _end_of_another_topic(w: World, a: Actor, h: Handle, rest: tuple[Handle, ...]) -> tuple[str, World, Actor]:
+        """The topic is another one than the decision names: what EndTxn says is nothing about records."""
+        lost = a._replace(todo=rest, lost=tuple(sorted([*a.lost, h])))
+        return f"aborts {_name(h)}, whose topic was made again: it is lost", abort(w, h, ""), lost
 
     def _mark(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """Write that every outcome of the batch is proven."""
@@ -294,7 +372,11 @@ class Actors:
             todo = tuple(t.handle for t in found)
             yield "sweep", f"finds {_names(todo)} open", actor(w, i, a._replace(pc=_SWEEPING[a.pc], todo=todo))
         elif a.pc == "sweep":
-            yield from self._plan(w, i, a)
+            if todo := self._held_by_leaders(w, a):
+                text = f"hears from leaders that {_names(todo)} hang"
+                yield "ask leaders", text, actor(w, i, a._replace(pc="heal", todo=todo))
+            else:
+                yield from self._plan(w, i, a)
         elif a.pc in ("housekeep", "completed"):
             pc = "spark" if a.pc == "housekeep" else "swept"
             yield "sweep", "finds nothing open", actor(w, i, a._replace(pc=pc))
@@ -309,6 +391,29 @@ class Actors:
         pc = a.pc if rest else _AFTER_SWEEPING[a.pc]
         nw = abort(w, h, "a sweep")
         yield "abort", f"aborts {_name(h)}", actor(nw, i, a._replace(pc=pc, todo=rest))
+
+    def _held_by_leaders(self, w: World, a: Actor) -> tuple[Handle, ...]:
+        """DescribeProducers: what coordinators no longer know of older claims, save what a decision needs."""
+        if not self.rules.asks_leaders:
+            return ()
+        older = slots_before(a.token, self.scenario.slots)
+        found = [t for t in w.hanging if t.id[0] in older or not self.rules.heals_older_only]
+        if self.rules.heals_no_decided:
+            decided = decided_handles(w.log) - set(a.lost)
+            found = [t for t in found if t.handle not in decided]
+        if self.rules.heals_no_decided and self.rules.heals_after_decided:
+            needed = {h[0] for d in open_decisions(w.log, None) for h in d[3]} - {h[0] for h in a.lost}
+            found = [t for t in found if t.id not in needed]
+        return tuple(t.handle for t in found)
+
+    def _heal(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """End what hangs by a new transaction of its id, which is aborted."""
+        h, rest = a.todo[0], a.todo[1:]
+        nw, text = heal(w, h[0]), f"ends {_name(h)} by a new transaction"
+        if rest or self.rules.heals_after_decided:
+            yield "heal", text, actor(nw, i, a._replace(pc="heal" if rest else "sweep", todo=rest))
+        else:
+            yield "heal", text, actor(nw, i, self._resolve(nw, a._replace(todo=())))
 
     def _plan(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """The end of a start: write the batch, drain it, write what was lost of it; or stop."""
@@ -335,11 +440,20 @@ class Actors:
         last = last_decided(log, mine)
         plan = planned(a.batch, last) if self.rules.drains_decided else Plan.WRITE
         a = a._replace(known=0, lost=(), handles=(), todo=())
-        if plan is Plan.DRAIN and lost and self.rules.replays_lost:
+        others = self._unadopted(w, log, "input")
+        yield from self._refused(w, i, a, others)
+        if len(others) > w.left.adopts:
+            return
+        w = self._adopted(w, others)
+        if a.batch in w.starved and not (plan is Plan.DRAIN and not lost and self.rules.drains_without_input):
+            yield "plan", "cannot read its input any more, and stops", self._stop(w, i, a)
+        elif plan is Plan.DRAIN and lost and self.rules.replays_lost:
             parts = tuple(sorted({h[0][1] for h in lost}))
             written = parts if self.rules.replays_only_lost else tuple(range(self.scenario.parts))
             text = f"plans to write {', '.join(f'part {p}' for p in written)} of {a.batch} again"
             yield "plan", text, self._execute(w, i, a._replace(replay=parts, plan="replay"), written)
+        elif plan is Plan.DRAIN and a.batch in w.starved:
+            yield "drain unread", f"drains {a.batch}, whose input is gone", actor(w, i, a._replace(pc="spark"))
         elif plan is Plan.DRAIN:
             yield "plan", f"drains {a.batch}, which is decided", actor(w, i, a._replace(pc="spark"))
         elif plan is None:
@@ -401,18 +515,35 @@ class Actors:
             yield "look", "reads the log, and finds that the claim is not its own", self._give_up(w, a, i)
         elif not all(is_open(w, h) for h in a.handles):
             yield "look", "finds a prepared transaction gone", self._give_up(w, a, i)
-        elif self.rules.leader_was_asked and set(a.handles) & set(w.gone):
+        elif others := self._not_the_same(w, a, log):
+            yield "look", f"finds that the {others[0][0]} topic was made again", self._give_up(w, a, i)
+        elif self.rules.leader_was_asked and not all(is_whole(w, h) for h in a.handles):
             yield "look", "hears from a leader that a transaction is not there", self._give_up(w, a, i)
         else:
             earlier = decisions(log).get(a.batch) if a.plan == "replay" else None
-            a = a._replace(pc="decide", known=known, amended=earlier[3] if earlier else ())
+            a = a._replace(
+                pc="decide", known=known, topic=w.topic, input=w.input, amended=earlier[3] if earlier else ()
+            )
             yield "look", "finds everything alive", actor(w, i, a)
+
+    def _not_the_same(self, w: World, a: Actor, log: tuple[Record, ...]) -> list[tuple[str, int]]:
+        """Behind the last row: the topics are those of the newest decision, and a lost part has the rows that it had.
+
+        The same id before two decisions proves that nothing between them was read from, or written to, another topic.
+        """
+        found = self._unadopted(w, log, "output")
+        if self.rules.input_asked_behind_rows:
+            found += self._unadopted(w, log, "input")
+        read = {t.input for t in w.transactions if t.handle in a.handles}
+        if a.plan == "replay" and self.rules.replays_same_input and read != {decisions(log)[a.batch][5]}:
+            found.append(("input", w.input))
+        return found
 
     def _decision(self, w: World, a: Actor) -> Record:
         """What is to be decided; of a replay, with the handles that stay."""
         again = {h[0][1] for h in a.handles}
         kept = [h for h in a.amended if h[0][1] not in again and self.rules.amends]
-        return "decision", a.batch, a.token, tuple(sorted([*a.handles, *kept]))
+        return "decision", a.batch, a.token, tuple(sorted([*a.handles, *kept])), a.topic, a.input
 
     def _undecided(self, w: World, i: int, a: Actor) -> bool:
         """Whether the state of the log behind which a decision is about to be written allows it."""
@@ -477,6 +608,7 @@ class Actors:
     def _give_up(self, w: World, a: Actor, i: int) -> World:
         """The batch failed: Spark calls abort(); the query's end does when only the mark was left."""
         a = a._replace(pc="abort", noted=False, known=0, todo=(), lost=(), replay=(), amended=(), failed=False, plan="")
+        a = a._replace(topic=0, input=0)
         return actor(w, i, a)
 
     def _abort(self, w: World, i: int, a: Actor) -> Iterator[Step]:
