@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from exactly_once.checkpoint import read_checkpoint
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
 from exactly_once.options import Guarantee
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.system import SparkSystem, System
@@ -28,6 +30,9 @@ CODES = (
     *("EO-CHECKPOINT", "EO-REWOUND", "EO-SINK-OWNED"),
     *("SPARK-CHECKPOINT-TORN", "SPARK-STATE-UNREADABLE", "SPARK-TWO-DRIVERS", "UNCLASSIFIED"),
 )
+
+#: Ends of a stream one of whose topics was made again. Spark's own comes where the new input has fewer records.
+OF_TOPICS = ("EO-TOPIC-RECREATED", "EO-INPUT-RECREATED", "SPARK-INPUT-LOST")
 
 #: Of these, where no repair helps: put the copy back.
 _PUT_BACK = ("EO-REWOUND", "EO-SINK-OWNED", "SPARK-STATE-UNREADABLE")
@@ -64,8 +69,13 @@ def keep(system: SparkSystem) -> None:
 
 
 def take(system: System, why: str, history: LabHistory) -> None:
-    """Do what the error says, where it names the checkpoint; ``why`` begins with its code. Nothing runs meanwhile."""
+    """Do what the error says, where it names the checkpoint or a topic that was made again; ``why`` begins with its
+    code. Nothing runs meanwhile.
+    """
     code = why.partition(":")[0]
+    if code in OF_TOPICS and isinstance(system, SparkSystem):
+        history.add("way out", target=f"{code}: {_go_on(system, code)}")
+        return
     if code not in CODES or not isinstance(system, SparkSystem) or not fits(system, system.sink_id):
         return
     try:
@@ -76,6 +86,21 @@ def take(system: System, why: str, history: LabHistory) -> None:
         return
     if done:
         history.add("way out", target=f"{code}: {done}")
+
+
+def _go_on(system: SparkSystem, code: str) -> str:
+    """Set the option that the error names, for all further starts: later ones do not need it. Return what was done."""
+    if code == OF_TOPICS[0]:
+        with Admin(system.workload.connection) as admin:
+            [topic_id] = admin.topic_ids([system.topic]).values()
+        system.options = {**system.options, "sink.adopt": topic_id}
+        return f"sink.adopt={topic_id}"
+    system.kill()  # its query would go on to write to the old checkpoint
+    query_id = read_checkpoint(system.checkpoint).query_id
+    system.options = {**system.options, "sink.takeover": query_id or ""}
+    system.checkpoint = f"{system.checkpoint}-anew"
+    shutil.rmtree(_copy(system), ignore_errors=True)  # that of the old checkpoint
+    return f"a new checkpoint, and sink.takeover={query_id}"
 
 
 def _repaired(system: SparkSystem) -> str:

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.names import offsets_group
 from faultlab.state import firsts
 from testkit import oracle
-from testkit.broker import create_topic, fresh_name
+from testkit.broker import create_topic, delete_topic, fresh_name
 from testkit.oracle import Row
 from testkit.processes import until
 from testkit.stream import ROOT
@@ -100,6 +103,7 @@ class Workload:
         self.writers = [LabWriter(f"w{n}-{self.topic}", starts=starts) for n in range(writers)]
         self._folder, self._seed, self._keys, self._aborts = folder, seed, keys, aborts
         self._repeats = repeats
+        self._past: list[Row] = []  #: what is owed of a topic that was made again since
         self._log: IO[bytes] | None = None
 
     def start(self) -> None:
@@ -149,10 +153,53 @@ class Workload:
 
     def expected(self) -> list[Row]:
         """Key and value of every record that a system owes, in the order that each key must keep. Of a record that was
-        sent twice, the first.
+        sent twice, the first. Of an input that was made again: what was decided of the old topic, and all of the new.
         """
-        rows = owed(self.connection, self.topic)
+        rows = [*self._past, *owed(self.connection, self.topic)]
         return firsts(rows) if self._repeats else rows
+
+    def recreate(self, sink_id: str, share: float) -> tuple[int, int]:
+        """Delete the input and make it again; the writers go on in the new topic. Nothing reads it meanwhile.
+
+        What the sink has decided of the old topic is owed: the records before the offsets of its consumer group, which
+        each decision moves along.
+
+        Parameters
+        ----------
+        share : float
+            The new topic begins with so many records for each one of the old topic.
+
+        Returns
+        -------
+        (int, int)
+            The records of the old topic that are gone undecided, and those with which the new one begins.
+        """
+        for writer in self.writers:
+            self.kill_writer(writer)
+        servers, ends = self.connection.bootstrap_servers, self._decided(sink_id)
+        old = oracle.read(self.connection, [self.topic], timeout_s=120)
+        decided = [m for m in old if m.offset < ends[m.partition]]
+        self._past += [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in decided]
+        delete_topic(servers, self.topic)
+        create_topic(servers, self.topic, self.partitions)
+        producer, new = Producer({**self.connection.librdkafka(), "log_level": 0}), int(share * len(old))
+        for n in range(new):
+            producer.produce(self.topic, f"{self.topic}.again.{n}", f"k{n % self._keys}")
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        self.start()
+        return len(old) - len(decided), new
+
+    def _decided(self, sink_id: str) -> dict[int, int]:
+        """Return the offsets of the sink's consumer group, by partition."""
+        reader = Consumer(
+            {**self.connection.librdkafka(), "group.id": offsets_group(sink_id), "isolation.level": "read_uncommitted"}
+        )
+        try:
+            wanted = [TopicPartition(self.topic, p) for p in range(self.partitions)]
+            return {t.partition: max(0, t.offset) for t in reader.committed(wanted, timeout=30)}
+        finally:
+            reader.close()
 
     def source(self, connection: Connection, per_batch: int | None = None) -> dict[str, object]:
         """Return the input as a source of Spark, for :attr:`testkit.stream.Job.source`."""

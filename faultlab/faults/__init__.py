@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultlab.faults.brokers import BROKERS
+from faultlab.faults.brokers import AWAY, BROKERS
 from faultlab.faults.checkpoints import CHECKPOINTS
 from faultlab.faults.clocks import CLOCKS
 from faultlab.faults.clusters import CLUSTERS
@@ -14,12 +14,13 @@ from faultlab.faults.file_stores import FILE_STORES
 from faultlab.faults.network import NETWORK
 from faultlab.faults.processes import PROCESSES
 from faultlab.faults.stores import STORES
+from faultlab.faults.topics import TOPICS
 
 __all__ = ["FAULTS", "NOTHING", "Fault"]
 
 _ALL = (
     *PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *FILE_STORES, *CLUSTERS, *DRIVER_NETWORK,
-    *DAGSTER,
+    *DAGSTER, *AWAY, *TOPICS,
 )  # fmt: skip
 
 #: Every fault by its name.

@@ -6,17 +6,29 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from random import Random
 from typing import TYPE_CHECKING
 
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
+from exactly_once.protocol.names import namespace
+from exactly_once.txn.coordinators import list_transactions
 from faultlab.faults.fault import NOTHING, Fault
+from testkit.processes import Timeout, until
 
 if TYPE_CHECKING:
     from faultlab.lab import Lab
 
 #: To stop one broker in order and start it again, when faults beside it make that slow.
 ROLL_S = 45.0
+
+
+#: A stream that runs has a batch in this time.
+BATCH_S = 15.0
+
+#: Behind the end of the batch's last transaction.
+PAST_S = 3.0
 
 
 class _OneNode(Fault):
@@ -140,5 +152,48 @@ class MoveLeaders(_ThreeNodes):
             return f"{NOTHING}: {e.code}"
         return f"{moved} partitions"
 
+
+class BrokerAway(_OneNode):
+    """A broker goes in the middle of a batch, and is back when its transactions have timed out: Kafka ends them while
+    their partitions have no leader, and leaves out end markers.
+    """
+
+    name = "broker-away"
+    what = (
+        "kill -9 of one broker in the middle of a batch; it starts again when the transactions have timed out"
+    )
+
+    @classmethod
+    def fits(cls, lab: Lab) -> bool:
+        return lab.sink_id is not None and cls._timeout_s(lab) > 0
+
+    @staticmethod
+    def _timeout_s(lab: Lab) -> float:
+        return int(getattr(lab.system, "options", {}).get("kafka.transaction.timeout.ms", 0)) / 1000
+
+    def do(self, lab: Lab, random: Random) -> str:
+        assert lab.sink_id is not None
+        namespace_ = namespace(lab.sink_id)
+        try:
+            with Admin(lab.workload.connection, BATCH_S) as admin:
+                until("a batch", lambda: len(list_transactions(admin, namespace_, ("Ongoing",))) > 1, BATCH_S)
+        except (Timeout, ExactlyOnceError):  # another fault keeps the stream from it
+            return NOTHING
+        return super().do(lab, random)
+
+    def strike(self, lab: Lab, pid: int) -> None:
+        lab.broker.kill(self.node)
+        self._back = time.monotonic() + self._timeout_s(lab) + PAST_S
+
+    def undo(self, lab: Lab) -> None:
+        if self.node is None:
+            return
+        time.sleep(max(0.0, self._back - time.monotonic()))
+        if self.node not in lab.broker.pids:  # another fault may have brought it back
+            lab.broker.launch(self.node)
+
+
+#: With a test of its own: it takes as long as a transaction lives.
+AWAY = (BrokerAway,)
 
 BROKERS = (PauseBroker, KillBroker, StopBroker, LoseBroker, RollBrokers, MoveLeaders)
