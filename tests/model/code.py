@@ -186,10 +186,18 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("coordinator.resolve.sweep_undecided", "txn.leaders.open_on"),
     ),
     "heals_after_decided": (
-        "it does so when what is decided is resolved, and with no id that an unresolved decision names",
+        "it does so when what is decided is resolved",
         ("coordinator.resolve.resolve",),
     ),
     "heals_older_only": ("and only with ids of older claims", ("protocol.names.older_slots",)),
+    "heals_ended_only": (
+        "and not with an id under which a transaction is open, or that an unresolved decision names",
+        ("coordinator.resolve.sweep_undecided",),
+    ),
+    "heals_exactly": (
+        "and not with an id that somebody has initialised since it was seen",
+        ("txn.coordinators.initialise",),
+    ),
     "heals_no_decided": (
         "what a decision names is not ended by an abort, whether or not it is completed",
         ("coordinator.resolve.sweep_undecided",),

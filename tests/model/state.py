@@ -66,6 +66,8 @@ class Rules(NamedTuple):
     asks_leaders: bool = True
     heals_after_decided: bool = True
     heals_older_only: bool = True
+    heals_ended_only: bool = True
+    heals_exactly: bool = True
     heals_no_decided: bool = True
     hanging_is_lost: bool = True
     input_is_decided: bool = True

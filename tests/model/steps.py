@@ -393,23 +393,25 @@ class Actors:
         yield "abort", f"aborts {_name(h)}", actor(nw, i, a._replace(pc=pc, todo=rest))
 
     def _held_by_leaders(self, w: World, a: Actor) -> tuple[Handle, ...]:
-        """DescribeProducers: what coordinators no longer know of older claims, save what a decision needs."""
+        """DescribeProducers: the ids of older claims under which something hangs, with the epochs that coordinators
+        name now; save what a decision needs.
+        """
         if not self.rules.asks_leaders:
             return ()
         older = slots_before(a.token, self.scenario.slots)
-        found = [t for t in w.hanging if t.id[0] in older or not self.rules.heals_older_only]
-        if self.rules.heals_no_decided:
-            decided = decided_handles(w.log) - set(a.lost)
-            found = [t for t in found if t.handle not in decided]
-        if self.rules.heals_no_decided and self.rules.heals_after_decided:
-            needed = {h[0] for d in open_decisions(w.log, None) for h in d[3]} - {h[0] for h in a.lost}
-            found = [t for t in found if t.id not in needed]
-        return tuple(t.handle for t in found)
+        found = {t.id: t for t in w.hanging if t.id[0] in older or not self.rules.heals_older_only}
+        decided = decided_handles(w.log) - set(a.lost) if self.rules.heals_no_decided else set()
+        found = {i: t for i, t in found.items() if t.handle not in decided}
+        now = [t for t in w.transactions if t.id in found and (t.state != "open" or not self.rules.heals_ended_only)]
+        return tuple(t.handle for t in now)
 
     def _heal(self, w: World, i: int, a: Actor) -> Iterator[Step]:
-        """End what hangs by a new transaction of its id, which is aborted."""
-        h, rest = a.todo[0], a.todo[1:]
-        nw, text = heal(w, h[0]), f"ends {_name(h)} by a new transaction"
+        """End what hangs by a new transaction of its id, aborted; not when another has initialised it since."""
+        h, rest, now = a.todo[0], a.todo[1:], transaction(w, a.todo[0][0])
+        name = _name(h)
+        nw, text = w, f"finds that the id of {name} was initialised since, and leaves it"
+        if not self.rules.heals_exactly or (now is not None and now.epoch == h[1]):
+            nw, text = heal(w, h[0]), f"ends what hangs under the id of {name} by a new transaction"
         if rest or self.rules.heals_after_decided:
             yield "heal", text, actor(nw, i, a._replace(pc="heal" if rest else "sweep", todo=rest))
         else:
