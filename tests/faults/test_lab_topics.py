@@ -22,8 +22,8 @@ from testkit.oracle import Row
 from testkit.processes import until
 from tests.faults.lab import run_clean, shown, struck
 
-#: Of the input's random share: fewer records than before, and more.
-FEWER, MORE = 1, 2
+#: Seeds with which the new input begins with more records than the old one had, and with fewer.
+MORE, FEWER = 1, 6
 
 
 @pytest.mark.long
@@ -44,9 +44,9 @@ def test_an_output_that_is_made_again_behind_a_decision_gets_the_decided_batch_o
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [FEWER, MORE])
+@pytest.mark.parametrize("seed", [MORE, FEWER])
 def test_an_input_that_is_made_again_is_read_from_its_begin_when_a_person_says_so(seed: int, tmp_path: Path) -> None:
-    """Guards against a new topic that is read from the middle: whatever has fewer records than before, or more."""
+    """Guards against a new topic that is read from the middle: it has more records than the old one, or fewer."""
     settings = Settings(rate=100, timeout_ms=60_000)
     with lab_of(settings, seed, tmp_path / "lab", shown) as lab:
         history = run_clean(lab, seed, [("input-recreated", 1.0, None)], settings)
