@@ -77,13 +77,17 @@ def struck(history: str, fault: str) -> list[str]:
 
 def _await_batches(lab: Lab) -> None:
     system = lab.system
-    files = CheckpointFiles(checkpoint_of(lab))
 
-    def newest() -> int:
-        return max(files.batches("commits"), default=-1)
+    def newest() -> tuple[str, int]:
+        path = checkpoint_of(lab)
+        return path, max(CheckpointFiles(path).batches("commits"), default=-1)
+
+    def are_two_more() -> bool:
+        path, now = newest()
+        return now >= (last if path == checkpoint else -1) + 2  # a new checkpoint begins again
 
     def is_past() -> bool:
         return not isinstance(system, SparkSystem) or way_out.is_past(system)
 
-    before = newest()
-    until("two more batches", lambda: newest() >= before + 2 and is_past(), RECOVERY_S)
+    checkpoint, last = newest()
+    until("two more batches", lambda: are_two_more() and is_past(), RECOVERY_S)
