@@ -72,7 +72,7 @@ def _excused(w: World) -> set[tuple[int, int]]:
     marker is missing at a leader, and a person has to write it.
     """
     found = {*w.taken, *(t.handle for t in w.hanging if t.state == "committed")}
-    return {(d[1], h[0][1]) for d in decisions(w.log).values() for h in d[3] if h in found}
+    return {(r[1], h[0][1]) for r in w.log if r[0] == "decision" for h in r[3] if h in found}
 
 
 def held_back(w: World, before: World, scenario: Scenario) -> bool:
