@@ -8,7 +8,7 @@ import pytest
 
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS
-from exactly_once.protocol.records import Aborted, Completed, Decision
+from exactly_once.protocol.records import Aborted, Completed, Count, Decision
 from exactly_once.verify.anomalies import MOST_PLACES, Finding
 from exactly_once.verify.by_log.judge import Verdict
 from exactly_once.verify.by_log.orphans import OLDER, judge_orphans
@@ -101,6 +101,18 @@ def test_while_the_first_batch_is_in_the_log_a_orphan_is_one_wherever_it_stands(
     assert names(orphans(out, first)) == ["duplicate", "phantom", "duplicate"]
     other = decided(0, query="another")
     assert "phantom" not in names(orphans(out, first, log=log_of(other, first)))
+
+
+def test_records_of_a_query_from_which_the_sink_was_taken_are_no_orphans_of_the_new_one(out: ReadBack) -> None:
+    """A false alarm: the log has a decision for each batch number, and the new query's have taken the old one's places.
+    The sum in its first decision counts records of before it.
+    """
+    out.part(0, attempt="9.9", at_ms=DECIDED_MS - 5_000)
+    before = decided(0, out.part(0))
+    first = replace(before, counted=Count({"out": before.records}, DECIDED_MS))
+    taken = replace(before, counted=Count({"out": before.records + 10}, DECIDED_MS - 5_000))
+    assert names(orphans(out, first)) == ["duplicate"]
+    assert orphans(out, taken) == []
 
 
 @pytest.mark.parametrize("commit", [None, False])
