@@ -190,6 +190,11 @@ class Workload:
         self.start()
         return len(old) - len(decided), new
 
+    @property
+    def was_recreated(self) -> bool:
+        """Whether the input was made again."""
+        return bool(self._past)
+
     def _decided(self, sink_id: str) -> dict[int, int]:
         """Return the offsets of the sink's consumer group, by partition."""
         reader = Consumer(

@@ -159,9 +159,7 @@ class BrokerAway(_OneNode):
     """
 
     name = "broker-away"
-    what = (
-        "kill -9 of one broker in the middle of a batch; it starts again when the transactions have timed out"
-    )
+    what = "kill -9 of one broker in the middle of a batch; it starts again when the transactions have timed out"
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:

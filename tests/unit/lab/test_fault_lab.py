@@ -326,6 +326,13 @@ def test_the_commit_log_is_not_asked_for_batches_that_it_cannot_prove(
     assert checked(monkeypatch, compare(SENT, SENT), report(records=5, **fields), False).clean
 
 
+def test_of_two_queries_the_log_proves_the_batches_of_the_newer_one_alone() -> None:
+    """A way out that begins a new checkpoint must not look as if the two judges had read different outputs."""
+    fewer = report(records=3)
+    assert checker.disagreements(compare(SENT, SENT), fewer)
+    assert not checker.disagreements(compare(SENT, SENT), fewer, one_query=False)
+
+
 def test_a_checker_that_comes_to_no_end_makes_a_round_not_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the checker must not pass for a clean report."""
     verdict = checked(monkeypatch, compare(SENT, SENT), CommitLogDamaged("the log is torn", "Look"), False)
