@@ -194,10 +194,6 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "and not with an id under which a transaction is open, or that an unresolved decision names",
         ("coordinator.resolve.sweep_undecided",),
     ),
-    "heals_exactly": (
-        "and not with an id that somebody has initialised since it was seen",
-        ("txn.coordinators.initialise",),
-    ),
     "heals_no_decided": (
         "what a decision names is not ended by an abort, whether or not it is completed",
         ("coordinator.resolve.sweep_undecided",),

@@ -67,7 +67,6 @@ class Rules(NamedTuple):
     heals_after_decided: bool = True
     heals_older_only: bool = True
     heals_ended_only: bool = True
-    heals_exactly: bool = True
     heals_no_decided: bool = True
     hanging_is_lost: bool = True
     input_is_decided: bool = True

