@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from faultlab import remedy as way_out
+from faultlab.faults.fault import NOTHING, Fault
+from faultlab.faults.topics import TOPICS
+from faultlab.lab import Lab
 from faultlab.system import SparkSystem
 
 
@@ -17,6 +25,10 @@ class Stopped:
     def __init__(self, folder: Path):
         self.folder, self.path = folder, folder / "checkpoint"
         self.checkpoint = str(self.path)
+        self.options: dict[str, str] = {"sink.guarantee": "exactly_once"}
+
+    def kill(self) -> None:
+        """Nothing runs."""
 
     def write(self, batches: int, query: str = "q") -> SparkSystem:
         """A checkpoint with so many batches, all committed."""
@@ -61,3 +73,21 @@ def test_the_copy_is_put_back_for_state_that_cannot_be_read_although_a_batch_is_
     assert not way_out._put_back(planned)
     assert way_out._put_back(planned, state=True) and not (system.path / "offsets" / "3").exists()
     assert not way_out._put_back(system.write(4), state=True)
+
+
+def test_an_input_that_was_made_again_is_read_by_a_new_checkpoint_which_takes_the_sink(tmp_path: Path) -> None:
+    """Guards against an operator who goes on at offsets of a topic that is gone, or who puts its checkpoint back."""
+    system = Stopped(tmp_path)
+    way_out.keep(system.write(3))
+    stopped = system.write(3)
+    assert "a new checkpoint" in way_out._go_on(stopped, "EO-INPUT-RECREATED")
+    assert system.options == {"sink.guarantee": "exactly_once", "sink.takeover": "q"}
+    assert system.checkpoint != str(system.path) and not Path(system.checkpoint).exists()
+    assert not way_out._put_back(stopped)
+
+
+@pytest.mark.parametrize("fault", TOPICS)
+def test_a_topic_is_made_again_at_most_once_in_a_run(fault: type[Fault]) -> None:
+    """Guards against a round that only begins again and again, and judges what nobody had the time to write."""
+    lab = SimpleNamespace(system=object.__new__(SparkSystem), history=SimpleNamespace(done=Counter({fault.name: 1})))
+    assert fault().do(cast(Lab, lab), Random(1)) == NOTHING
