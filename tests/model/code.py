@@ -60,8 +60,8 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "abandon": ("coordinator.abort.abandon",),
     "retire": ("ops.successor.retiring.retire", "commitlog.commit_log.CommitLog.append"),
     "refuse": ("participants.kafka.checks.check_topics", "errors.TopicRecreated"),
-    "ask leaders": ("coordinator.resolve.sweep_undecided", "txn.leaders.open_on"),
-    "heal": ("coordinator.resolve.sweep_undecided", "txn.coordinators.initialise"),
+    "ask leaders": ("coordinator.hanging.end_hanging", "txn.leaders.open_where_asked"),
+    "heal": ("txn.hanging.end_left_open", "txn.coordinators.add_partitions"),
     "drain unread": ("coordinator.micro_batch.Coordinator.plan",),
     # the world
     "time-out": ("ops.transactions.abort",),
@@ -175,7 +175,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "done_is_of_its_topic": (
         "EndTxn's answer proves something only of a topic that has the id of the decision: other parts are lost",
-        ("participants.kafka.transactions.commit_transactions",),
+        ("participants.kafka.transactions.commit_transactions", "participants.kafka.topics.compare"),
     ),
     "silence_is_no_abort": (
         "records that retention took from the output do not tell that their transaction was aborted",
@@ -183,7 +183,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "asks_leaders": (
         "a claim asks the leaders, too, and ends what coordinators no longer know",
-        ("coordinator.resolve.sweep_undecided", "txn.leaders.open_on"),
+        ("coordinator.hanging.end_hanging", "txn.leaders.open_where_asked"),
     ),
     "heals_after_decided": (
         "it does so when what is decided is resolved",
@@ -192,19 +192,19 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "heals_older_only": ("and only with ids of older claims", ("protocol.names.older_slots",)),
     "heals_ended_only": (
         "and not with an id under which a transaction is open, or that an unresolved decision names",
-        ("coordinator.resolve.sweep_undecided",),
+        ("coordinator.hanging.end_hanging",),
     ),
     "heals_no_decided": (
         "what a decision names is not ended by an abort, whether or not it is completed",
-        ("coordinator.resolve.sweep_undecided",),
+        ("coordinator.hanging.to_commit",),
     ),
     "hanging_is_lost": (
         "a decided transaction that its coordinator has aborted is lost, although a leader holds it open",
-        ("participants.kafka.transactions.commit_transactions",),
+        ("participants.kafka.transactions.commit_transactions", "txn.hanging.was_aborted"),
     ),
     "input_is_decided": (
         "a decision keeps the input topic's id, and a batch over another one is refused unless a person adopts it",
-        ("participants.kafka.checks.check_topics",),
+        ("participants.kafka.checks.check_topics", "protocol.input_topics.check_inputs"),
     ),
     "input_asked_behind_rows": (
         "the id is asked for when the rows are read: the same one in two decisions is that of all between them",
