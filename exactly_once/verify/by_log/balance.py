@@ -108,7 +108,7 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
                 (where, max(start, first)): (min(end, last) - max(start, first), other)
                 for where, (start, end) in ranges.items()
                 for first, last, other in taken.get(where, ())
-                if max(start, first) < min(end, last)
+                if max(start, first) < min(end, last) and _of_one_topic(where[0], d, other)
             }
             if twice:
                 other = next(iter(twice.values()))[1]
@@ -123,6 +123,12 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
         for d, ranges in read:
             for where, (start, end) in ranges.items():
                 taken.setdefault(where, []).append((start, end, d))
+
+
+def _of_one_topic(topic: str, one: Decision, other: Decision) -> bool:
+    """Return whether offsets of both are of one topic: a topic that was made again has another id, and offsets anew."""
+    ids = {d.input_ids[topic] for d in (one, other) if topic in d.input_ids}
+    return len(ids) < 2
 
 
 def _ranges(

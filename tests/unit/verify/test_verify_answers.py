@@ -167,3 +167,11 @@ def test_input_that_two_queries_have_decided_is_a_duplicate() -> None:
     assert twice({}, *old, batch(0, 220, "r"), batch(1, 260, "r")) == ([("batch 1", 40)], 1)
     assert twice({}, *old) == twice({QUERY: 0}, *old) == ([], 0), "one query reads nothing twice"
     assert twice({}, batch(2, 300), decided(0, query="write:a")) == ([], 0)
+
+
+def test_offsets_of_an_input_topic_that_was_made_again_are_other_input() -> None:
+    """A false alarm: a new checkpoint reads the new topic from its beginning, under the offsets of the deleted one."""
+    old = [replace(batch(n, end), input_ids={"in": "id-1"}) for n, end in ((1, 200), (2, 300))]
+    new = batch(0, 400, "r")
+    assert twice({"r": 0}, *old, replace(new, input_ids={"in": "id-2"})) == ([], 0)
+    assert twice({"r": 0}, *old, replace(new, input_ids={"in": "id-1"})) == ([("batch 0", 101)], 0)
