@@ -42,6 +42,13 @@ def refused(bench: Bench, driver: SparkDriver) -> Ended:
     return ended
 
 
+def dry_run(bench: Bench, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what a recovery would do."""
+    capsys.readouterr()
+    main(["recover", bench.sink_id, "--dry-run", "--bootstrap-servers", bench.connection.bootstrap_servers])
+    return " ".join(capsys.readouterr().out.split())
+
+
 def assert_written_once_adopted(bench: Bench, driver: SparkDriver) -> None:
     """One start with the word of the refusal writes batch 1 into the new topic, and the stream goes on there."""
     driver.complete(bench.job.having(**refused(bench, driver).word("sink.adopt")))
@@ -54,7 +61,7 @@ def assert_written_once_adopted(bench: Bench, driver: SparkDriver) -> None:
 
 
 def test_a_decided_batch_goes_into_the_topic_that_was_made_again_behind_its_decision(
-    bench: Bench, warm: SparkDriver
+    bench: Bench, warm: SparkDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Guards against a silent loss while the driver lives: the coordinator says "done" for a topic that is gone."""
     run = stopped_at(bench, warm, "decided", "wait")
@@ -64,6 +71,8 @@ def test_a_decided_batch_goes_into_the_topic_that_was_made_again_behind_its_deci
     ended = run.end()
 
     assert ended.code == "EO-LOST", ended.failure
+    shown = dry_run(bench, capsys)
+    assert "Would commit" not in shown and "Lost: batch 1, 4 of its 4 parts" in shown
     assert_written_once_adopted(bench, warm)
 
 
@@ -95,10 +104,7 @@ def test_a_recovery_of_a_batch_whose_topic_was_deleted_leaves_it_to_the_next_sta
     brokers.delete_topic(bench.connection.bootstrap_servers, bench.topic)
     if back:
         brokers.create_topic(bench.connection.bootstrap_servers, bench.topic, partitions=4)
-    servers = ["--bootstrap-servers", bench.connection.bootstrap_servers]
-
-    assert main(["recover", bench.sink_id, "--dry-run", *servers]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = dry_run(bench, capsys)
     assert "Would commit" not in shown and "Lost: batch 1, 4 of its 4 parts" in shown
     for _ in range(2):
         report = recover(bench.connection, bench.sink_id)
