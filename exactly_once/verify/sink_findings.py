@@ -54,15 +54,17 @@ def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
         )
 
 
-def hanging(found: Iterable[Hanging], held: int) -> Iterator[Finding]:
-    """Transactions beyond any coordinator's reach; ``held`` completed parts are behind them."""
+def hanging(sink_id: str, found: Iterable[Hanging], held: int) -> Iterator[Finding]:
+    """Transactions beyond any coordinator's reach; ``held`` completed parts of the sink are behind them."""
     behind = f"; readers do not get {plural(held, 'completed part')} because of what hangs" if held else ""
     for h in found:
+        own = (h.transactional_id or "").startswith(namespace(sink_id))
+        first = f"a start of the stream, or exactly-once recover {sink_id}; if it stays, " if own else ""
         yield Finding(
             Anomaly.HANGING,
-            f"{h.name} is open at its partition's leader, but no coordinator will ever end it{behind}. To end it: "
-            f"exactly-once transactions abort --hanging {h.name} (it refuses what is decided, and names the command "
-            "that commits it)",
+            f"{h.name} is open at its partition's leader, but no coordinator will ever end it{behind}. What ends it: "
+            f"{first}exactly-once transactions abort --hanging {h.name} (which refuses what is decided, and names the "
+            "command that commits it)",
             transaction=f"{h.transactional_id or 'unknown id'} (producer {h.producer_id}, epoch {h.producer_epoch})",
             places=(f"{h.topic}-{h.partition}@{h.start_offset}",),
             records=h.records,

@@ -69,12 +69,15 @@ def test_what_is_decided_does_not_linger_and_what_nobody_claimed_does() -> None:
 def test_a_hanging_transaction_is_named_with_its_place() -> None:
     """Hanging: readers wait for ever. The command that ends it takes the name in the finding."""
     known, unknown = (Hanging(TOPIC, 2, 7, 1, 0, 40, 0, name, 6) for name in ("theirs", None))
-    first, second = sink_findings.hanging([known, unknown], 0)
+    first, second = sink_findings.hanging(SINK, [known, unknown], 0)
     assert first.anomaly is Anomaly.HANGING and first.places == ("out-2@40",) and first.records == 6
     assert first.what.startswith("out-2@40 is open") and first.transaction == "theirs (producer 7, epoch 1)"
     assert second.transaction == "unknown id (producer 7, epoch 1)"
     assert "exactly-once transactions abort --hanging out-2@40" in first.what and "completed part" not in first.what
-    assert "readers do not get 9 completed parts" in next(sink_findings.hanging([known], 9)).what
+    assert "exactly-once recover" not in first.what
+    ours = known._replace(transactional_id=part_id(SINK, 1, 0, "0.0"))
+    (own,) = sink_findings.hanging(SINK, [ours], 9)
+    assert "readers do not get 9 completed parts" in own.what and "exactly-once recover orders" in own.what
 
 
 def test_only_readers_that_have_not_moved_are_stalled() -> None:
