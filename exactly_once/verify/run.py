@@ -246,10 +246,13 @@ class _Task:
             return ""
 
     def began(self, progress: Checkpoint) -> dict[str, Positions]:
-        """Return where the checkpoint's query began to read."""
+        """Return where the checkpoint's query began to read Kafka."""
         if self.checkpoint is None or progress.query_id is None:
             return {}
-        topics = first_offsets(self.checkpoint)
+        try:
+            topics = first_offsets(self.checkpoint)
+        except CheckpointUnusable:  # another source keeps something else there
+            return {}
         flat = {(topic, p): offset for topic, partitions in topics.items() for p, offset in partitions.items()}
         return {progress.query_id: flat} if flat else {}
 

@@ -106,8 +106,12 @@ def test_a_decided_batch_that_was_aborted_is_lost_and_its_mark_lies(sink: MadeSi
 
 
 def checkpoint(folder: Path, commits: int, planned: int | None = None) -> str:
-    """A checkpoint of the sink's query in which Spark counts the batches up to ``commits`` as committed."""
+    """A checkpoint of the sink's query in which Spark counts the batches up to ``commits`` as committed; its source is
+    not Kafka, and keeps something else where Kafka's keeps its beginning.
+    """
     (folder / "metadata").write_text('{"id":"q"}')
+    (folder / "sources" / "0").mkdir(parents=True)
+    (folder / "sources" / "0" / "0").write_text('v1\n{"path":"a","batchId":0}\n{"path":"b","batchId":0}')
     for name, text, last in (("offsets", PLANNED, planned or commits), ("commits", "v1\n{}", commits)):
         (folder / name).mkdir()
         for n in range(last + 1):

@@ -102,7 +102,8 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
     taken: dict[Partition, list[tuple[int, int, Decision]]] = {}
     for query_id, mine in queries.items() if len(queries) > 1 else ():
         read = list(_ranges(sorted(mine, key=lambda d: d.batch_id), began.get(query_id)))
-        verdict.unproven[BEGINS_ANYWHERE] += bool(taken) and mine[0].batch_id == 0 and query_id not in began
+        unknown = any(d.batch_id == 0 and _input_of(d) for d in mine) and query_id not in began
+        verdict.unproven[BEGINS_ANYWHERE] += bool(taken) and unknown
         for d, ranges in read:
             twice = {
                 (where, max(start, first)): (min(end, last) - max(start, first), other)
@@ -139,13 +140,17 @@ def _ranges(
     """
     before, number = began, -1
     for d in batches:
-        ends = kafka_offsets(source_lines(d.offsets))
-        end = {(topic, p): offset for topic, partitions in ends.items() for p, offset in partitions.items()}
+        end = _input_of(d)
         if before is not None and d.batch_id == number + 1:  # a partition that came later is read from its beginning
             yield d, {where: (before.get(where, 0), offset) for where, offset in end.items()}
         elif d.batch_id and d.records:
             yield d, {where: (offset - 1, offset) for where, offset in end.items()}
         before, number = end or None, d.batch_id
+
+
+def _input_of(decision: Decision) -> dict[Partition, int]:
+    ends = kafka_offsets(source_lines(decision.offsets))
+    return {(topic, p): offset for topic, partitions in ends.items() for p, offset in partitions.items()}
 
 
 def _judge_marks(widowed: Iterable[Completed], verdict: Verdict) -> None:
