@@ -337,9 +337,7 @@ def _read(
         _judge_checkpoint(progress, planned, soon, later, verdict)
     claims = [later.owner.claimed_ms] if later.owner else []
     verdict.findings += sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
-    verdict.findings[:0] = sink_findings.hanging(
-        task.sink_id, hangs, verdict.held
-    )  # the cause comes first
+    verdict.findings[:0] = sink_findings.hanging(task.sink_id, hangs, verdict.held)  # the cause comes first
     stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
     balance = balance_of(ledger, found.marks, verdict.answers)
     unmarked = frozenset(verdict.unmarked)
