@@ -13,6 +13,7 @@ from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Completed, Decision
 from exactly_once.txn.coordinators import end_txn_version
 from testkit import broker as brokers
@@ -108,7 +109,7 @@ class Traced:
         text = f'v1\n{{"batchTimestampMs":5}}\n{json.dumps({self.input: ends})}'
         (self.location / "offsets" / str(self.last)).write_text(text)
         self.log.append(
-            Decision("q", self.last, 1, (), "digest", version, 0, topics=self.topics, offsets=text), Deadline(30)
+            Decision("q", self.last, 1, (), digest_of(text), version, 0, topics=self.topics, offsets=text), Deadline(30)
         )
         if complete:
             self.log.append(Completed("q", self.last, 1, 0), Deadline(30))
