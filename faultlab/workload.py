@@ -192,7 +192,7 @@ class Workload:
 
     @property
     def was_recreated(self) -> bool:
-        """Whether the input was made again."""
+        """True when the input was made again."""
         return bool(self._past)
 
     def _decided(self, sink_id: str) -> dict[int, int]:

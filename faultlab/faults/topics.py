@@ -32,7 +32,7 @@ class _Recreated(Fault):
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
-        """Whether the stream is exactly-once, and its only output is a topic."""
+        """Return whether the stream is exactly-once, and its only output is a topic."""
         plain = lab.outputs is None and not getattr(lab.system, "origin", False)
         return plain and way_out.fits(lab.system, lab.sink_id)
 
