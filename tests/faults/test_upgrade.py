@@ -135,8 +135,8 @@ class OldSink:
         def delivered(error: KafkaError | None, message: Message) -> None:
             assert error is None, error
             where, at = (self.topic, int(message.partition() or 0)), int(message.offset() or 0)
-            first, count = written.get(where, Extent(at, 0))
-            written[where] = Extent(min(first, at), count + 1)
+            before = written.get(where, Extent(at, 0))
+            written[where] = Extent(min(before.first_offset, at), before.records + 1)
 
         for key, value in some:
             producer.produce(self.topic, value, key, on_delivery=delivered, headers=self.headers)
