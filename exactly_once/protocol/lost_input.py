@@ -22,10 +22,11 @@ def standing_of(batch_id: int, decided: Iterable[int], unproven: Iterable[int]) 
 
 def gone(begins: Ends, ends: Ends, earliest: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
     """Return where input of a batch from ``begins`` to ``ends`` is gone: topic -> partition -> the oldest offset that
-    its leader still has (``earliest``, by topic and partition).
+    its leader still has (``earliest``, by topic and partition). Nothing where ``begins`` is empty: a batch that
+    begins anywhere lacks nothing for certain.
     """
     found: dict[str, dict[int, int]] = {}
-    for topic, its in ends.items():
+    for topic, its in ends.items() if begins else ():
         for p, end in its.items():
             begin, now = begins.get(topic, {}).get(p, 0), earliest.get((topic, p), 0)
             if begin < min(end, now):

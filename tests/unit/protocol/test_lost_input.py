@@ -23,6 +23,13 @@ def test_input_is_gone_where_the_oldest_record_comes_after_the_batch_begins(
     assert gone({"in": {0: 10, 1: 5}}, {"in": {0: 20, 1: 5}}, earliest) == expected
 
 
+def test_nothing_is_called_gone_of_a_batch_of_which_nothing_says_where_it_begins() -> None:
+    """Guards against a warning at each start, where retention has done its work and a file of the checkpoint is away:
+    the partition begins behind offset 0, and the batch behind that.
+    """
+    assert gone({}, {"in": {0: 20}}, {("in", 0): 11}) == {}
+
+
 @pytest.mark.parametrize(
     ("decided", "unproven", "standing", "says"),
     [
