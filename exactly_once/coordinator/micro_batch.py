@@ -21,7 +21,7 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.options import SinkOptions
-from exactly_once.participant import Participant
+from exactly_once.participant import Participant, Scope
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.dead_letters import check_number, first_refusal
 from exactly_once.protocol.loss import in_doubt, other_rows
@@ -316,7 +316,7 @@ class Coordinator:
             raise decided_error(e, COMMITTED) from e
         progress = progress_to_tell(session, decision, state.token, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
-        sweeping = self._threads.submit(session.sweep, scope, [KAFKA])  # it asks Kafka's coordinators, the mark the log
+        sweeping = self._threads.submit(self._sweep_kafka, scope, decision)  # the mark asks the log
         try:
             with session.trace.step("mark"):
                 mark(session, decision, done, progress)
@@ -324,7 +324,6 @@ class Coordinator:
             wait([sweeping])
         try:
             swept = sweeping.result()
-            session.kafka.warn_of_deletion(decision)
             retried = bool(swept) or any(not p.attempt.startswith("0.") for p in parts)
             if retried or now_ms() - swept_ms >= SWEEP_EVERY_MS:
                 swept |= session.sweep(scope, others)
@@ -336,6 +335,12 @@ class Coordinator:
             log.warning("sink %s: %s", session.sink_id, e)
         clock_ahead_ms, log_end = session.log.clock_ahead_ms, session.log.high_watermark
         return replace(state, swept_ms=swept_ms, clock_ahead_ms=clock_ahead_ms, log_end=log_end)
+
+    def _sweep_kafka(self, scope: Scope, decision: Decision) -> dict[str, list[str]]:
+        """Roll back in Kafka what ``scope`` names, and say what the settings of the topics delete of ``decision``."""
+        swept = self._session.sweep(scope, [KAFKA])
+        self._session.kafka.warn_of_deletion(decision)
+        return swept
 
     def _planned(self) -> DriverState:
         if self._state is None:
