@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from kafka.structs import TopicPartition
-
 from exactly_once.checkpoint import begins_of, repair_command
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.admin import EARLIEST, Admin
+from exactly_once.kafka.admin import Admin
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.input_topics import shown
@@ -29,9 +27,7 @@ def warn_of_lost_input(options: SinkOptions, batch: Batch, admin: Admin, state: 
         return
     with suppress(ExactlyOnceError):
         sizes = admin.sizes(sorted(ends))
-        there = [TopicPartition(t, p) for t, its in ends.items() for p in its if p < sizes.get(t, 0)]
-        found = admin.list_offsets(there, EARLIEST, "read_uncommitted") if there else {}
-        earliest = {(tp.topic, tp.partition): at.offset for tp, at in found.items()}
+        earliest = admin.earliest((t, p) for t, its in ends.items() for p in its if p < sizes.get(t, 0))
         if not (lost := gone(begins_of(options.checkpoint, batch.batch_id), ends, earliest)):
             return
         mine = [d.batch_id for d in state.decisions if d.query_id == batch.query_id]

@@ -350,6 +350,12 @@ class Admin:
         wanted = dict.fromkeys(partitions, spec)
         return self.call(lambda: self.client.list_partition_offsets(wanted, isolation_level=isolation))
 
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return the offset at which each of these partitions begins, as its leader says."""
+        tps = [TopicPartition(*where) for where in partitions]
+        found = self.list_offsets(tps, EARLIEST, "read_uncommitted") if tps else {}
+        return {(tp.topic, tp.partition): int(at.offset) for tp, at in found.items()}
+
     def topic_config(self, topic: str) -> dict[str, str]:
         """Return the topic's effective configuration; empty when the principal may not read it."""
         return self._config(ConfigResourceType.TOPIC, topic)

@@ -9,12 +9,12 @@ from itertools import chain, pairwise
 from exactly_once.checkpoint import Checkpoint, first_offsets, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import CheckpointUnusable, InvalidOption, UnknownTopic
-from exactly_once.kafka.admin import EARLIEST, Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of, kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision
-from exactly_once.verify.window import Positions, Window, newest_window, until
+from exactly_once.verify.window import Positions, Window, flat, newest_window, until
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def expected_input(
             "Give --checkpoint LOCATION; or --input TOPIC, to compare that topic from its beginning",
         )
     progress = read_checkpoint(checkpoint) if checkpoint is not None else None
-    began = _flat(first_offsets(checkpoint)) if checkpoint is not None else {}
+    began = flat(first_offsets(checkpoint)) if checkpoint is not None else {}
     log = read_log(connection, sink_id, budget_s)  # after the checkpoint: what Spark has committed is decided in it
     ends = [(d, _end(d, checkpoint)) for d in _of_stream(log)]
     done = [(d.batch_id, end) for d, end in ends if (d.query_id, d.batch_id) in log.marks]
@@ -152,12 +152,12 @@ def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
     nothing says it.
     """
     found = _end_of_batch(decision, checkpoint)
-    return {**_flat(decision.ended or {}), **found} if found else {}
+    return {**flat(decision.ended or {}), **found} if found else {}
 
 
 def _end_of_batch(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
     if decision.offsets:
-        return _flat(kafka_offsets(source_lines(decision.offsets)))
+        return flat(kafka_offsets(source_lines(decision.offsets)))
     if checkpoint is None:
         raise InvalidOption(
             f"the decision of batch {decision.batch_id} keeps no offsets: they are longer than the commit log accepts",
@@ -172,20 +172,16 @@ def _end_of_batch(decision: Decision, checkpoint: str | None) -> dict[Partition,
             f"offsets/{decision.batch_id} of the checkpoint {checkpoint} is not the input that was decided",
             "Give the location of this sink's own checkpoint",
         )
-    return _flat(kafka_offsets(source_lines(text)))
+    return flat(kafka_offsets(source_lines(text)))
 
 
 def _planned_for(checkpoint: str, batch_id: int) -> dict[Partition, int]:
     """Return where the input of a batch ends, by the checkpoint. Raises CheckpointUnusable."""
-    return _flat(kafka_offsets(source_lines(read_text(checkpoint, f"offsets/{batch_id}"))))
+    return flat(kafka_offsets(source_lines(read_text(checkpoint, f"offsets/{batch_id}"))))
 
 
 def _planned(progress: Checkpoint) -> dict[Partition, int]:
-    return _flat(kafka_offsets(progress.source_offsets))
-
-
-def _flat(topics: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
-    return {(topic, p): offset for topic, partitions in topics.items() for p, offset in partitions.items()}
+    return flat(kafka_offsets(progress.source_offsets))
 
 
 def _only(positions: Positions, inputs: Sequence[str]) -> dict[Partition, int]:
@@ -194,18 +190,14 @@ def _only(positions: Positions, inputs: Sequence[str]) -> dict[Partition, int]:
 
 def _beginnings(connection: Connection, end: Positions, began: Positions, budget_s: float) -> dict[Partition, int]:
     """Return the beginnings of partitions for which no checkpoint says where the stream began."""
-    from kafka.structs import TopicPartition
-
-    wanted = [TopicPartition(*p) for p in end if p not in began] if not began else []
-    if not wanted:  # a partition that came later is read from its first offset
+    if began or not end:  # a partition that came later is read from its first offset
         return {}
-    topics = sorted({tp.topic for tp in wanted})
+    topics = sorted({topic for topic, _ in end})
     with Admin(connection, budget_s) as admin:
         for topic in topics:
             admin.check_rights(topic, ("READ",))
         admin.topic_partitions(topics)
-        found = admin.list_offsets(wanted, EARLIEST, "read_uncommitted")
-    return {(tp.topic, tp.partition): found[tp].offset for tp in wanted}
+        return admin.earliest(end)
 
 
 def _ranges(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from exactly_once.checkpoint import Checkpoint, first_offsets, read_checkpoint, read_text
+from exactly_once.checkpoint import Checkpoint, begins_of, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError
@@ -40,7 +41,7 @@ from exactly_once.verify.by_origin.versions import Version
 from exactly_once.verify.expected import Expected, expected_input
 from exactly_once.verify.outputs import judge_outputs, read_again, read_outputs
 from exactly_once.verify.report import OnProgress, Report, limited
-from exactly_once.verify.window import Positions
+from exactly_once.verify.window import Positions, flat
 
 #: Batches by the commit log, which keeps 64 of a stream.
 BATCHES = 64
@@ -246,15 +247,12 @@ class _Task:
             return ""
 
     def began(self, progress: Checkpoint) -> dict[str, Positions]:
-        """Return where the checkpoint's query began to read Kafka."""
-        if self.checkpoint is None or progress.query_id is None:
-            return {}
-        try:
-            topics = first_offsets(self.checkpoint)
-        except CheckpointUnusable:  # another source keeps something else there
-            return {}
-        flat = {(topic, p): offset for topic, partitions in topics.items() for p, offset in partitions.items()}
-        return {progress.query_id: flat} if flat else {}
+        """Return where the checkpoint's query began to read Kafka, as far as the checkpoint says."""
+        if self.checkpoint is not None and progress.query_id is not None:
+            with suppress(CheckpointUnusable):
+                if first := flat(begins_of(self.checkpoint, 0)):
+                    return {progress.query_id: first}
+        return {}
 
 
 @dataclass(frozen=True)

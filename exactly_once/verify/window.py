@@ -10,6 +10,11 @@ from exactly_once.kafka.admin import Partition
 Positions = Mapping[Partition, int]
 
 
+def flat(topics: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
+    """Return offsets by topic and partition as positions."""
+    return {(topic, p): offset for topic, partitions in topics.items() for p, offset in partitions.items()}
+
+
 @dataclass(frozen=True)
 class Window:
     """The newest part of the input.

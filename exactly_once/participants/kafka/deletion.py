@@ -9,11 +9,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from kafka.structs import TopicPartition
-
 from exactly_once.deadline import now_ms
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.admin import EARLIEST, Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.protocol.records import Decision, PreparedTransaction
 
 log = logging.getLogger(__name__)
@@ -117,11 +115,7 @@ class Deletion:
 
     def _warn_of_gone(self, admin: Admin, decision: Decision) -> None:
         written = sorted({where for handle in decision.transactions for where in handle.written})[:MOST_PARTITIONS]
-        if not written:
-            return
-        found = admin.list_offsets([TopicPartition(*where) for where in written], EARLIEST, "read_uncommitted")
-        gone = removed(decision.transactions, {(tp.topic, tp.partition): int(at.offset) for tp, at in found.items()})
-        if gone:
+        if gone := removed(decision.transactions, admin.earliest(written)):
             (topic, partition), (first, start) = min(gone.items())
             log.warning(
                 "sink %s: EO-WARN-REMOVED records of %s were deleted before it was committed, in %d partitions: "

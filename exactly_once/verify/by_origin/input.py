@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from kafka.structs import TopicPartition
 
-from exactly_once.kafka.admin import EARLIEST, Admin, Partition, Watermarks
+from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import LogBatch, batches
 from exactly_once.verify.by_origin.counts import ABORTED, NO_RECORD, RECORD, UNKNOWN, Bytes
 
@@ -58,8 +57,7 @@ class Existing:
         for batch in reader.until(stop):
             _mark(found, batch, start)
         self._on_read(stop - start)
-        tp = TopicPartition(*where)
-        low = self._admin.renew(self._budget_s).list_offsets([tp], EARLIEST, "read_uncommitted")[tp].offset
+        low = self._admin.renew(self._budget_s).earliest([where])[where]
         self.removed[where] = max(self.removed[where], low)
         found[: max(0, low - start)] = UNKNOWN
         found[max(0, self._marks[where].high - start) :] = UNKNOWN  # the topic was made again, and is shorter

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from exactly_once.errors import BrokerUnreachable
+from exactly_once.kafka.admin import Partition
 from exactly_once.participants.kafka.deletion import MOST_TOPICS, Deletion, oldest_times, removed, retention_ms
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 
@@ -67,8 +66,8 @@ class Brokers:
         self.asked += 1
         return self.config
 
-    def list_offsets(self, partitions: list[Any], *_: Any) -> dict[Any, Any]:
-        return {tp: SimpleNamespace(offset=0) for tp in partitions}
+    def earliest(self, partitions: list[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 0)
 
 
 def decision(topic: str, oldest_ms: int) -> Decision:

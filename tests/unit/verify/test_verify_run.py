@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from exactly_once import deadline
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
 from exactly_once.verify import Anomaly, Finding, run, verify
@@ -68,3 +70,22 @@ def test_what_cannot_pass_is_reported_at_once_and_so_is_all_without_a_settling_t
     """A second look could find a corrupt record gone, after retention; ``--settle 0`` asks for one look."""
     assert readings.verified([STAYS], []) == [STAYS]
     assert readings.verified([PASSES], [], settle_s=0) == [PASSES]
+
+
+@pytest.mark.parametrize(
+    ("text", "began"),
+    [
+        pytest.param('\0v1\n{"in":{"0":4}}', {"q": {("in", 0): 4}}, id="Kafka"),
+        pytest.param("v1\n17", {}, id="another source"),
+        pytest.param('\0v1\n{"in":{"0', {}, id="torn"),
+    ],
+)
+def test_where_a_query_began_is_known_of_kafka_alone(
+    text: str, began: dict[str, dict[tuple[str, int], int]], tmp_path: Path
+) -> None:
+    """Mishap: the checkpoint of a stream that reads files cannot be verified, since its source keeps no offsets."""
+    (tmp_path / "sources" / "0").mkdir(parents=True)
+    (tmp_path / "sources" / "0" / "0").write_text(text)
+    connection = Connection.from_options({"kafka.bootstrap.servers": "127.0.0.1:1"})
+    task = run._Task(connection, "s", str(tmp_path), (), (), True, 1.0, 1.0, lambda _: None)
+    assert task.began(Checkpoint(str(tmp_path), "q")) == began
