@@ -38,17 +38,17 @@ def end_hanging(session: Session, token: int, state: LogState) -> list[str]:
 
     try:
         admin = session.kafka.admin(END_BUDGET_S)
-        found = end_left_open(admin, topics, mine, lambda h, d: to_commit(h, d, end_txn_version(admin), state))
+        hung = end_left_open(admin, topics, mine, lambda h, d: to_commit(h, d, end_txn_version(admin), state))
     except ExactlyOnceError as e:
         _warn(session.sink_id, e.what)
         return []
-    if found.ended:
-        names = ", ".join(h.name for h in found.ended)
+    if hung.ended:
+        names = ", ".join(h.name for h in hung.ended)
         log.warning("sink %s: ended hanging transactions that kept readers waiting: %s", session.sink_id, names)
-    if found.left or found.why:
-        left = ", ".join(h.name for h in found.left)
-        _warn(session.sink_id, "; ".join(text for text in (found.why, left and f"left: {left}") if text))
-    return sorted({str(h.transactional_id) for h in found.ended})
+    if hung.left or hung.why:
+        left = ", ".join(h.name for h in hung.left)
+        _warn(session.sink_id, "; ".join(text for text in (hung.why, left and f"left: {left}") if text))
+    return sorted({str(h.transactional_id) for h in hung.ended})
 
 
 def to_commit(h: Hanging, d: Description, version: int, state: LogState) -> bool | None:

@@ -13,6 +13,7 @@ from exactly_once.errors import InputRecreated
 from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import Decision
+from exactly_once.protocol.topics import recreated
 
 #: So many characters of offsets are shown: some thirty partitions.
 _SHOWN = 500
@@ -22,12 +23,6 @@ def shown(offsets: Mapping[str, Mapping[int, int]]) -> str:
     """Return offsets as Spark's option ``startingOffsets`` takes them; "" when they are too many to read."""
     text = json.dumps({t: {str(p): at for p, at in ends.items()} for t, ends in offsets.items()})
     return text if len(text) <= _SHOWN else ""
-
-
-def recreated(last: Decision | None, ids: Mapping[str, str]) -> dict[str, str]:
-    """Return the input topics of the last decision that have another id now, with it; ``ids`` are those of now."""
-    known = last.input_ids if last else {}
-    return {topic: now for topic, now in sorted(ids.items()) if known.get(topic, now) != now}
 
 
 def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], adopts: Callable[[str], bool]) -> None:
@@ -50,14 +45,14 @@ def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], ad
     InputRecreated
         Names all such topics that the user does not adopt.
     """
-    known, others = last.input_ids if last else {}, recreated(last, ids)
-    if not (refused := {t: i for t, i in others.items() if not adopts(i)}):
+    others = recreated(last.input_ids, ids) if last is not None else {}
+    refused = {t: i for t, i in others.items() if not adopts(i)}
+    if last is None or not refused:
         return
-    assert last is not None
     ends = kafka_offsets(source_lines(last.offsets))
     at = shown({t: ends[t] for t in refused if t in ends})
     one = len(refused) == 1
-    named = " and ".join(f"{t!r} (its id was {known[t]}, and is {i} now)" for t, i in refused.items())
+    named = " and ".join(f"{t!r} (its id was {last.input_ids[t]}, and is {i} now)" for t, i in refused.items())
     raise InputRecreated(
         f"the input topic{'' if one else 's'} {named} {'was' if one else 'were'} deleted and recreated after the "
         f"decision of batch {last.batch_id} of sink {sink_id!r}: the query would go on at its old offsets"

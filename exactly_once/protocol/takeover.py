@@ -11,6 +11,7 @@ from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.planning import Batch, history_word, of_checkpoint, owned_sink
 from exactly_once.protocol.records import WRITE, Claim, Decision
+from exactly_once.protocol.topics import recreated
 
 
 def check_binding(
@@ -75,8 +76,7 @@ def read_up_to(decisions: Sequence[Decision], ids: Mapping[str, str] | None = No
     found: dict[str, Mapping[int, int]] = {}
     for d in decisions:
         for topic, ends in {**(d.ended or {}), **kafka_offsets(source_lines(d.offsets))}.items():
-            known = d.input_ids.get(topic)
-            found[topic] = ends if known is None or (ids or {}).get(topic, known) == known else {}
+            found[topic] = {} if topic in recreated(d.input_ids, ids or {}) else ends
     return {topic: ends for topic, ends in found.items() if ends}
 
 

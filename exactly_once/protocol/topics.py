@@ -1,4 +1,4 @@
-"""The topics that a row may name. Pure.
+"""The topics that a row may name, and whether a topic is still the one that it was. Pure.
 
 The topic of a row often follows data. A row must reach neither a sink's commit log, where it could forge a claim or a
 decision, nor a topic of Kafka's own.
@@ -7,6 +7,7 @@ decision, nor a topic of Kafka's own.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -70,3 +71,11 @@ ANY_TOPIC = TopicRule()
 
 def _matches(pattern: str, topic: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), topic) is not None
+
+
+def recreated(known: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the topics whose id is another one ``now`` than was ``known`` (KIP-516), with the new id.
+
+    An id that the brokers do not tell ("") differs from none.
+    """
+    return {topic: i for topic, i in sorted(now.items()) if i and known.get(topic, i) not in ("", i)}

@@ -22,6 +22,7 @@ from exactly_once.protocol.checkpoint_text import (
     query_id_of,
     source_lines,
     state_ids_of,
+    watermark_ms,
 )
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import offsets_group
@@ -350,7 +351,7 @@ class _Judge:
         if before is not None:
             version, _, text = files.commits[before].text.partition("\n")
             body = json.loads(text.partition("\n")[0])
-        watermark = json.loads(files.offsets[n].text.split("\n")[1]).get("batchWatermarkMs", 0)
+        watermark = watermark_ms(files.offsets[n].text)
         body["nextBatchWatermarkMs"] = max(watermark, body.get("nextBatchWatermarkMs", 0))
         return FileFinding(
             name,

@@ -10,12 +10,12 @@ from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.words import are, never_claimed, plural
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of, kafka_offsets, names_sources, source_lines
-from exactly_once.protocol.input_topics import recreated
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.planning import forgotten_by
 from exactly_once.protocol.records import WRITE, Decision
 from exactly_once.protocol.succession import Ends
+from exactly_once.protocol.topics import recreated
 
 #: Of a source that had no input yet, in an ``offsets/N`` that counts the sources.
 _NOTHING_YET = "-"
@@ -142,7 +142,7 @@ def check_history(sink_id: str, last: Decision, published: int | None, checkpoin
 
 def check_input(sink_id: str, last: Decision, ids: Mapping[str, str]) -> None:
     """Refuse a sink of which an input topic was recreated since its last decision; ``ids`` says the topics' ids now."""
-    if others := ", ".join(recreated(last, ids)):
+    if others := ", ".join(recreated(last.input_ids, ids)):
         raise Refused(
             f"input of sink {sink_id!r} was deleted and recreated after its batch {last.batch_id} ({others}): the "
             "successor would begin at the offsets of the deleted topic",

@@ -16,6 +16,7 @@ from exactly_once.protocol.input_topics import check_inputs
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision
+from exactly_once.protocol.topics import recreated
 from exactly_once.txn.coordinators import end_txn_version
 
 log = logging.getLogger(__name__)
@@ -113,10 +114,10 @@ def check_topics(
     ids = admin.topic_ids(sorted({*written, *inputs}))
     read = {topic: ids[topic] for topic in inputs if topic in ids}
     check_inputs(sink_id, last, read, adopts)
-    known = last.topic_ids if last else {}
-    for topic in sorted(written & ids.keys()):
-        if known.get(topic, ids[topic]) != ids[topic] and not adopts(ids[topic]):
-            raise _recreated(topic, ids[topic], undone if undone and topic in undone.topics else None)
+    now = {topic: ids[topic] for topic in written & ids.keys()}
+    for topic, topic_id in recreated(last.topic_ids if last else {}, now).items():
+        if not adopts(topic_id):
+            raise _recreated(topic, topic_id, undone if undone and topic in undone.topics else None)
     return {topic: ids[topic] for topic in topics if topic in ids}, read
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from exactly_once.deadline import Deadline
 from exactly_once.errors import NotAuthorized
 from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.protocol.topics import recreated
 
 #: A topic that a broker does not know is asked for again for this long: a broker may hear of it late.
 _SURE_S = 2.0
@@ -56,7 +57,7 @@ def topics_now(admin: Admin, partitions: Collection[Partition], ids: Mapping[str
     ids : mapping
         The topics of the batch with the ids that its decision has; "" when it has none.
     """
-    found, sure = AS_DECIDED, Deadline(_SURE_S)
+    compared, sure = AS_DECIDED, Deadline(_SURE_S)
     for _ in admin.deadline.tries() if partitions or ids else ():
         leaderless: list[Partition] = []
         now: dict[str, str] = {}
@@ -65,17 +66,15 @@ def topics_now(admin: Admin, partitions: Collection[Partition], ids: Mapping[str
             admin.ask(lambda some=topics, away=leaderless, now=now: admin.leaders(some, away, now))  # type: ignore[misc]
         except NotAuthorized:
             return AS_DECIDED
-        found = compare(ids, now, [p for p in leaderless if p in partitions])
-        if not found.away and (not found.gone or sure.over):
+        compared = compare(ids, now, [p for p in leaderless if p in partitions])
+        if not compared.away and (not compared.gone or sure.over):
             break
-    return found
+    return compared
 
 
 def compare(ids: Mapping[str, str], now: Mapping[str, str], leaderless: Collection[Partition] = ()) -> Topics:
-    """Compare the ids of a decision's topics with those of the topics that exist ``now``; an unknown id differs from
-    none.
-    """
+    """Compare the ids of a decision's topics with those of the topics that exist ``now``."""
     gone = frozenset(topic for topic in ids if topic not in now)
-    recreated = frozenset(t for t, known in ids.items() if t in now and known and now[t] and known != now[t])
-    away = sorted(p for p in leaderless if p[0] not in recreated)
-    return Topics(away, recreated, gone, stand=not ids or recreated != frozenset(ids))
+    again = frozenset(recreated(ids, now))
+    away = sorted(p for p in leaderless if p[0] not in again)
+    return Topics(away, again, gone, stand=not ids or again != frozenset(ids))

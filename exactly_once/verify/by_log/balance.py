@@ -21,13 +21,14 @@ from exactly_once.protocol.records import (
     PreparedTransaction,
     identity,
 )
+from exactly_once.protocol.topics import recreated
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.verify.answers import WRONG, Answer
 from exactly_once.verify.by_log.accounts import give
 from exactly_once.verify.by_log.judge import OutputState, Verdict, judge_decisions
 from exactly_once.verify.by_log.ledger import Ledger, Span
 from exactly_once.verify.by_log.orphans import judge_copies, judge_orphans
-from exactly_once.verify.window import Positions
+from exactly_once.verify.window import Positions, flat
 
 #: Why a batch without a decision is not called lost.
 UNDECIDED = "batches that no decision names, which a weaker guarantee or another sink may have written"
@@ -109,7 +110,7 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
                 (where, max(start, first)): (min(end, last) - max(start, first), other)
                 for where, (start, end) in ranges.items()
                 for first, last, other in taken.get(where, ())
-                if max(start, first) < min(end, last) and _of_one_topic(where[0], d, other)
+                if max(start, first) < min(end, last) and where[0] not in recreated(d.input_ids, other.input_ids)
             }
             if twice:
                 other = next(iter(twice.values()))[1]
@@ -124,12 +125,6 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
         for d, ranges in read:
             for where, (start, end) in ranges.items():
                 taken.setdefault(where, []).append((start, end, d))
-
-
-def _of_one_topic(topic: str, one: Decision, other: Decision) -> bool:
-    """Return whether offsets of both are of one topic: a topic that was made again has another id, and offsets anew."""
-    ids = {d.input_ids[topic] for d in (one, other) if topic in d.input_ids}
-    return len(ids) < 2
 
 
 def _ranges(
@@ -149,8 +144,7 @@ def _ranges(
 
 
 def _input_of(decision: Decision) -> dict[Partition, int]:
-    ends = kafka_offsets(source_lines(decision.offsets))
-    return {(topic, p): offset for topic, partitions in ends.items() for p, offset in partitions.items()}
+    return flat(kafka_offsets(source_lines(decision.offsets)))
 
 
 def _judge_marks(widowed: Iterable[Completed], verdict: Verdict) -> None:

@@ -16,6 +16,7 @@ from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
+from exactly_once.protocol.topics import recreated
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.answers import NOT_PROVEN, RIGHT, WRONG, Answer
 from exactly_once.verify.by_log.accounts import Answers, give
@@ -177,8 +178,7 @@ class OutputState:
         now = self.topic_ids
         if any(now.get(topic) == "" for topic in decision.topics):
             return TOPIC_GONE
-        again = any(now.get(topic, decided) != decided for topic, decided in decision.topic_ids.items())
-        return MADE_AGAIN if again else ""
+        return MADE_AGAIN if recreated(decision.ids_by_topic, now) else ""
 
 
 def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger, output: OutputState) -> Verdict:

@@ -397,6 +397,13 @@ def test_a_topic_that_was_made_again_is_no_loss_once_the_batch_was_completed(out
     assert names(verdict(out, decision, topic_ids={TOPIC: "a"})) == ["lost", "outcome lie"]
 
 
+def test_another_topic_that_was_made_again_excuses_no_loss(out: ReadBack) -> None:
+    """A loss that passes in silence: a decision keeps the ids of topics to which earlier batches wrote, too."""
+    decision = decided(0, ReadBack().part(0), topic_ids={TOPIC: "a", "earlier": "b"})
+    now = {TOPIC: "a", "earlier": "c"}
+    assert names(verdict(out, decision, topic_ids=now)) == ["lost", "outcome lie"]
+
+
 def test_parts_behind_a_hanging_transaction_are_no_finding_each(out: ReadBack) -> None:
     """Dozens of findings whose runbook says to stop the stream, over what one command ends."""
     out.write((99, 1), ["hangs"], 1)
