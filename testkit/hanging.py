@@ -11,7 +11,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
-from exactly_once.txn.leaders import _mark, open_on
+from exactly_once.txn.leaders import open_on, write_marker
 
 #: Without it the partition leader asks the coordinator before it lets a transaction begin, which makes them impossible.
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
@@ -78,4 +78,4 @@ def mark_aborted(connection: Connection, topic: str, partition: int) -> None:
     """
     with Admin(connection) as admin:
         [found] = open_on(admin, [(topic, partition)])
-        _mark(admin, found, False)
+        write_marker(admin, found, False)

@@ -25,7 +25,7 @@ def end_hanging(session: Session, token: int, state: LogState) -> list[str]:
     Returns
     -------
     list of str
-        The transactional ids of what was ended.
+        The transactional ids of what was aborted.
     """
     topics = session.kafka.topics | {topic for d in state.decisions for topic in d.topics}
     spare = {h.name for d in state.open_decisions for h in d.transactions}
@@ -48,7 +48,8 @@ def end_hanging(session: Session, token: int, state: LogState) -> list[str]:
     if hung.left or hung.why:
         left = ", ".join(h.name for h in hung.left)
         _warn(session.sink_id, "; ".join(text for text in (hung.why, left and f"left: {left}") if text))
-    return sorted({str(h.transactional_id) for h in hung.ended})
+    named = [h for h in hung.ended if state.naming(h.producer_id, h.producer_epoch)]  # it was committed
+    return sorted({str(h.transactional_id) for h in hung.ended if h not in named})
 
 
 def to_commit(h: Hanging, d: Description, version: int, state: LogState) -> bool | None:

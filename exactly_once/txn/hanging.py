@@ -25,7 +25,7 @@ from exactly_once.txn.coordinators import (
     ids_of,
     initialise,
 )
-from exactly_once.txn.leaders import Hanging, mark_committed, open_where_asked
+from exactly_once.txn.leaders import Hanging, open_where_asked, write_marker
 
 #: For the transaction that ends another one: it is ended at once, and if its owner dies by this timeout.
 _TIMEOUT_MS = 10_000
@@ -73,12 +73,12 @@ def end_left_open(admin: Admin, topics: Iterable[str], mine: Callable[[str], boo
     left: list[Hanging] = []
     why = ""
     for _ in Deadline(min(END_BUDGET_S, max(1.0, admin.deadline.left))).tries() if names else ():
-        found, why, silent = _hanging(admin, names, mine)
+        hanging, why, silent = _hanging(admin, names, mine)
         todo: dict[tuple[str, bool], list[tuple[Hanging, Description]]] = {}
-        for h, d in found:
+        for h, d in hanging:
             if (commit := how(h, d)) is not None:
                 todo.setdefault((d.transactional_id, commit), []).append((h, d))
-        left = [h for h, _ in found]
+        left = [h for h, _ in hanging]
         for (_, commit), some in todo.items():
             try:
                 _commit(admin, some) if commit else _abort(admin, some)
@@ -97,15 +97,17 @@ def _hanging(
     """Return what is open on ``topics`` and ended by the word of its coordinator; why some leaders could not be asked;
     and whether these may answer the next time.
     """
-    found, why, silent = open_where_asked(admin, topics)
-    ids = ids_of(admin, {h.producer_id for h in found}) if found else {}
+    opened, why, silent = open_where_asked(admin, topics)
+    ids = ids_of(admin, {h.producer_id for h in opened}) if opened else {}
     known = describe(admin, {i for i in ids.values() if mine(i)})
-    asked = [(h._replace(transactional_id=i), known[i]) for h in found if (i := ids.get(h.producer_id, "")) in known]
-    return (
-        [(h, d) for h, d in asked if d.state in ENDED and d.producer_id == h.producer_id],
-        why,
-        silent,
-    )
+    asked = [(h._replace(transactional_id=i), known[i]) for h in opened if (i := ids.get(h.producer_id, "")) in known]
+    past = [(h, d) for h, d in asked if d.state in ENDED and d.producer_id == h.producer_id]
+    if not past:
+        return [], why, silent
+    # one whose markers were written between the two looks is not hanging
+    still, _, later = open_where_asked(admin, sorted({h.topic for h, _ in past}))
+    keys = {h[:6] for h in still}
+    return [(h, d) for h, d in past if h[:6] in keys], why, silent or later
 
 
 def _abort(admin: Admin, some: list[tuple[Hanging, Description]]) -> None:
@@ -121,4 +123,4 @@ def _abort(admin: Admin, some: list[tuple[Hanging, Description]]) -> None:
 
 def _commit(admin: Admin, some: list[tuple[Hanging, Description]]) -> None:
     for h, _ in some:
-        mark_committed(admin, h)
+        write_marker(admin, h, commit=True)

@@ -298,7 +298,7 @@ def _ended(connection: Connection, hanging: Hanging, commit: bool, budget_s: flo
             found = _same(admin.renew(budget_s), hanging)
         if found is None:
             return False
-        _mark(admin, found, commit)
+        write_marker(admin, found, commit)
         return True
 
 
@@ -335,13 +335,8 @@ def _same(admin: Admin, h: Hanging) -> Hanging | None:
     return next((x for x in _hanging(admin, [h.topic], 0.0) if x[:6] == h[:6]), None)
 
 
-def mark_committed(admin: Admin, h: Hanging) -> None:
-    """Write the commit marker of a transaction that is known to be committed; it needs ALTER on the cluster."""
-    _mark(admin, h, True)
-
-
-def _mark(admin: Admin, h: Hanging, commit: bool) -> None:
-    """Send the end marker to the leader."""
+def write_marker(admin: Admin, h: Hanging, commit: bool) -> None:
+    """Send the end marker to the leader; it needs ALTER on the cluster."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     request = WriteTxnMarkersRequest(
         markers=[

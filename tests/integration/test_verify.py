@@ -27,7 +27,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, published_batches
 from exactly_once.protocol.names import offsets_group, part_id
-from exactly_once.txn.leaders import Trail, _mark, abort_hanging, open_on
+from exactly_once.txn.leaders import Trail, abort_hanging, open_on, write_marker
 from exactly_once.verify import Anomaly, Report, run, verify
 from exactly_once.verify.answers import OTHERS, UNDECIDED
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -185,7 +185,7 @@ def test_a_transaction_that_was_aborted_on_one_partition_alone_is_torn(
     sink.decide(1, [handle])
     with Admin(connection) as admin:
         (here,) = open_on(admin, [(sink.topic, 2)])
-        _mark(admin, here, False)
+        write_marker(admin, here, False)
     sink.end([handle])
     sink.complete(1)
     report = look(sink)

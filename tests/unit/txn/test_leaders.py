@@ -61,7 +61,7 @@ class Cluster:
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
         return {i: described("Ongoing", 3, self.partitions) for i in transactional_ids}
 
-    def _mark(self, h: Hanging, commit: bool) -> None:
+    def write_marker(self, h: Hanging, commit: bool) -> None:
         assert not commit
         self.aborted.append(h)
 
@@ -132,7 +132,7 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
     cluster = Cluster(listings, partitions)
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
     monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.0)
-    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_mark")
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "write_marker")
     assert abort_hanging(Connection("h:1"), OPEN) is aborted
     assert bool(cluster.aborted) is aborted and cluster.listings == []
 
