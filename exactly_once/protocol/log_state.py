@@ -96,6 +96,18 @@ class LogState:
                     return decision, handle
         return None
 
+    @property
+    def has_all(self) -> bool:
+        """True when these are all decisions that streams of the sink ever made: a query from which the sink was taken
+        loses its places in the log to batches of the same numbers.
+        """
+        streams = [d for d in self.decisions if not d.write_id]
+        if not streams:
+            return True
+        first, queries = streams[0], {d.query_id for d in streams}
+        before = sum(first.counted.records.values()) - first.records if first.counted is not None else 0
+        return len(queries) == 1 and first.batch_id == 0 and before <= 0
+
     def would_name(self, producer_id: int, epoch: int, written_ms: int) -> bool:
         """Return whether the log would name this producer's transaction if it had been decided: it keeps the newest
         decisions, and those of very many parts without their handles.
@@ -105,14 +117,18 @@ class LogState:
         written_ms : int
             The timestamp of the transaction's last record.
         """
+        of_streams = [d for d in self.decisions if not d.write_id]
+        if len({d.query_id for d in of_streams}) > 1:  # some of the earlier query have made way
+            return False
         since = [i for i, d in enumerate(self.decisions) if any(_earlier(h, producer_id, epoch) for h in d.handles)]
         if since:  # the log keeps what was decided after a decision that it keeps
             return not any(d.totals for d in self.decisions[since[0] :])
         times = [(d, self.decided_ms.get((d.query_id, d.batch_id), d.decided_ms)) for d in self.decisions]
         if any(d.totals and ms >= written_ms for d, ms in times):
             return False
-        of_streams = [ms for d, ms in times if not d.write_id]
-        return len(of_streams) < KEPT_DECISIONS or min(of_streams) <= written_ms
+        if len(of_streams) < KEPT_DECISIONS:
+            return self.has_all
+        return min(ms for d, ms in times if not d.write_id) <= written_ms
 
     def to_keep(self, mark: Completed) -> Decision | None:
         """Return the decision that ``mark`` completes in the form that the log should keep; None: unchanged.

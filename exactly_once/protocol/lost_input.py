@@ -50,8 +50,8 @@ def advice(batch_id: int, standing: str, command: str) -> tuple[str, str]:
     """
     if standing == COMMITTED:
         return (
-            f"batch {batch_id} is committed, and nothing of it is missing: Spark reads its input once more only to "
-            "mark it",
+            f"batch {batch_id} is completed, and nothing of it is left to write: Spark reads its input once more only "
+            "to mark it",
             f"Run {command} --write-commit --apply (in Dagster: the job exactly_once_checkpoint_repair with "
             "write_commit), which marks it, and start again",
         )

@@ -164,11 +164,7 @@ def from_the_first(decisions: Sequence[Decision], log: LogState) -> bool:
     """
     batches = [d for d in log.decisions if not d.write_id]
     given = {(d.query_id, d.batch_id) for d in decisions}
-    if len({d.query_id for d in batches}) != 1 or batches[0].batch_id != 0 or (batches[0].query_id, 0) not in given:
-        return False
-    # a query from which the sink was taken may have lost all its places in the log to batches of the same numbers
-    counted = batches[0].counted
-    return counted is None or sum(counted.records.values()) <= batches[0].records
+    return bool(batches) and log.has_all and (batches[0].query_id, 0) in given
 
 
 def _classify(orphan: Orphan, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:

@@ -14,6 +14,7 @@ from exactly_once.protocol.records import (
     COMMITTED,
     KEPT_DECISIONS,
     Completed,
+    Count,
     Decision,
     PreparedTransaction,
 )
@@ -42,6 +43,12 @@ def full(*decisions: Decision) -> LogState:
     return LogState(decisions=(*(decisions or (Decision("q", 0, 1, (), "d", 5, 2_000),)), *others))
 
 
+def taken_over(*decisions: Decision) -> LogState:
+    """A log whose sink a second query has taken: its batch 0 has the place of the first one's batches 0, 64, ..."""
+    first = Decision("second", 0, 2, (replace(MINE, epoch=6),), "d", 5, 9_000, counted=Count({"out": 20}, {}))
+    return LogState(decisions=(*decisions, first))
+
+
 EARLIER = Decision("q", 0, 1, (replace(MINE, epoch=2),), "d", 5, 2_000)
 
 
@@ -53,6 +60,8 @@ EARLIER = Decision("q", 0, 1, (replace(MINE, epoch=2),), "d", 5, 2_000)
         pytest.param(log(MINE), None, id="decided, and its outcome is not proven"),
         pytest.param(log(), False, id="not decided, and the log has dropped nothing"),
         pytest.param(full(), None, id="the log may have dropped its decision"),
+        pytest.param(taken_over(EARLIER), None, id="the log keeps an earlier one, of a query from which it was taken"),
+        pytest.param(taken_over(), None, id="all decisions of a query from which it was taken have made way"),
         pytest.param(full(EARLIER), False, id="the log keeps an earlier decision of it"),
         pytest.param(
             full(EARLIER, Decision("q", 64, 1, (), "d", 5, 3_000, totals={"kafka": [2000, 50, 0]})),
