@@ -278,7 +278,7 @@ class InputRecreated(ExactlyOnceError):
     """An input topic was deleted and recreated: the query would go on at the offsets of the deleted one."""
 
     code = "EO-INPUT-RECREATED"
-    default_safe = "What was decided before is committed; none of the new topic's records is visible"
+    default_safe = "Nothing of the new topic was written"
 
 
 class StoreRefused(ExactlyOnceError):

@@ -61,6 +61,6 @@ def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], ad
         f"with a new checkpoint, whose startingOffsets begin at the earliest offset of {', '.join(refused)}, and "
         f"elsewhere at the offsets of the consumer group {offsets_group(sink_id)}. To go on at the old offsets, so "
         "that the records of the new topic before them are never read, set the option "
-        f"sink.adopt={','.join(others.values())} for one start. If the query reads another cluster, and only this one "
-        "has a new topic of that name, set sink.input.offsets=false",
+        f"sink.adopt={','.join(others.values())} for one start, beside the values that it has. If the query reads "
+        "another cluster, and only this one has a new topic of that name, set sink.input.offsets=false",
     )

@@ -88,6 +88,11 @@ def repeated(begins: Ends, ends: Ends) -> dict[str, dict[int, int]]:
     return {topic: its for topic, its in found.items() if its}
 
 
+def skipped(begins: Ends, ends: Ends) -> dict[str, dict[int, int]]:
+    """Return where a query that begins at ``begins`` leaves out input behind ``ends``, by topic and partition."""
+    return repeated(ends, begins)
+
+
 def check_takeover(
     sink_id: str,
     batch: Batch,
@@ -96,7 +101,8 @@ def check_takeover(
     ids: Mapping[str, str],
     adopts: Callable[[], bool],
 ) -> None:
-    """Make sure that a query which takes a sink does not read again what the sink has decided.
+    """Make sure that a query which takes a sink goes on where the sink's decisions end: it reads nothing of that again,
+    and leaves out nothing behind it.
 
     Parameters
     ----------
@@ -117,21 +123,28 @@ def check_takeover(
     if not decisions or not begins:
         return
     last, ends = decisions[-1], read_up_to(decisions, ids)
-    again = repeated(begins, ends)
-    if not (again or not last.offsets) or adopts():
+    again, gap = repeated(begins, ends), skipped(begins, ends)
+    if not (again or gap or not last.offsets) or adopts():
         return
-    at, up_to = shown(again), shown({topic: ends[topic] for topic in again})
-    where = (
-        f"begins{f' at {at}' if at else ''} before what the sink has decided{f', up to {up_to}' if up_to else ''}: the "
-        "records in between would be written again"
-        if again
-        else f"may begin before what the sink has decided: the decision of batch {last.batch_id} does not hold its "
-        "offsets, which are too long"
-    )
+    if again:
+        at, up_to = shown(again), shown({topic: ends[topic] for topic in again})
+    else:
+        at, up_to = shown({topic: {p: begins[topic][p] for p in its} for topic, its in gap.items()}), shown(gap)
+    begin, end = f" at {at}" if at else "", f", up to {up_to}" if up_to else ""
+    if again:
+        where = f"begins{begin} before what the sink has decided{end}: the records in between would be written again"
+    elif gap:
+        where = f"begins{begin} behind what the sink has decided{end}: the records in between would never be read"
+    else:
+        where = (
+            f"may begin before what the sink has decided: the decision of batch {last.batch_id} does not hold its "
+            "offsets, which are too long"
+        )
+    deed = "leave these records out" if gap and not again else "write these records again"
     raise CheckpointRewound(
         f"query {batch.query_id} would take sink {sink_id!r} from query {last.query_id}, but its batch "
         f"{batch.batch_id} {where}",
         f"Start with one more new checkpoint, whose startingOffsets are the offsets of the consumer group "
-        f"{offsets_group(sink_id)}, and the same sink.takeover. To write these records again on purpose, set the "
+        f"{offsets_group(sink_id)}, and the same sink.takeover. To {deed} on purpose, set the "
         f"option sink.adopt={history_word(batch)} for one start as well",
     )

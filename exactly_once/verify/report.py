@@ -97,7 +97,7 @@ class Report:
     @property
     def nothing_yet(self) -> bool:
         """True when there is nothing to prove: no batch is decided, and none was compared by origin."""
-        return not self.last_batch and not self.by_origin
+        return self.clean and not self.last_batch and not self.by_origin
 
     @property
     def proves_nothing(self) -> bool:

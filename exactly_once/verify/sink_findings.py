@@ -56,7 +56,7 @@ def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
 
 def hanging(sink_id: str, found: Iterable[Hanging], held: int) -> Iterator[Finding]:
     """Transactions beyond any coordinator's reach; ``held`` completed parts of the sink are behind them."""
-    behind = f"; readers do not get {plural(held, 'completed part')} because of what hangs" if held else ""
+    behind = f"; readers do not get {plural(held, 'decided part')} because of what hangs" if held else ""
     for h in found:
         own = (h.transactional_id or "").startswith(namespace(sink_id))
         first = f"a start of the stream, or exactly-once recover {sink_id}; if it stays, " if own else ""

@@ -56,7 +56,7 @@ def test_a_committed_batch_whose_input_is_gone_is_marked_by_the_repair_and_the_s
     assert stuck.code is None and diagnose(RuntimeError(stuck.failure)).code == "SPARK-INPUT-LOST", stuck.failure
     assert sorted(bench.visible()) == sorted(kafka_input.sent)
     [warning] = re.findall(rf"sink {bench.sink_id}: EO-WARN-INPUT .*", warm.log.read_text())
-    assert "batch 1 is committed" in warning and f"--sink {bench.sink_id} --write-commit --apply" in warning
+    assert "batch 1 is completed" in warning and f"--sink {bench.sink_id} --write-commit --apply" in warning
     owner = bench.log().owner
     assert owner is not None
     force = f"fence the driver {owner.pid} on {owner.host}"

@@ -409,7 +409,7 @@ def test_a_transaction_that_no_coordinator_will_end_hangs(own_broker: Callable[.
     report = look(sink, settle_s=3.0)
     assert found(report) == {"hanging"}, "what waits behind it is no finding of its own"
     assert f"transactions abort --hanging {sink.topic}-1@" in report.findings[0].what
-    assert "readers do not get 2 completed parts" in report.findings[0].what
+    assert "readers do not get 2 decided parts" in report.findings[0].what
     assert (report.balance.total.right, report.balance.total.wrong) == (4, 8) and report.balance.adds_up
     with Admin(connection) as admin:
         (hangs,) = open_on(admin, [(sink.topic, 1)])

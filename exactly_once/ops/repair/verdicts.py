@@ -356,7 +356,7 @@ class _Judge:
         return FileFinding(
             name,
             Action.REBUILD,
-            f"as requested; every part of batch {n} is committed: Spark goes on with the next batch",
+            f"as requested; batch {n} is completed: Spark goes on with the next batch",
             f"{version}\n{json.dumps(body, separators=(',', ':'))}",
         )
 

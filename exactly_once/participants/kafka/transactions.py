@@ -241,12 +241,14 @@ def commit_transactions(
         )
     # what was committed may have been in a topic that is gone
     unproven = (Fate.UNKNOWN, Fate.COMMITTED) if topics.changed else (Fate.UNKNOWN,)
-    if unknown := [by_id[i] for i, fate in ended.items() if fate in unproven]:
+    unknown = [by_id[i] for i, fate in ended.items() if fate in unproven]
+    lost += [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
+    if unknown:  # with what was rolled back: a person who accepts the parts in doubt accepts these, too
         raise Expired(
-            doubtful(unknown, _why(topics)),
+            doubtful([*unknown, *lost], _why(topics, len(lost))),
             "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",
         )
-    return lost + [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
+    return lost
 
 
 def _end_hanging(admin: Admin, handles: Sequence[PreparedTransaction]) -> None:
@@ -268,14 +270,16 @@ def _without_place(h: PreparedTransaction, topics: Topics) -> PreparedTransactio
     return replace(h, place=None) if h.place is not None and h.place.topic in topics.changed else h
 
 
-def _why(topics: Topics) -> str:
+def _why(topics: Topics, rolled_back: int) -> str:
+    """Say why no one can tell how transactions ended, ``rolled_back`` others aside."""
+    beside = f" ({rolled_back} of them are known to be lost)" if rolled_back else ""
     if topics.changed:
         names = ", ".join(sorted(topics.changed))
         return (
             "these transactions have ended, and topics to which the batch wrote were deleted since, with what "
-            f"was committed there: {names}"
+            f"was committed there: {names}{beside}"
         )
-    return "these transactions have ended, but neither their coordinator nor the output shows how"
+    return f"these transactions have ended, but neither their coordinator nor the output shows how{beside}"
 
 
 def _end(handles: Sequence[PreparedTransaction], admin: Admin, commit: bool) -> dict[str, Outcome]:

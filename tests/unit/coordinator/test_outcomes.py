@@ -160,6 +160,14 @@ def test_a_batch_with_one_part_unproven_is_not_complete(
         completing(*outcomes)
 
 
+def test_who_reads_of_parts_in_doubt_reads_of_those_that_are_lost_too() -> None:
+    """sink.accept.lost goes past both: a part that the sentence left out would be lost without a word."""
+    with pytest.raises(Expired) as ended:
+        completing(UNKNOWN, LOST, DONE, DONE)
+    assert "2 of its parts are in doubt" in ended.value.what and "1 of them" in ended.value.what
+    assert all(h.transactional_id in ended.value.what for h in PARTS[:2])
+
+
 @pytest.mark.parametrize("waiting", [RETRY, DENIED])
 @pytest.mark.parametrize("gone", [LOST, UNKNOWN])
 def test_a_lost_part_does_not_hide_one_that_may_still_be_committed(gone: Outcome, waiting: Outcome) -> None:
@@ -228,7 +236,9 @@ def test_a_part_that_was_committed_before_one_of_its_topics_was_made_again_is_in
     """Its rows are in one topic and gone from the other: a replay would double them, and a mark would lose them."""
     control = Answers(DONE, LOST, DONE, DONE)
     control.ids, control.evidence = {"a": "1", "b": "3"}, {LOST: fate}
-    with pytest.raises(Expired, match=r"1 of its parts is in doubt.*deleted since.*: b"):
+    with pytest.raises(
+        Expired, match=r"4 of its parts are in doubt.*deleted since.*: b \(3 of them are known to be lost"
+    ):
         complete(control, decision=INTO_TWO)
 
 

@@ -73,11 +73,11 @@ def test_a_hanging_transaction_is_named_with_its_place() -> None:
     assert first.anomaly is Anomaly.HANGING and first.places == ("out-2@40",) and first.records == 6
     assert first.what.startswith("out-2@40 is open") and first.transaction == "theirs (producer 7, epoch 1)"
     assert second.transaction == "unknown id (producer 7, epoch 1)"
-    assert "exactly-once transactions abort --hanging out-2@40" in first.what and "completed part" not in first.what
+    assert "exactly-once transactions abort --hanging out-2@40" in first.what and "decided part" not in first.what
     assert "exactly-once recover" not in first.what
     ours = known._replace(transactional_id=part_id(SINK, 1, 0, "0.0"))
     (own,) = sink_findings.hanging(SINK, [ours], 9)
-    assert "readers do not get 9 completed parts" in own.what and "exactly-once recover orders" in own.what
+    assert "readers do not get 9 decided parts" in own.what and "exactly-once recover orders" in own.what
 
 
 def test_only_readers_that_have_not_moved_are_stalled() -> None:
