@@ -145,8 +145,8 @@ class ForeachBatch:
             check_sources(batch, running_sources(spark, batch.query_id))
 
     def _columns(self, df: DataFrame) -> Columns | None:
-        """Return Kafka's columns, None without Kafka."""
-        if self._options.topic is None and "topic" not in df.columns:
+        """Return Kafka's columns, None without Kafka; raise InvalidSchema when no output at all takes the rows."""
+        if self._others and self._options.topic is None and "topic" not in df.columns:
             return None
         options = self._options
         return columns_of(df.schema, options.topic, options.registry, options.topics)
