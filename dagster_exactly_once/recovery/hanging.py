@@ -16,8 +16,9 @@ from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.tables import table, when
 from exactly_once.commitlog.commit_log import read_log
+from exactly_once.inspection.hanging import Attributed
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.rules import Attributed, Refused, check_hanging, name_of
+from exactly_once.ops.rules import Refused, check_hanging, name_of
 from exactly_once.protocol.names import commit_log_topic
 
 

@@ -42,6 +42,11 @@ def are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
+def upper(text: str) -> str:
+    """Return the text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def owner_sentence(found: Inspection) -> str:
     """Describe the sink's owner, and whether it is alive."""
     if found.owner is None:

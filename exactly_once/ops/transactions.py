@@ -12,22 +12,12 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.recover import RecoveryReport, recover
 from exactly_once.errors import NotAuthorized, Unfinished
 from exactly_once.inspection.findings import sink_of
+from exactly_once.inspection.hanging import Attributed, Decided, attribute, decided_as
 from exactly_once.inspection.processes import AliveOf
 from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY, owner_of, sinks
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.rules import (
-    Attributed,
-    Decided,
-    Refused,
-    attribute,
-    check_abort,
-    check_commit,
-    check_hanging,
-    check_owner,
-    decided_as,
-    part_sink,
-)
+from exactly_once.ops.rules import Refused, check_abort, check_commit, check_hanging, check_owner, part_sink
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import Description, describe, end_one, end_txn_version, list_transactions

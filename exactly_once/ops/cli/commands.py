@@ -16,6 +16,7 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import now_ms
 from exactly_once.errors import InvalidOption, UnknownTopic
 from exactly_once.inspection.findings import Inspection, naming, sink_of
+from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import compare
 from exactly_once.inspection.sink import inspect_sink, owner_of, sinks
 from exactly_once.inspection.words import never_claimed, plural
@@ -28,7 +29,7 @@ from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor.host import DoctorVerdict, worst
 from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
-from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
+from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.ops.successor import examine as examine_successor
 from exactly_once.ops.successor import retire
 from exactly_once.protocol.checkpoint_text import kafka_offsets

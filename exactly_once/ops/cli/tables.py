@@ -14,12 +14,13 @@ from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
+from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import Offsets, StreamProgress
 from exactly_once.inspection.words import duration, owner_sentence, plural, when
 from exactly_once.ops.cli.explain import Explanation
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
-from exactly_once.ops.rules import Attributed, Refused, name_of
+from exactly_once.ops.rules import Refused, name_of
 from exactly_once.ops.successor import Succession
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import KAFKA, is_own_key

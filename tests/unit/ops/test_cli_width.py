@@ -19,6 +19,7 @@ from exactly_once.inspection.findings import (
     PendingDecision,
     PendingPart,
 )
+from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.progress import StreamProgress
 from exactly_once.ops.cli import doctor, tables, verify
@@ -27,7 +28,7 @@ from exactly_once.ops.doctor.host import warn
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.repair.verdicts import Action, FileFinding
-from exactly_once.ops.rules import Attributed, Refused
+from exactly_once.ops.rules import Refused
 from exactly_once.protocol.records import Claim, Decision
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging

@@ -9,9 +9,9 @@ import pytest
 
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.hanging import attribute
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.rules import attribute
 from exactly_once.ops.transactions import (
     Refused,
     abort,

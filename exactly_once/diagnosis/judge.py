@@ -1,0 +1,26 @@
+"""Runs all symptoms over the facts: everything that is wrong, or the one state of a stream. Pure."""
+
+from __future__ import annotations
+
+from exactly_once.diagnosis import stream_symptoms, symptoms  # noqa: F401  (they register themselves)
+from exactly_once.diagnosis.facts import SinkFacts
+from exactly_once.diagnosis.model import Diagnosis, Severity
+from exactly_once.diagnosis.registry import SYMPTOMS
+from exactly_once.diagnosis.stream_symptoms import STATES
+from exactly_once.diagnosis.thresholds import Thresholds
+
+
+def diagnose(facts: SinkFacts, limits: Thresholds | None = None) -> tuple[Diagnosis, ...]:
+    """Return everything that is wrong, gravest first; nothing for a sink that works or is at rest."""
+    found = [d for s in SYMPTOMS.values() for d in s.find(facts, limits or Thresholds())]
+    return tuple(sorted((d for d in found if d.severity is not Severity.OK), key=lambda d: -d.severity.rank))
+
+
+def health(facts: SinkFacts, limits: Thresholds | None = None) -> Diagnosis:
+    """Return the one state of a stream (:func:`state_of`): needs ``facts.stream``, and says nothing of the sink's other
+    symptoms.
+    """
+    for code in STATES:
+        for found in SYMPTOMS[code].find(facts, limits or Thresholds()):
+            return found
+    raise ValueError("the state of a stream needs the facts of its operator")

@@ -1,0 +1,448 @@
+"""The symptoms of a sink: for each the facts that show it, its sentence and its remedy. Pure.
+
+A symptom is one function, which yields what the facts show of it. A sentence has no age, which would differ from screen
+to screen, but the time at which the symptom began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from exactly_once.checkpoint import repair_command
+from exactly_once.diagnosis.facts import SinkFacts
+from exactly_once.diagnosis.model import Severity
+from exactly_once.diagnosis.registry import Seen, symptom
+from exactly_once.diagnosis.thresholds import Thresholds
+from exactly_once.inspection.findings import OpenTransaction, PendingDecision
+from exactly_once.inspection.processes import State, describe_frozen, end_command
+from exactly_once.inspection.progress import compare
+from exactly_once.inspection.words import are, plural, upper
+from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, namespace
+from exactly_once.protocol.part_state import PartState
+from exactly_once.protocol.records import WRITE
+from exactly_once.protocol.too_long import limit_ms
+
+#: A sentence has this many names; the evidence has all of them.
+NAMED = 3
+
+
+def too_old(t: OpenTransaction, at_work: bool | None, limits: Thresholds) -> bool:
+    """Return whether an open transaction is older than any batch may become: at once where nobody works on the sink,
+    else beyond ``stale_after_s`` and the sink's own limit for a batch, or beyond its timeout.
+    """
+    if at_work is False or 0 < t.timeout_s < t.age_s:
+        return True
+    return t.age_s > max(limits.stale_after_s, limit_ms(int(t.timeout_s * 1000)) / 1000)
+
+
+def under_way(facts: SinkFacts, limits: Thresholds) -> dict[int, OpenTransaction]:
+    """Return, by producer id, the undecided transactions that a driver may be about to decide."""
+    open_now = (t for t in facts.sink.open if t.verdict == "undecided")
+    return {t.producer_id: t for t in open_now if not too_old(t, facts.at_work, limits)}
+
+
+# -- a decided batch ---------------------------------------------------------------------------------------------------
+
+
+@symptom("HEALTH-IN-DOUBT", Severity.ERROR, threshold="completing_s", recovers=True)
+def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A batch is decided and not proven committed, and nobody works on it: readers may see a part of it."""
+    if not f.sink.decided:
+        return
+    oldest = f.sink.decided[0].decided_ms
+    age_s = (f.sink.checked_ms - oldest) / 1000
+    if f.at_work is False or age_s > (limits.stale_after_s if f.at_work else limits.completing_s):
+        names = [d.name for d in f.sink.decided]
+        one = len(names) == 1
+        yield Seen(
+            f"{upper(_some(names))} {are(len(names))} decided, but not proven committed"
+            f"{', and nobody works on the sink' if f.at_work is False else ''}: readers may see only a part. "
+            f"{'It was' if one else 'The oldest was'} decided at {_at(oldest)}",
+            _recover(f),
+            {"batches": [d.batch_id for d in f.sink.decided], "names": names, "at_work": f.at_work},
+            oldest / 1000,
+        )
+
+
+@symptom("HEALTH-LOST-PARTS", Severity.ERROR)
+def _lost_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """Parts of a decided batch are lost: their transactions were aborted, or their topic was made again."""
+    for pending, count in _counted(f, PartState.LOST):
+        yield Seen(
+            f"{upper(pending.name)} is decided, but {plural(count, 'part')} of it {are(count)} lost: readers miss "
+            "their records",
+            "Start the stream, which writes these parts again",
+            {"batch": pending.batch_id, "name": pending.name, "parts": count},
+            pending.decided_ms / 1000,
+        )
+
+
+@symptom("HEALTH-UNKNOWN-PARTS", Severity.WARN, recovers=True)
+def _unknown_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """No coordinator knows any more what became of parts of a decided batch."""
+    for pending, count in _counted(f, "unknown"):
+        yield Seen(
+            f"{upper(pending.name)} is decided, but no coordinator knows what became of {plural(count, 'part')} of it",
+            f"{_recover(f)}. Either looks for {'it' if count == 1 else 'them'} in the output",
+            {"batch": pending.batch_id, "name": pending.name, "parts": count},
+            pending.decided_ms / 1000,
+        )
+
+
+@symptom("HEALTH-OUTPUT-WAITS", Severity.ERROR)
+def _output_waits(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A decided batch may not be committed yet in an output other than Kafka, and nobody works on it."""
+    for pending in f.sink.decided:
+        if not pending.unasked or pending.count(PartState.DECIDED) or f.at_work is not False:
+            continue
+        outputs = " and ".join(f"{plural(count, 'part')} in {name}" for name, count in pending.unasked.items())
+        yield Seen(
+            f"{upper(pending.name)} is decided, but its other outputs may not have committed it yet: {outputs}",
+            "Start the stream, which commits it there",
+            {"batch": pending.batch_id, "name": pending.name, "parts": dict(pending.unasked)},
+            pending.decided_ms / 1000,
+        )
+
+
+def _counted(f: SinkFacts, state: str) -> Iterator[tuple[PendingDecision, int]]:
+    for pending in f.sink.decided:
+        if count := pending.count(state):
+            yield pending, count
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+@symptom("HEALTH-FROZEN", Severity.ERROR)
+def _frozen(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A process of the driver is stopped by a signal, or stuck in the kernel: it neither commits nor ends."""
+    owner = f.sink.owner
+    at_rest = owner is not None and owner.claim.purpose == "recovery" and f.sink.quiet  # and its process does no harm
+    if f.frozen and not (at_rest and owner is not None and f.frozen == owner.frozen):
+        yield Seen(
+            f"The driver is alive but does nothing: {describe_frozen(f.frozen)}",
+            f"{_end_frozen(f)}. Then {_lower(_start_or_recover(f))}",
+            {"pids": [p.process.pid for p in f.frozen], "states": [p.state.value for p in f.frozen]},
+        )
+
+
+# -- open transactions -------------------------------------------------------------------------------------------------
+
+
+@symptom("HEALTH-STALE-TRANSACTIONS", Severity.ERROR, threshold="stale_after_s", recovers=True)
+def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """Undecided transactions are open for longer than any batch takes, or nobody works on the sink: readers wait."""
+    at_work = f.at_work
+    old = [t for t in f.sink.open if t.verdict != "decided" and too_old(t, at_work, limits)]
+    if not old:
+        return
+    worst = max(old, key=lambda t: t.age_s)
+    began = f.sink.checked_ms - worst.age_s * 1000
+    which = f"{plural(len(old), 'undecided transaction')} of the sink {are(len(old))} open"
+    why = "and nobody works on the sink" if at_work is False else "for longer than a batch may take"
+    more = {"eldest": worst.transactional_id, "timeout_s": worst.timeout_s, "at_work": at_work}
+    yield Seen(
+        f"{which}{', ' if at_work is False else ' '}{why}: readers wait. The oldest, {worst.transactional_id}, began "
+        f"at {_at(began)}, and the brokers abort it after {worst.timeout_s:.0f} s",
+        _recover(f)
+        if at_work is False
+        else "Read in the driver's log, and in Spark's UI, why its batch takes so long. If the driver hangs, end it; "
+        f"then {_lower(_start_or_recover(f))}",
+        {"transactions": [t.transactional_id for t in old], "oldest_s": round(worst.age_s, 1), **more},
+        began / 1000,
+    )
+
+
+@symptom("HEALTH-HANGING", Severity.ERROR, needs="hanging", threshold="hanging_older_than_s", at_once=True)
+def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A transaction of the sink is open on a partition, and no coordinator will ever end it: readers wait for good."""
+    names = [h.name for h in f.hanging if h.owner == "ours"]
+    if names:
+        yield Seen(
+            f"{plural(len(names), 'transaction')} of the sink {_hang(names)} no coordinator will ever end "
+            f"{'it' if len(names) == 1 else 'them'}, and readers wait: {_some(names)}",
+            f"{_start_or_recover(f)}. If one stays, run exactly-once transactions abort --hanging {names[0]}, which "
+            "names the command that commits it where it is decided (in Dagster the job exactly_once_end_hanging, first "
+            "as a dry run)",
+            {"transactions": names},
+            subject=names[0],
+        )
+
+
+@symptom("HEALTH-FOREIGN-HANGING", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
+def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A transaction of another application hangs on the sink's topics: readers wait for good."""
+    names = [h.name for h in f.hanging if h.owner == "foreign"]
+    if names:
+        yield Seen(
+            f"{plural(len(names), 'transaction')} of other applications {_hang(names)} readers of the sink's topics "
+            f"wait: {_some(names)}",
+            "Ask the owners of these applications to end what hangs, with kafka-transactions.sh abort",
+            {"transactions": names},
+            subject=names[0],
+        )
+
+
+@symptom("HEALTH-UNKNOWN-WRITER", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
+def _unknown_writer(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """An old transaction holds readers back, and no transactional id that may be seen is its writer's."""
+    names = [h.name for h in f.hanging if h.owner == "unknown"]
+    if names:
+        yield Seen(
+            f"{plural(len(names), 'old transaction')} of unknown writers {'holds' if len(names) == 1 else 'hold'} "
+            f"readers of the sink's topics back: {_some(names)}. Either what is open hangs, or this principal may not "
+            "see its transactional id",
+            "Grant DESCRIBE on all transactional ids, or ask who else writes to these topics. What hangs is ended with "
+            f"exactly-once transactions abort --hanging {names[0]}, once its owner agrees",
+            {"transactions": names},
+            subject=names[0],
+        )
+
+
+@symptom("HEALTH-FOREIGN-TRANSACTION", Severity.WARN, needs="hanging", threshold="stale_after_s")
+def _foreign(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A transaction of another application has held readers of the sink's topics back for too long."""
+    if f.foreign:
+        count = len(f.foreign)
+        yield Seen(
+            f"{plural(count, 'transaction')} of other applications {'holds' if count == 1 else 'hold'} readers of the "
+            f"sink's topics back: {_some(f.foreign)}",
+            "Their own clients end them, or the brokers after their timeouts; ask their owners if that takes too long",
+            {"transactional_ids": list(f.foreign)},
+            subject=f.foreign[0],
+        )
+
+
+@symptom("HEALTH-READERS-WAIT", Severity.ERROR, needs="standing", threshold="stale_after_s")
+def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """The last stable offset of an output partition stands: read_committed readers do not reach its end."""
+    now = f.sink.checked_ms
+    after_s = {True: limits.stale_after_s, None: limits.stale_after_s, False: 0.0}[f.at_work]
+    standing = [s for s in f.standing if s.since_ms is None or (now - s.since_ms) / 1000 > after_s]
+    if not standing:
+        return
+    where = [f"{b.topic}-{b.partition}@{b.last_stable}" for b in (s.blocked for s in standing)]
+    since = min((s.since_ms for s in standing if s.since_ms is not None), default=None)
+    holders = " and ".join(dict.fromkeys(s.blocked.held_by for s in standing))
+    ours = all(s.blocked.ours for s in standing)
+    other = (
+        "Run exactly-once transactions list --hanging, which names what hangs; a transaction of another application is "
+        "ended by its own client or its timeout"
+    )
+    yield Seen(
+        f"Readers of {plural(len(where), 'partition')} are held back by {holders}: {_some(where)}",
+        _recover(f) if ours else other,
+        {"places": where, "waiting": sum(s.blocked.waiting for s in standing), "ours": ours},
+        since / 1000 if since is not None else None,
+        subject=where[0].rpartition("@")[0],
+    )
+
+
+# -- the checkpoint ----------------------------------------------------------------------------------------------------
+
+#: The way back from a checkpoint that the next start refuses.
+_PUT_BACK = (
+    "Put back the newest whole copy of the checkpoint. Without one, start with a new checkpoint and sink.takeover: see "
+    "EO-REWOUND in docs/errors.md"
+)
+
+
+@symptom("HEALTH-CHECKPOINT-TORN", Severity.ERROR, needs="checkpoint", at_once=True)
+def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A file of the checkpoint is torn, and the next start refuses it (EO-CHECKPOINT)."""
+    if f.checkpoint is not None and f.checkpoint.torn:
+        faults = "; ".join(f"{name}: {fault}" for name, fault in f.checkpoint.torn.items())
+        yield Seen(
+            f"The checkpoint {f.checkpoint.location} has torn files, and the next start refuses it (EO-CHECKPOINT): "
+            f"{faults}",
+            f"Run {repair_command(f.checkpoint.location, f.sink.sink_id)} (in Dagster the job "
+            "exactly_once_checkpoint_repair, first as a dry run)",
+            {"torn": list(f.checkpoint.torn)},
+            subject=f.checkpoint.location,
+        )
+
+
+@symptom("HEALTH-CHECKPOINT-FOREIGN", Severity.ERROR, needs="checkpoint", at_once=True)
+def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """The checkpoint is of another query than the sink, and the next start is refused (EO-SINK-OWNED)."""
+    progress, bound = _compared(f), f.sink.log.owner.query_id if f.sink.log.owner else None
+    if progress == "foreign" and f.checkpoint is not None:
+        yield Seen(
+            f"The checkpoint {f.checkpoint.location} is of query {f.checkpoint.query_id}, and the sink belongs to "
+            f"query {bound}: the next start is refused (EO-SINK-OWNED)",
+            "Use the checkpoint of the sink's own query, or another sink.id for this one",
+            {"query_id": f.checkpoint.query_id, "bound": bound},
+            subject=f.checkpoint.location,
+        )
+
+
+@symptom("HEALTH-CHECKPOINT-LOST", Severity.ERROR, needs="checkpoint", at_once=True)
+def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """The checkpoint lacks batches that are decided, and the next start refuses it (EO-REWOUND)."""
+    if _compared(f) == "checkpoint lost" and f.checkpoint is not None and f.sink.log.owner is not None:
+        last = f.sink.log.last_decision(f.sink.log.owner.query_id or "")
+        decided = f", and batch {last.batch_id} is decided" if last else ""
+        ends = "there is none" if f.checkpoint.last_offsets is None else f"it ends at batch {f.checkpoint.last_offsets}"
+        yield Seen(
+            f"The checkpoint {f.checkpoint.location} was deleted, restored or rewound: {ends}{decided}. The next start "
+            "refuses it (EO-REWOUND)",
+            _PUT_BACK,
+            {"last_planned": f.checkpoint.last_offsets, "last_decided": last.batch_id if last else None},
+            subject=f.checkpoint.location,
+        )
+
+
+@symptom("HEALTH-CHECKPOINT-REWOUND", Severity.ERROR, needs="verify", at_once=True)
+def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """The checkpoint has other offsets than were decided, and the next start refuses it (EO-REWOUND)."""
+    if f.checkpoint is None or f.planned is None or f.sink.log.owner is None:
+        return
+    bound = f.sink.log.owner.query_id
+    last = f.sink.log.last_decision(bound) if bound else None
+    silent = _compared(f) in ("torn", "foreign", "checkpoint lost") or (bound or "").startswith(WRITE)
+    if last is not None and not silent and f.planned != last.offsets_digest:
+        has = "other offsets than were decided" if f.planned else "no offsets"
+        yield Seen(
+            f"The checkpoint {f.checkpoint.location} has {has} for batch {last.batch_id}, which is decided. The next "
+            "start refuses it (EO-REWOUND)",
+            _PUT_BACK,
+            {"last_decided": last.batch_id},
+            subject=f.checkpoint.location,
+        )
+
+
+@symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="checkpoint", at_once=True)
+def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """Spark counts a batch as committed that the commit log never decided: its records are not in the output."""
+    c = f.checkpoint
+    if c is None or c.query_id is None or c.last_commit is None or _compared(f) == "foreign":
+        return
+    last = f.sink.log.last_decision(c.query_id)
+    if c.last_commit > (last.batch_id if last is not None else -1):
+        decided = f"batch {last.batch_id}" if last is not None else "none"
+        yield Seen(
+            f"Spark counts batch {c.last_commit} as committed in the checkpoint {c.location}, but the last decided "
+            f"batch of query {c.query_id} is {decided}",
+            "Stop the stream and compare its input with its output (exactly-once verify --origin) before it starts "
+            "again: no start writes these batches again",
+            {"last_committed": c.last_commit, "last_decided": last.batch_id if last is not None else None},
+            subject=c.location,
+        )
+
+
+def _compared(f: SinkFacts) -> str:
+    """Return the state of the checkpoint beside the commit log (:func:`~exactly_once.inspection.progress.compare`)."""
+    if f.checkpoint is None or (f.sink.log.owner is not None and (f.sink.log.owner.query_id or "").startswith(WRITE)):
+        return ""
+    return compare(f.checkpoint, f.sink.log).state
+
+
+# -- what only verify reads --------------------------------------------------------------------------------------------
+
+
+@symptom("HEALTH-LOST-DECISION", Severity.ERROR, needs="verify", at_once=True)
+def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """The sink decided a batch, and its commit log does not hold the decision any more."""
+    remedy = (
+        "Do not start the stream: without the decision it may write the batch again. Find out who deleted records of "
+        "the commit log, and see EO-LOG in docs/errors.md"
+    )
+    for query_id, batch_id in f.forgotten.items():
+        yield Seen(
+            f"The sink's consumer group has the offsets of batch {batch_id} of query {query_id}, committed with its "
+            "decision, and the commit log holds no such decision",
+            remedy,
+            {"query_id": query_id, "batch": batch_id},
+        )
+    if f.undecided is not None:
+        yield Seen(
+            f"The commit log holds no decision, and {plural(len(f.undecided.names), 'id')} of the sink committed "
+            f"transactions with {plural(f.undecided.records, 'record')} that readers get: the log was deleted, or its "
+            "decisions were",
+            remedy,
+            {"transactional_ids": list(f.undecided.names), "records": f.undecided.records},
+        )
+
+
+@symptom("HEALTH-FOREIGN-ABORT", Severity.ERROR, needs="verify")
+def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """A transaction of another application was aborted while this sink aborted its own."""
+    for a in f.foreign_aborts:
+        yield Seen(
+            f"The transaction of {a.transactional_id} was aborted within a minute of a claim of sink "
+            f"{f.sink.sink_id!r}, to which it does not belong",
+            "Report this with the brokers' version: the sink aborts its own ids alone. Its application writes the "
+            f"{plural(a.records, 'record')} again if it retries",
+            {"transactional_id": a.transactional_id, "places": list(a.places), "records": a.records},
+            subject=a.transactional_id,
+        )
+
+
+@symptom("HEALTH-OFFSET-SKEW", Severity.WARN, needs="verify")
+def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """The sink's consumer group, which lag tools read, is not at the offsets of the last decision."""
+    for s in f.skewed:
+        where = f"{s.topic}-{s.partition}"
+        stands = f"is at {where}@{s.offset}" if s.offset is not None else f"has no offset of {where}"
+        yield Seen(
+            f"The consumer group of sink offsets {stands}, but the last decision ({s.batch}) is at {s.decided}",
+            "Find out who else commits offsets to this group; the next batch sets them right. Only lag tools read them",
+            {"place": where, "offset": s.offset, "decided": s.decided},
+            subject=where,
+        )
+
+
+@symptom("HEALTH-ID-LEAK", Severity.WARN, needs="verify")
+def _id_leak(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+    """The sink has transactional ids outside of the bounded scheme of names."""
+    if f.leaked:
+        yield Seen(
+            f"{plural(len(f.leaked), 'transactional id')} of {namespace(f.sink.sink_id)} {are(len(f.leaked))} outside "
+            f"of its {SLOTS} slots and {VARIANTS + PROBES} variants, such as {f.leaked[0]!r}: no bound holds for them",
+            "Find out which application uses the sink's prefix. The brokers forget an unused id after a week",
+            {"transactional_ids": list(f.leaked)},
+            subject=f.leaked[0],
+        )
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def _start_or_recover(f: SinkFacts) -> str:
+    return (
+        f"Start the stream, or recover the sink: exactly-once recover {f.sink.sink_id} (in Dagster the job "
+        "exactly_once_recovery)"
+    )
+
+
+def _recover(f: SinkFacts) -> str:
+    """Return the remedy that a recovery is; a frozen process first has to go, since it would be frozen still."""
+    return f"{_end_frozen(f)}. Then {_lower(_start_or_recover(f))}" if f.frozen else _start_or_recover(f)
+
+
+def _end_frozen(f: SinkFacts) -> str:
+    stopped = " ".join(str(p.process.pid) for p in f.frozen if p.state is State.STOPPED)
+    resumed = f"; if somebody has, first resume the process with kill -CONT {stopped}" if stopped else ""
+    return (
+        f"End the process with {end_command(f.frozen)}. In Dagster, do not press Terminate, which would wait for this "
+        f"process and block every start in its code location{resumed}"
+    )
+
+
+def _at(ms: float) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _hang(names: Sequence[str]) -> str:
+    return "hangs:" if len(names) == 1 else "hang:"
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return ", ".join(every[:NAMED]) + more
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
