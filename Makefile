@@ -53,7 +53,7 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: help setup setup-example archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks \
-	test-newest-kafka test-kafkas s3 test-s3 test-hdfs test-naughty test-lineage test-extras test-pythons tutorial jar check docs \
+	test-newest-kafka test-kafkas s3 test-s3 test-hdfs test-naughty test-lineage test-extras test-pythons tutorial jar golden check docs \
 	benchmark guard soak faults faults-compare audit sbom coverage dist clean lock lock-jars
 
 help: ## This list
@@ -176,6 +176,9 @@ test-lineage: archive ## What OpenLineage hears of a stream under Dagster; asks 
 
 jar: setup ## The sink's jar, from java/: into the package, with its sum
 	@$(PYTHON) tools/jar.py build
+
+golden: setup ## The golden files below tests/golden, as the code says now
+	@$(PYTHON) -m tools.golden
 
 check: setup ## Lint, format, types, import contracts, the site; and that the jar is what java/ gives
 	$(PYTHON) -m ruff check .

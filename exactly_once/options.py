@@ -238,7 +238,7 @@ class SinkOptions:
 
     @classmethod
     def parse(
-        cls, options: Mapping[str, str], batch: bool = False, pem: Mapping[str, str] | None = None
+        cls, options: Mapping[str, str | None], batch: bool = False, pem: Mapping[str, str] | None = None
     ) -> SinkOptions:
         """Read the options of a query, or of a ``batch`` write; names are case-insensitive, as in Spark. ``pem`` is
         what Spark's JVM said of Java's key stores, where the options come from there.

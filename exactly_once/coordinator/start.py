@@ -46,7 +46,7 @@ APPEND, UPDATE, COMPLETE = "append", "update", "complete"
 
 
 def check(
-    given: Mapping[str, str],
+    given: Mapping[str, str | None],
     columns: Iterable[Column] | None = None,
     batch: bool = False,
     pem: Mapping[str, str] | None = None,

@@ -110,7 +110,8 @@ def check_number(dead: DeadLetterTopic | None, parts: Sequence[Part]) -> None:
 
 def first_refusal(parts: Iterable[Part]) -> tuple[str, str]:
     """Return what is wrong with the first row that is a dead letter, and the way out."""
-    return next((p.refused for p in parts if p.refused), ("", ""))
+    what, way_out = next((p.refused for p in parts if p.refused), ("", ""))
+    return what, way_out
 
 
 def _header(origin: str) -> str:

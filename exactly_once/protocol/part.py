@@ -22,7 +22,7 @@ class Part:
     attempt: str
     plan: Plan
     handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
-    refused: tuple[str, str] | tuple[()] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def topics(self) -> set[str]:

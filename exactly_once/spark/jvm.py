@@ -14,12 +14,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
@@ -31,10 +29,23 @@ from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.names import commit_log_topic, namespace, slot_of
 from exactly_once.protocol.part import Part
-from exactly_once.protocol.planning import Batch, Plan
-from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransaction
+from exactly_once.protocol.planning import Batch
+from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
+from exactly_once.spark.border import (
+    AbortRequest,
+    Answer,
+    CheckRequest,
+    CloseRequest,
+    CommitRequest,
+    EngineError,
+    LostPart,
+    PlanRequest,
+    Request,
+    TaskTicket,
+    request_of,
+)
 from exactly_once.spark.modes import check_planned, check_sources, check_speculation, check_task
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_jar
@@ -44,9 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Ended queries whose error is kept for callers in the driver's Python.
-_REMEMBERED = 64
-
 
 class Coordinators:
     """The coordinators of a driver's queries, by run id. Calls for different runs go on beside each other."""
@@ -54,37 +62,27 @@ class Coordinators:
     def __init__(self) -> None:
         self._runs: dict[str, QueryRun] = {}
         self._lock = threading.Lock()
-        self._failures: OrderedDict[str, BaseException] = OrderedDict()
 
     def call(self, request: str) -> str:
-        """Answer one request of Java's; never raises.
+        """Answer one :class:`~exactly_once.spark.border.Request` of Java's, as JSON; never raises.
 
         Returns
         -------
         str
-            ``{"ok": value}``, or ``{"error": {"code": ..., "text": ...}}``, where the text begins with the code.
+            The JSON of an :class:`~exactly_once.spark.border.Answer`.
         """
-        run = ""
         try:
-            asked = json.loads(request)
-            run = asked.get("run", "")
-            return json.dumps({"ok": _CALLS[asked["call"]](self, asked)})
+            return Answer(self._answer(request_of(request))).as_json()
         except ExactlyOnceError as e:
             error = e
-            self._remember(run, e)
         except BaseException as e:  # of a library, or a mistake here
             log.exception("a call from the JVM failed")
-            self._remember(run, e)
             error = ExactlyOnceError(
                 f"{type(e).__name__}: {e}",
                 "Start the query again; if the error repeats, report it with the traceback from the driver's log",
                 "Decided batches stay decided; nothing else is visible to a read_committed reader",
             )
-        return json.dumps({"error": {"code": error.code, "text": str(error)}})
-
-    def failure(self, run: str) -> BaseException | None:
-        """Return the last error of a run, as it was raised; None when there was none, or when it was long ago."""
-        return self._failures.get(run)
+        return Answer(error=EngineError(error.code, str(error))).as_json()
 
     class Java:
         """The interface that py4j gives this class in the JVM."""
@@ -93,95 +91,92 @@ class Coordinators:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def _check(self, asked: Mapping[str, Any]) -> None:
-        batch = bool(asked.get("batch"))
-        options = _options(asked, batch)
+    def _answer(self, request: Request) -> TaskTicket | None:
+        match request:
+            case PlanRequest(write=True):
+                return self._plan_write(request)
+            case PlanRequest():
+                return self._plan_batch(request)
+            case CheckRequest():
+                self._check(request)
+            case CommitRequest():
+                self._commit(request)
+            case AbortRequest():
+                self._abort(request)
+            case CloseRequest():
+                self._close(request.run)
+        return None
+
+    def _check(self, request: CheckRequest) -> None:
+        options = SinkOptions.parse(request.options, request.batch, request.pem)
         options.java()
-        if asked.get("schema"):
-            _check_columns(options, StructType.fromJson(json.loads(asked["schema"])))
+        if request.schema:
+            _check_columns(options, _types(request.schema))
         with suppress(BrokerUnreachable):  # the first batch waits for brokers that restart
-            start.check(asked["options"], batch=batch, pem=asked.get("pem"))
+            start.check(request.options, batch=request.batch, pem=request.pem)
 
-    def _plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return self._plan_write(asked) if asked.get("write") else self._plan_batch(asked)
-
-    def _plan_batch(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        if asked.get("overwrite"):
+    def _plan_batch(self, request: PlanRequest) -> TaskTicket:
+        if request.overwrite:
             raise start.complete_refused()
         with self._lock:
-            run = self._runs.get(asked["run"])
+            run = self._runs.get(request.run)
             if run is None:
-                run = self._runs[asked["run"]] = QueryRun(coordinator_of(_options(asked)))
-        options = run.coordinator.options
-        if options.guarantee is Guarantee.EXACTLY_ONCE:
-            check_task(asked.get("settings", {}).get)
+                options = SinkOptions.parse(request.options, pem=request.pem)
+                run = self._runs[request.run] = QueryRun(coordinator_of(options))
+        if run.coordinator.options.guarantee is Guarantee.EXACTLY_ONCE:
+            check_task(request.settings.get)
         reach("planning")
         with run.lock:
-            ticket = _answer(run, asked["schema"], lambda batch: _check_batch(batch, asked))
+            ticket = _plan(run, request.schema, lambda batch: _check_batch(batch, request))
         reach("planned")
         return ticket
 
-    def _plan_write(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        if asked.get("overwrite"):
+    def _plan_write(self, request: PlanRequest) -> TaskTicket:
+        if request.overwrite:
             raise UnsupportedMode(
                 "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
             )
-        check_speculation(asked.get("settings", {}).get("spark.speculation"))
-        run = QueryRun(WriteCoordinator(_options(asked, batch=True)))
+        check_speculation(request.settings.get("spark.speculation"))
+        run = QueryRun(WriteCoordinator(SinkOptions.parse(request.options, batch=True, pem=request.pem)))
         try:
-            ticket = _answer(run, asked["schema"])
+            ticket = _plan(run, request.schema)
         except BaseException:
             run.close()
             raise
         with self._lock:
-            self._runs[asked["run"]] = run
+            self._runs[request.run] = run
         return ticket
 
-    def _commit(self, asked: Mapping[str, Any]) -> None:
-        run = self._runs.get(asked["run"])
+    def _commit(self, request: CommitRequest) -> None:
+        run = self._runs.get(request.run)
         if run is None or run.coordinator.ticket is None:
             raise ProtocolViolation(
-                f"the JVM asked to commit a batch of run {asked['run']}, which has planned none",
+                f"the JVM asked to commit a batch of run {request.run}, which has planned none",
                 "Start the stream again; if the error repeats, report it with this message",
             )
         with run.lock:
-            run.coordinator.commit(_parts(asked), asked.get("batch") or 0)
+            run.coordinator.commit(_parts(request), request.batch)
         if run.writes_once:
-            self._close(asked)
+            self._close(request.run)
 
-    def _abort(self, asked: Mapping[str, Any]) -> None:
+    def _abort(self, request: AbortRequest) -> None:
         reach("aborting")
-        run = self._runs.get(asked["run"])
+        run = self._runs.get(request.run)
         if run is None or run.coordinator.ticket is None:
             return
         try:
             with run.lock:
-                run.coordinator.abort(asked.get("batch") or 0, _parts(asked))
+                run.coordinator.abort(request.batch, _parts(request))
         except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
             run.leave(e)
         if run.writes_once:
-            self._close(asked)
+            self._close(request.run)
 
-    def _close(self, asked: Mapping[str, Any]) -> None:
+    def _close(self, run_id: str) -> None:
         with self._lock:
-            run = self._runs.pop(asked["run"], None)
+            run = self._runs.pop(run_id, None)
         if run is not None:
             run.close()
-
-    def _remember(self, run: str, error: BaseException) -> None:
-        with self._lock:
-            self._failures[run] = error
-            while len(self._failures) > _REMEMBERED:
-                self._failures.popitem(last=False)
-
-
-_CALLS: dict[str, Callable[[Coordinators, Mapping[str, Any]], Any]] = {
-    "check": Coordinators._check,
-    "plan": Coordinators._plan,
-    "commit": Coordinators._commit,
-    "abort": Coordinators._abort,
-    "close": Coordinators._close,
-}
 
 
 @cache
@@ -206,57 +201,56 @@ def connect(spark: SparkSession) -> None:
     context._jvm.exactlyonce.Bridge.connect(coordinators())
 
 
-# -- to and from JSON -------------------------------------------------------------------------------------------------
+# -- planning ---------------------------------------------------------------------------------------------------------
 
 
-def _options(asked: Mapping[str, Any], batch: bool = False) -> SinkOptions:
-    """Read the options of a request that begins a run; with it comes what only the JVM can read of them."""
-    return SinkOptions.parse(asked["options"], batch, asked.get("pem"))
-
-
-def _check_batch(batch: Batch, asked: Mapping[str, Any]) -> None:
-    check_planned(batch, asked["query"], asked.get("batch"))
-    check_sources(batch, asked.get("sources"))
+def _check_batch(batch: Batch, request: PlanRequest) -> None:
+    check_planned(batch, request.query, request.batch)
+    check_sources(batch, request.sources)
 
 
 def _check_columns(options: SinkOptions, types: StructType) -> frozenset[str]:
     return options.check_columns((f.name, f.dataType.simpleString()) for f in types.fields)
 
 
-def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:
+def _types(schema: str) -> StructType:
+    return StructType.fromJson(json.loads(schema))
+
+
+def _plan(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = None) -> TaskTicket:
     """Check the columns, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
-    settings, types = options.java(), StructType.fromJson(json.loads(schema))
+    settings, types = options.java(), _types(schema)
     names = _check_columns(options, types)
     run.check_formats(types)
     ticket = run.coordinator.plan(check)
     framing = run.framing(ticket.plan, types)
     exactly_once = options.guarantee is Guarantee.EXACTLY_ONCE
     read = names - {"topic"} if options.topic is not None else names  # the option topic goes before the column
-    return {
-        "plan": ticket.plan.value,
-        "execution": ticket.execution,
-        "batch": ticket.batch.batch_id,
-        "query": "" if run.writes_once else ticket.batch.query_id,
-        "guarantee": options.guarantee.value,
-        "sink": options.sink_id,
-        "ids": f"{namespace(options.sink_id)}{slot_of(ticket.token)}:",
-        "log": commit_log_topic(options.sink_id),
-        "log_end": ticket.log_end,
-        "timeout_ms": ticket.timeout_ms,
-        "limit_ms": limit_ms(ticket.timeout_ms) if exactly_once else 0,
-        "too_long": _too_long(run, ticket) if exactly_once else "",
-        "topic": options.topic,
-        "columns": {name: i for i, name in enumerate(types.fieldNames()) if name in read},
-        "key_prefix": framing.key.hex(),
-        "value_prefix": framing.value.hex(),
-        "encodings": {column: asdict(encoding) for column, encoding in framing.encodings.items()},
-        "allowed": list(options.topics.allowed),
-        "dead_letters": run.dead_letters(ticket.plan),
-        "batch_headers": options.batch_headers,
-        "lost": list(ticket.replay.get(KAFKA, {}).values()),
-        "client": settings,
-    }
+    return TaskTicket(
+        plan=ticket.plan,
+        execution=ticket.execution,
+        batch=ticket.batch.batch_id,
+        query="" if run.writes_once else ticket.batch.query_id,
+        guarantee=options.guarantee,
+        sink=options.sink_id,
+        ids=f"{namespace(options.sink_id)}{slot_of(ticket.token)}:",
+        log=commit_log_topic(options.sink_id),
+        log_end=ticket.log_end,
+        timeout_ms=ticket.timeout_ms,
+        limit_ms=limit_ms(ticket.timeout_ms) if exactly_once else 0,
+        too_long=_too_long(run, ticket) if exactly_once else "",
+        topic=options.topic,
+        columns={name: i for i, name in enumerate(types.fieldNames()) if name in read},
+        key_prefix=framing.key.hex(),
+        value_prefix=framing.value.hex(),
+        encodings=framing.encodings,
+        allowed=tuple(options.topics.allowed),
+        dead_letters=run.dead_letters(ticket.plan),
+        batch_headers=options.batch_headers,
+        lost=tuple(LostPart(*rows) for rows in ticket.replay.get(KAFKA, {}).values()),
+        client=settings,
+    )
 
 
 def _too_long(run: QueryRun, ticket: Ticket) -> str:
@@ -276,29 +270,5 @@ def _too_long(run: QueryRun, ticket: Ticket) -> str:
     )
 
 
-def _parts(asked: Mapping[str, Any]) -> list[Part | None]:
-    return [None if p is None else _part(asked["run"], p) for p in asked["parts"]]
-
-
-def _part(run: str, said: Mapping[str, Any]) -> Part:
-    handles = (_handle(said),) if "id" in said else ()
-    refused = said.get("refused", ())
-    return Part(said["execution"], run, said["part"], said["attempt"], Plan(said["plan"]), handles, tuple(refused))
-
-
-def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
-    written = {(topic, partition): Extent(*extent) for topic, partition, *extent in said["written"]}
-    place = min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None)
-    return PreparedTransaction(
-        transactional_id=said["id"],
-        producer_id=said["producer"],
-        epoch=said["epoch"],
-        part=said["part"],
-        records=said["records"],
-        bytes=said["bytes"],
-        digest=said["digest"],
-        place=place,
-        written=written,
-        form=said["form"],
-        dead=said.get("dead", 0),
-    )
+def _parts(request: CommitRequest | AbortRequest) -> list[Part | None]:
+    return [None if report is None else report.part_of(request.run) for report in request.parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.micro_batch import Coordinator
@@ -16,6 +16,7 @@ from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Plan
 from exactly_once.registry import encoding
 from exactly_once.registry.schema_registry import Framing, resolve
+from exactly_once.spark.border import DeadLetterTopic
 from exactly_once.spark.columns import types_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class QueryRun:
         self.coordinator = coordinator
         self.lock = threading.Lock()  # of two calls for one run, the later one waits
         self._framing: Framing | None = None
-        self._dead_letters: dict[str, Any] | None = None
+        self._dead_letters: DeadLetterTopic | None = None
         self._closed = False
 
     @property
@@ -60,7 +61,7 @@ class QueryRun:
         self._framing = self._framing or resolve(registry, types_of(schema) if schema is not None else None)
         return self._framing
 
-    def dead_letters(self, plan: Plan) -> dict[str, Any] | None:
+    def dead_letters(self, plan: Plan) -> DeadLetterTopic | None:
         """Return what tasks must know of the dead letter topic, if there is one. Asks the brokers once: for the largest
         record that it takes.
         """
@@ -73,12 +74,7 @@ class QueryRun:
                 largest = admin.topic_config(dead.topic).get("max.message.bytes")
             if largest is None:
                 raise lacking(["DESCRIBE_CONFIGS"], dead.topic)
-            self._dead_letters = {
-                "topic": dead.topic,
-                "most": dead.most,
-                "largest": int(largest),
-                "origin": dead.origin,
-            }
+            self._dead_letters = DeadLetterTopic(dead.topic, dead.most, int(largest), dead.origin)
         return self._dead_letters
 
     def close(self) -> None:

@@ -8,8 +8,8 @@ public interface Coordinator {
     /**
      * Runs one step.
      *
-     * @param request JSON; its field {@code call} names the step: check, plan, commit, abort or close
-     * @return JSON: {@code {"ok": ...}}, or {@code {"error": {"code": "EO-...", "text": "..."}}}; a step never throws
+     * @param request the JSON of a {@link Border.Request}
+     * @return that of a {@link Border.Answer}; a step never throws
      */
     String call(String request);
 }

@@ -1,6 +1,5 @@
 package exactlyonce;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Serializable;
 
 /**
@@ -12,14 +11,4 @@ import java.io.Serializable;
  */
 record DeadLetterTopic(String topic, long most, long largest, String origin) implements Serializable {
     private static final long serialVersionUID = 1;
-
-    /** Returns what the ticket says; null where the sink has no such topic. */
-    static DeadLetterTopic of(JsonNode said) {
-        if (said == null || said.isNull()) return null;
-        return new DeadLetterTopic(
-                said.get("topic").asText(),
-                said.get("most").asLong(),
-                said.get("largest").asLong(),
-                said.get("origin").asText());
-    }
 }

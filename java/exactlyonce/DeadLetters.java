@@ -48,9 +48,9 @@ final class DeadLetters {
         return count;
     }
 
-    /** Returns what was wrong with the first row, and the way out. Kryo cannot read a List.of. */
-    List<String> first() {
-        return new ArrayList<>(List.of(first.what(), first.wayOut()));
+    /** Returns what was wrong with the first row, and the way out; nothing where all could be written. */
+    List<String> refused() {
+        return first == null ? List.of() : List.of(first.what(), first.wayOut());
     }
 
     /** Asks the brokers for the dead letter topic. */

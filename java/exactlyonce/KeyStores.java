@@ -39,10 +39,10 @@ final class KeyStores {
 
     private KeyStores() {}
 
-    /** Adds to a request what the key stores hold that its options name. */
-    static void addTo(Map<String, Object> request) {
-        Map<String, String> pem = asPem((Map<?, ?>) request.get("options"));
-        if (!pem.isEmpty()) request.put("pem", pem);
+    /** Returns what {@link #asPem} does; null where {@code options} name no Java key store. */
+    static Map<String, String> pem(Map<String, String> options) {
+        Map<String, String> found = asPem(options);
+        return found.isEmpty() ? null : found;
     }
 
     /**

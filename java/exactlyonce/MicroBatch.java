@@ -1,6 +1,5 @@
 package exactlyonce;
 
-import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -11,29 +10,37 @@ import org.apache.spark.sql.types.StructType;
 
 /** One micro-batch on the driver. Spark makes one for each, and calls it on the query's own thread. */
 final class MicroBatch implements StreamingWrite {
-    private final Map<String, Object> plan;
+    private final Map<String, String> options;
     private final StructType schema;
+    private final boolean overwrite;
     private String run = "";
     private Coordinator coordinator;
 
-    MicroBatch(Map<String, Object> plan, StructType schema) {
-        this.plan = plan;
+    MicroBatch(Map<String, String> options, StructType schema, boolean overwrite) {
+        this.options = options;
         this.schema = schema;
+        this.overwrite = overwrite;
     }
 
     @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
         SparkContext context = SparkContext.getOrCreate();
         run = Execution.property(context, Execution.RUN);
-        HashMap<String, Object> request = new HashMap<>(plan);
-        if (!Queries.isRunning(run)) KeyStores.addTo(request);
+        Map<String, String> pem = Queries.isRunning(run) ? null : KeyStores.pem(options);
         coordinator = Queries.coordinator(run, Thread.currentThread());
-        request.put("run", run);
-        request.put("query", Execution.property(context, Execution.QUERY));
+        String query = Execution.property(context, Execution.QUERY);
         String batch = Execution.property(context, Execution.BATCH);
-        request.put("batch", batch.isEmpty() ? null : Long.valueOf(batch)); // continuous mode has none
-        request.put("settings", Execution.settings(context));
-        request.put("sources", Execution.sources((String) request.get("query")));
+        Border.PlanRequest request = new Border.PlanRequest(
+                run,
+                options,
+                schema.json(),
+                overwrite,
+                false,
+                query,
+                batch.isEmpty() ? null : Long.valueOf(batch), // continuous mode has none
+                Execution.settings(context),
+                Execution.sources(query),
+                pem);
         Ticket ticket = Ticket.of(Bridge.call(coordinator, request), schema);
         ProducerSettings.check(ticket);
         return new PartWriter.Factory(ticket);
@@ -41,15 +48,11 @@ final class MicroBatch implements StreamingWrite {
 
     @Override
     public void commit(long batch, WriterCommitMessage[] parts) {
-        Bridge.call(coordinator, end("commit", batch, parts));
+        Bridge.call(coordinator, new Border.CommitRequest(run, Part.reports(parts), batch));
     }
 
     @Override
     public void abort(long batch, WriterCommitMessage[] parts) {
-        Bridge.tell(coordinator, end("abort", batch, parts));
-    }
-
-    private Map<String, Object> end(String call, long batch, WriterCommitMessage[] parts) {
-        return Map.of("call", call, "run", run, "batch", batch, "parts", Part.fields(parts));
+        Bridge.tell(coordinator, run, new Border.AbortRequest(run, Part.reports(parts), batch));
     }
 }

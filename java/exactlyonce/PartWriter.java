@@ -1,6 +1,6 @@
 package exactlyonce;
 
-import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.TransactionDescription;
@@ -294,15 +294,10 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private Part prepare() {
-        LinkedHashMap<String, Object> fields = new LinkedHashMap<>();
-        fields.put("part", partition);
-        fields.put("attempt", attempt);
-        fields.put("execution", ticket.execution());
-        fields.put("plan", ticket.plan().name().toLowerCase(Locale.ROOT));
-        if (producer == null) return new Part(fields); // no rows, or none to write: no transaction
+        if (producer == null) return empty(); // no rows, or none to write: no transaction
         Failpoints.reach("pre-commit-kafka");
         if (ticket.guarantee() != Ticket.Guarantee.NONE) flush();
-        if (!ticket.isTransactional()) return new Part(fields);
+        if (!ticket.isTransactional()) return empty();
         Failpoints.reach("after-flush");
         checkInTime();
         if (!ticket.keeps(
@@ -310,23 +305,30 @@ final class PartWriter implements DataWriter<InternalRow> {
                 digest.text())) { // of a replay: the part of before is there, or the driver says that its rows did
             // not come again
             abort();
-            return new Part(fields);
+            return empty();
         }
-        fields.put("id", name);
-        fields.put("producer", producerId);
-        fields.put("epoch", epoch);
-        fields.put("records", sent);
-        fields.put("bytes", bytes);
-        fields.put("digest", digest.text());
-        fields.put("form", form());
-        fields.put("written", written.fields(choseTimestamp > 0));
-        if (dead != null && dead.count() > 0) {
-            fields.put("dead", dead.count());
-            fields.put("refused", dead.first());
-        }
+        Part prepared = new Part(new Border.PreparedReport(
+                partition,
+                attempt,
+                ticket.execution(),
+                ticket.plan(),
+                name,
+                producerId,
+                epoch,
+                sent,
+                bytes,
+                digest.text(),
+                form(),
+                written.extents(choseTimestamp > 0),
+                dead == null ? 0 : dead.count(),
+                dead == null ? List.of() : dead.refused()));
         Producers.leave(transaction);
         transaction = null;
-        return new Part(fields);
+        return prepared;
+    }
+
+    private Part empty() {
+        return new Part(new Border.TaskReport(partition, attempt, ticket.execution(), ticket.plan()));
     }
 
     private void flushAll() {

@@ -1,6 +1,5 @@
 package exactlyonce;
 
-import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
@@ -36,7 +35,7 @@ final class Queries {
     private static void await(String run, Thread thread, Coordinator coordinator) {
         try {
             thread.join();
-            Bridge.tell(coordinator, Map.of("call", "close", "run", run));
+            Bridge.close(coordinator, run);
         } catch (InterruptedException e) {
             // nobody interrupts it
         } finally {

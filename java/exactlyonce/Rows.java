@@ -1,9 +1,9 @@
 package exactlyonce;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Serializable;
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
+import java.util.Map;
 import org.apache.kafka.common.InvalidRecordException;
 import org.apache.kafka.common.errors.InvalidTimestampException;
 import org.apache.kafka.common.errors.InvalidTopicException;
@@ -88,34 +88,33 @@ record Rows(String option, int topic, Bytes key, Bytes value, int partition, int
         }
     }
 
-    static Rows of(JsonNode ticket, StructType schema, TopicRule rule) {
-        JsonNode columns = ticket.get("columns");
+    static Rows of(Border.TaskTicket ticket, StructType schema, TopicRule rule) {
+        Map<String, Integer> columns = ticket.columns();
         return new Rows(
-                ticket.get("topic").isNull() ? null : ticket.get("topic").asText(),
-                columns.path("topic").asInt(-1),
-                bytes("key", ticket, schema),
-                bytes("value", ticket, schema),
-                columns.path("partition").asInt(-1),
-                columns.path("headers").asInt(-1),
-                columns.path("timestamp").asInt(-1),
+                ticket.topic(),
+                columns.getOrDefault("topic", -1),
+                bytes("key", ticket.keyPrefix(), ticket, schema),
+                bytes("value", ticket.valuePrefix(), ticket, schema),
+                columns.getOrDefault("partition", -1),
+                columns.getOrDefault("headers", -1),
+                columns.getOrDefault("timestamp", -1),
                 rule);
     }
 
-    private static Bytes bytes(String name, JsonNode ticket, StructType schema) {
-        JsonNode columns = ticket.get("columns");
-        int column = columns.path(name).asInt(-1),
-                ready = columns.path("encoded_" + name).asInt(-1);
+    private static Bytes bytes(String name, String hex, Border.TaskTicket ticket, StructType schema) {
+        int column = ticket.columns().getOrDefault(name, -1),
+                ready = ticket.columns().getOrDefault("encoded_" + name, -1);
         boolean text = column >= 0 && schema.fields()[column].dataType() instanceof StringType;
-        byte[] prefix = HexFormat.of().parseHex(ticket.get(name + "_prefix").asText());
-        JsonNode encoding = ticket.get("encodings").get(name);
+        byte[] prefix = HexFormat.of().parseHex(hex);
+        Border.ColumnEncoding encoding = ticket.encodings().get(name);
         if (encoding == null) return new Bytes(column, ready, text, prefix, null, null);
         return new Bytes(
                 column,
                 ready,
                 text,
                 prefix,
-                Encoding.of(encoding.get("format").asText(), encoding.get("plan"), name),
-                Encoding.of("JSON", encoding.get("spare"), name));
+                Encoding.of(encoding.format(), encoding.plan(), name),
+                Encoding.of("JSON", encoding.spare(), name));
     }
 
     /** Whether rows have keys and values alone, so that a digest covers no more. */

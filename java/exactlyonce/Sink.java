@@ -1,6 +1,5 @@
 package exactlyonce;
 
-import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
@@ -46,13 +45,8 @@ public final class Sink implements TableProvider, DataSourceRegister {
         CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
         boolean batch = given.containsKey("write.id");
         if (batch || given.containsKey("checkpointLocation")) {
-            Map<String, Object> request = new HashMap<>();
-            request.put("call", "check");
-            request.put("options", new HashMap<>(options));
-            request.put("batch", batch);
-            if (schema.fields().length > 0) request.put("schema", schema.json()); // empty: nobody has said it yet
-            KeyStores.addTo(request);
-            Bridge.call(Bridge.coordinator(), request);
+            String known = schema.fields().length > 0 ? schema.json() : null; // empty: nobody has said it yet
+            Bridge.call(Bridge.coordinator(), new Border.CheckRequest(options, batch, known, KeyStores.pem(options)));
         }
         return new Output(schema);
     }
@@ -95,20 +89,16 @@ public final class Sink implements TableProvider, DataSourceRegister {
 
         @Override
         public Write build() {
-            HashMap<String, Object> plan = new HashMap<>();
-            plan.put("call", "plan");
-            plan.put("options", new HashMap<>(info.options().asCaseSensitiveMap()));
-            plan.put("schema", info.schema().json());
-            plan.put("overwrite", overwrite);
+            Map<String, String> options = info.options().asCaseSensitiveMap();
             return new Write() {
                 @Override
                 public StreamingWrite toStreaming() {
-                    return new MicroBatch(plan, info.schema());
+                    return new MicroBatch(options, info.schema(), overwrite);
                 }
 
                 @Override
                 public BatchWrite toBatch() {
-                    return new WholeWrite(plan, info.schema());
+                    return new WholeWrite(options, info.schema(), overwrite);
                 }
             };
         }

@@ -1,17 +1,15 @@
 package exactlyonce;
 
-import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.annotation.JsonProperty;
 import java.io.Serializable;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * The driver's instructions for the tasks of one execution of a batch; Python makes all of it (exactly_once/spark/jvm.py).
+ * The driver's instructions for the tasks of one execution of a batch: a {@link Border.TaskTicket}, with the columns of its rows looked up.
  *
  * @param execution names one try of the batch, in what tasks report and in the log
  * @param batch the number of Spark's micro-batch; of a batch write, 0
@@ -52,47 +50,46 @@ record Ticket(
 
     /** What tasks do with their rows: write them; read them to the end and write nothing; write the lost parts again. */
     enum Plan {
+        @JsonProperty("write")
         WRITE,
+        @JsonProperty("drain")
         DRAIN,
+        @JsonProperty("replay")
         REPLAY
     }
 
     /** How often a row is in the output, whatever fails. */
     enum Guarantee {
+        @JsonProperty("exactly_once")
         EXACTLY_ONCE,
+        @JsonProperty("at_least_once")
         AT_LEAST_ONCE,
+        @JsonProperty("none")
         NONE
     }
 
-    static Ticket of(JsonNode t, StructType schema) {
+    static Ticket of(Border.TaskTicket t, StructType schema) {
         Set<String> lost = new HashSet<>();
-        for (JsonNode part : t.get("lost"))
-            lost.add(rows(part.get(0).asLong(), part.get(1).asText()));
-        HashMap<String, String> client = new HashMap<>();
-        t.get("client")
-                .properties()
-                .forEach(e -> client.put(e.getKey(), e.getValue().asText()));
-        List<String> allowed = new ArrayList<>();
-        for (JsonNode name : t.get("allowed")) allowed.add(name.asText());
-        DeadLetterTopic dead = DeadLetterTopic.of(t.get("dead_letters"));
+        for (Border.LostPart part : t.lost()) lost.add(rows(part.records(), part.digest()));
+        DeadLetterTopic dead = t.deadLetters();
         return new Ticket(
-                Plan.valueOf(t.get("plan").asText().toUpperCase()),
-                Guarantee.valueOf(t.get("guarantee").asText().toUpperCase()),
-                t.get("execution").asText(),
-                t.get("batch").asLong(),
-                t.get("query").asText(),
-                t.get("sink").asText(),
-                t.get("ids").asText(),
-                t.get("log").asText(),
-                t.get("log_end").asLong(),
-                t.get("timeout_ms").asInt(),
-                t.get("limit_ms").asLong(),
-                t.get("too_long").asText(),
+                t.plan(),
+                t.guarantee(),
+                t.execution(),
+                t.batch(),
+                t.query(),
+                t.sink(),
+                t.ids(),
+                t.log(),
+                t.logEnd(),
+                t.timeoutMs(),
+                t.limitMs(),
+                t.tooLong(),
                 lost,
-                Rows.of(t, schema, new TopicRule(allowed, dead == null ? null : dead.topic())),
+                Rows.of(t, schema, new TopicRule(t.allowed(), dead == null ? null : dead.topic())),
                 dead,
-                t.get("batch_headers").asBoolean(),
-                client);
+                t.batchHeaders(),
+                new HashMap<>(t.client()));
     }
 
     /** Whether rows go out in transactions that the driver ends. */

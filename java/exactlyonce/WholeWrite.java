@@ -1,6 +1,5 @@
 package exactlyonce;
 
-import java.util.HashMap;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.spark.SparkContext;
@@ -12,28 +11,36 @@ import org.apache.spark.sql.types.StructType;
 
 /** One try of a batch write ({@code df.write}) on the driver. */
 final class WholeWrite implements BatchWrite {
-    private final Map<String, Object> plan;
+    private final Map<String, String> options;
     private final StructType schema;
+    private final boolean overwrite;
     private final String run = UUID.randomUUID().toString();
     private final Coordinator coordinator = Bridge.coordinator();
 
-    WholeWrite(Map<String, Object> plan, StructType schema) {
-        this.plan = plan;
+    WholeWrite(Map<String, String> options, StructType schema, boolean overwrite) {
+        this.options = options;
         this.schema = schema;
+        this.overwrite = overwrite;
     }
 
     @Override
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-        HashMap<String, Object> request = new HashMap<>(plan);
-        KeyStores.addTo(request);
-        request.put("write", true);
-        request.put("run", run);
-        request.put("settings", Execution.settings(SparkContext.getOrCreate()));
+        Border.PlanRequest request = new Border.PlanRequest(
+                run,
+                options,
+                schema.json(),
+                overwrite,
+                true,
+                "",
+                null,
+                Execution.settings(SparkContext.getOrCreate()),
+                null,
+                KeyStores.pem(options));
         Ticket ticket = Ticket.of(Bridge.call(coordinator, request), schema);
         try {
             ProducerSettings.check(ticket);
         } catch (SinkException e) { // Spark calls abort for what has begun alone
-            Bridge.tell(coordinator, Map.of("call", "close", "run", run));
+            Bridge.close(coordinator, run);
             throw e;
         }
         return new PartWriter.Factory(ticket);
@@ -41,15 +48,11 @@ final class WholeWrite implements BatchWrite {
 
     @Override
     public void commit(WriterCommitMessage[] parts) {
-        Bridge.call(coordinator, end("commit", parts));
+        Bridge.call(coordinator, new Border.CommitRequest(run, Part.reports(parts), 0));
     }
 
     @Override
     public void abort(WriterCommitMessage[] parts) {
-        Bridge.tell(coordinator, end("abort", parts));
-    }
-
-    private Map<String, Object> end(String call, WriterCommitMessage[] parts) {
-        return Map.of("call", call, "run", run, "batch", 0, "parts", Part.fields(parts));
+        Bridge.tell(coordinator, run, new Border.AbortRequest(run, Part.reports(parts), 0));
     }
 }

@@ -42,17 +42,12 @@ final class Written {
         return records;
     }
 
-    /**
-     * Returns topic, partition, first offset and number of records of each partition. Kryo cannot read a List.of.
-     *
-     * @param dated whether rows chose their times: then the oldest one of the partition follows, in ms
-     */
-    List<List<Object>> fields(boolean dated) {
-        List<List<Object>> found = new ArrayList<>();
+    /** @param dated whether rows chose their times: then each extent has its oldest one, in ms */
+    List<Border.PartitionExtent> extents(boolean dated) {
+        List<Border.PartitionExtent> found = new ArrayList<>();
         for (Extent e : extents.values()) {
-            ArrayList<Object> one = new ArrayList<>(List.of(e.topic, e.partition, e.first, e.records));
-            if (dated && e.oldest != Long.MAX_VALUE) one.add(e.oldest);
-            found.add(one);
+            Long oldest = dated && e.oldest != Long.MAX_VALUE ? (Long) e.oldest : null;
+            found.add(new Border.PartitionExtent(e.topic, e.partition, e.first, e.records, oldest));
         }
         return found;
     }

@@ -1,0 +1,346 @@
+"""What crosses between Spark's JVM and the coordinators, as JSON: requests, the reports of tasks in them, and answers.
+
+java/exactlyonce/Border.java has records of the same names and fields. Tests on both sides hold them to the files in
+tests/golden/border. A field with a default may be missing, as in the JSON of an older jar; fields that are not here,
+a newer jar's, are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, Self
+
+from exactly_once.errors import ProtocolViolation
+from exactly_once.options import Guarantee
+from exactly_once.protocol.part import Part
+from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.records import Extent, Place, PreparedTransaction
+from exactly_once.registry.encoding import Encoding
+from exactly_once.spark.typed_json import WrongJson, of_json
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A value with a form in JSON."""
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Return what parsed JSON says; raise WrongJson, which names the field."""
+        return of_json(cls, value)
+
+    def as_json(self) -> str:
+        """Return the JSON of it."""
+        return json.dumps(asdict(self), default=_plain)
+
+
+def _plain(value: Enum) -> Any:
+    return value.value
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Message):
+    """One step that Java asks for; ``call`` is its name."""
+
+    call: ClassVar[str]
+
+    def as_json(self) -> str:
+        """Return the JSON of it, with the name of its step."""
+        return json.dumps({"call": self.call} | asdict(self), default=_plain)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest(Request):
+    """Refuse inside ``start()``, or ``save()`` of a ``batch`` write, what options and columns tell.
+
+    ``schema`` is Spark's JSON; None when nobody has said it yet. ``pem`` holds key-store contents that only the JVM can
+    read.
+    """
+
+    call: ClassVar[str] = "check"
+    options: Mapping[str, str | None]
+    batch: bool = False
+    schema: str | None = None
+    pem: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest(Request):
+    """Plan an execution; its answer is a :class:`TaskTicket`.
+
+    Attributes
+    ----------
+    run : str
+        Names the run of a query, or one try of a batch write.
+    options, schema, pem
+        As of a :class:`CheckRequest`; ``pem`` comes with the first plan of a run alone.
+    overwrite : bool
+        Spark asks for mode Complete or Overwrite.
+    write : bool
+        A batch write, which has neither ``query`` nor ``batch`` nor ``sources``.
+    query : str
+        Spark's id of the query.
+    batch : int or None
+        The number of the micro-batch; None in continuous mode.
+    settings : mapping
+        Settings of the session that may have to be refused.
+    sources : tuple of str or None
+        Names of the query's sources; None where Spark has none to say.
+    """
+
+    call: ClassVar[str] = "plan"
+    run: str
+    options: Mapping[str, str | None]
+    schema: str
+    overwrite: bool = False
+    write: bool = False
+    query: str = ""
+    batch: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] | None = None
+    pem: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest(Request):
+    """Commit what was planned last; a part without a result is None."""
+
+    call: ClassVar[str] = "commit"
+    run: str
+    parts: tuple[TaskReport | None, ...]
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRequest(Request):
+    """Abort what was planned last; a part without a result is None."""
+
+    call: ClassVar[str] = "abort"
+    run: str
+    parts: tuple[TaskReport | None, ...]
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequest(Request):
+    """The run has ended."""
+
+    call: ClassVar[str] = "close"
+    run: str
+
+
+_REQUESTS = {r.call: r for r in (CheckRequest, PlanRequest, CommitRequest, AbortRequest, CloseRequest)}
+
+
+def request_of(text: str) -> Request:
+    """Return the request that Java sent; raise ProtocolViolation, which names a field that is missing or wrong."""
+    value = json.loads(text)
+    call = value.get("call") if isinstance(value, dict) else None
+    try:
+        if call not in _REQUESTS:
+            raise WrongJson("this package has no step of that name")
+        return _REQUESTS[call].of(value)
+    except WrongJson as e:
+        raise ProtocolViolation(
+            "the sink's jar and the Python package are of two versions, and one cannot read what the other has sent "
+            f"({call!r}: {e})",
+            "Put the jar that exactly_once.jar() names into spark.jars, in place of the other one, and start again",
+        ) from e
+
+
+# -- the reports of tasks ---------------------------------------------------------------------------------------------
+
+
+class PartitionExtent(NamedTuple):
+    """Where a transaction wrote, and its :class:`~exactly_once.protocol.records.Extent` there; a list in JSON."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    records: int
+    oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport(Message):
+    """The result of a task that has left no transaction open; ``attempt`` is Spark's attempt number, and its id of the
+    attempt.
+    """
+
+    part: int
+    attempt: str
+    execution: str
+    plan: Plan
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Return a :class:`PreparedReport` for JSON with a transactional id."""
+        return of_json(PreparedReport if isinstance(value, dict) and "id" in value else cls, value)  # type: ignore[return-value]
+
+    def part_of(self, run: str) -> Part:
+        """Return the result as the protocol knows it."""
+        return Part(self.execution, run, self.part, self.attempt, self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedReport(TaskReport):
+    """The result of a task that has left a transaction open.
+
+    Attributes
+    ----------
+    id, producer, epoch
+        The transaction.
+    records, bytes, digest, form, dead
+        As of :class:`~exactly_once.protocol.records.PreparedTransaction`.
+    written : tuple of PartitionExtent
+    refused : tuple of str
+        What was wrong with the first dead letter, and the way out; () without one.
+    """
+
+    id: str
+    producer: int
+    epoch: int
+    records: int
+    bytes: int
+    digest: str
+    form: str
+    written: tuple[PartitionExtent, ...]
+    dead: int = 0
+    refused: tuple[str, ...] = ()
+
+    def part_of(self, run: str) -> Part:
+        """Return the result, with its handle, as the protocol knows it."""
+        written = {(e.topic, e.partition): Extent(*e[2:]) for e in self.written}
+        handle = PreparedTransaction(
+            transactional_id=self.id,
+            producer_id=self.producer,
+            epoch=self.epoch,
+            part=self.part,
+            records=self.records,
+            bytes=self.bytes,
+            digest=self.digest,
+            place=min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None),
+            written=written,
+            form=self.form,
+            dead=self.dead,
+        )
+        return Part(self.execution, run, self.part, self.attempt, self.plan, (handle,), self.refused)
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+class LostPart(NamedTuple):
+    """The rows of a lost part that a replay writes again; a list in JSON."""
+
+    records: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopic(Message):
+    """Where rows go that cannot be written: at most ``most`` of a batch. ``largest`` is the topic's max.message.bytes;
+    ``origin`` the header that names a row's input record, "" for none.
+    """
+
+    topic: str
+    most: int
+    largest: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTicket(Message):
+    """The instructions for Java's tasks of one execution.
+
+    Attributes
+    ----------
+    plan : Plan
+    execution : str
+        Names one run of the batch's tasks, in what they report and in the log.
+    batch : int
+        The number of the micro-batch; 0 for a batch write.
+    query : str
+        Spark's id of the query; "" for a batch write.
+    guarantee : Guarantee
+    sink : str
+        The sink's id.
+    ids : str
+        The first part of the transactional ids of this claim; part and attempt follow.
+    log : str
+        The topic of the commit log.
+    log_end : int
+        Its high watermark when the tasks were sent out: a longer log says that they are too late.
+    timeout_ms : int
+        transaction.timeout.ms of each part.
+    limit_ms : int
+        The age at which a transaction can no longer be decided; 0 for none.
+    too_long : str
+        The text of that error, with {part} and {took_s} to fill in.
+    topic : str or None
+        The topic of all rows; None where a column names it.
+    columns : dict of str to int
+        The place of each column that makes a record.
+    key_prefix, value_prefix : str
+        What goes before every key and value, in hexadecimal.
+    encodings : mapping
+        By ``key`` and ``value``.
+    allowed : tuple of str
+        Patterns of the topics that rows may name; () for all that no sink is refused.
+    dead_letters : DeadLetterTopic or None
+    batch_headers : bool
+        Whether each record names its batch.
+    lost : tuple of LostPart
+        Of a replay; no other part is kept.
+    client : mapping
+        The producer's settings by their Java names, as the user gave them.
+    """
+
+    plan: Plan
+    execution: str
+    batch: int
+    query: str
+    guarantee: Guarantee
+    sink: str
+    ids: str
+    log: str
+    log_end: int
+    timeout_ms: int
+    limit_ms: int
+    too_long: str
+    topic: str | None
+    columns: Mapping[str, int]
+    key_prefix: str
+    value_prefix: str
+    encodings: Mapping[str, Encoding]
+    allowed: tuple[str, ...]
+    dead_letters: DeadLetterTopic | None
+    batch_headers: bool
+    lost: tuple[LostPart, ...]
+    client: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineError(Message):
+    """An error of the engine; ``text`` begins with its code."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Message):
+    """The answer to a request: ``ok`` is the ticket of a plan, and None of every other step that went well."""
+
+    ok: TaskTicket | None = None
+    error: EngineError | None = None
+
+    def as_json(self) -> str:
+        """Return ``{"ok": ...}``, or ``{"error": ...}``."""
+        side = {"error": self.error} if self.error else {"ok": self.ok}
+        return json.dumps({k: v and asdict(v) for k, v in side.items()}, default=_plain)
