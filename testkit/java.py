@@ -108,6 +108,13 @@ def kafka_client(release: str) -> Path:
     return jar
 
 
+def jackson(release: str = "") -> list[Path]:
+    """Return the jars of the JSON library that Spark brings: of this release, or those of the installed PySpark."""
+    if release:
+        return resolve_configuration(Path(__file__).with_name("ivy-clients.xml"), f"jackson-{release}")
+    return sorted((Path(pyspark.__file__).parent / "jars").glob("jackson-*.jar"))
+
+
 def compiled(source: Path, classes: Path, *with_jars: Path) -> Path:
     """Compile a source, which may use ``with_jars``, into the folder ``classes`` by the compiler of the jar; return the
     folder.

@@ -140,8 +140,8 @@ final class Border {
         try {
             JsonNode answer = JSON.readTree(json);
             return new Answer(
-                    JSON.treeToValue(answer.path("ok"), TaskTicket.class),
-                    JSON.treeToValue(answer.path("error"), EngineError.class));
+                    JSON.treeToValue(answer.get("ok"), TaskTicket.class),
+                    JSON.treeToValue(answer.get("error"), EngineError.class));
         } catch (JsonProcessingException e) {
             throw new SinkException(
                     "EO-PROTOCOL",

@@ -7,23 +7,25 @@ import re
 import subprocess
 from pathlib import Path
 
-import pyspark
+import pytest
 
 from exactly_once.spark.session import JAR
 from exactly_once.sparkenv.java import find_java
-from testkit.java import compiled
+from testkit.java import compiled, jackson
 from tools.golden import GOLDEN
 
 SOURCE = GOLDEN.parent / "java" / "exactlyonce" / "Golden.java"
 
 
-def test_java_writes_and_reads_the_golden_messages_and_names_a_field_that_it_cannot_read(tmp_path: Path) -> None:
-    """Guards against a key that one side changes alone: a batch whose report or ticket the other misreads; and against
-    a NullPointerException for a user whose jar is of another version.
+@pytest.mark.parametrize("release", ["", "2.15.2"], ids=["PySpark's", "that of Spark 3.5"])
+def test_java_writes_and_reads_the_golden_messages_and_names_a_field_that_it_cannot_read(
+    release: str, tmp_path: Path
+) -> None:
+    """Guards against a key that one side changes alone: a batch whose report or ticket the other misreads; against a
+    NullPointerException for a user whose jar is of another version; and against a JSON library that makes no records.
     """
-    jackson = sorted((Path(pyspark.__file__).parent / "jars").glob("jackson-*.jar"))
-    classes = compiled(SOURCE, tmp_path, *jackson)
-    path = os.pathsep.join(map(str, (classes, JAR, *jackson)))
+    jars = jackson(release)
+    path = os.pathsep.join(map(str, (compiled(SOURCE, tmp_path, *jars), JAR, *jars)))
     command = [find_java().executable, "-cp", path, "exactlyonce.Golden", str(GOLDEN / "border")]
     lines = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["EO-PROTOCOL"] * 3, "the first lines name files that differ"
