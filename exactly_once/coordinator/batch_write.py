@@ -43,6 +43,8 @@ class WriteCoordinator(Coordinator):
     driver.
     """
 
+    writes_once = True
+
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
         """Claim the sink for this try, unless the write is done. Raises what has to be refused; nothing is written
         then.

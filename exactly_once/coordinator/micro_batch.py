@@ -14,6 +14,7 @@ from exactly_once.checkpoint import batch_in_flight
 from exactly_once.coordinator.abort import abort_execution, own_scope
 from exactly_once.coordinator.claim import claim_for_stream
 from exactly_once.coordinator.complete import COMMITTED, decided_error, progress_to_tell
+from exactly_once.coordinator.coordination import Coordination
 from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete, mark
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.named import checked_ends
@@ -42,23 +43,14 @@ SWEEP_EVERY_MS = 30_000
 THREADS = 2
 
 
-class Coordinator:
-    """The driver's side of one query that runs: made when it starts, closed when it ends.
+class Coordinator(Coordination):
+    """The driver's side of one query that runs: made when it starts, closed when it ends. ``others`` are its outputs
+    beside Kafka.
 
-    It claims the sink for the query's first batch, and keeps its connections. One call at a time; each may come from
-    another thread.
-
-    Parameters
-    ----------
-    others
-        The participants other than Kafka.
-
-    Attributes
-    ----------
-    options : SinkOptions
-    ticket : Ticket or None
-        Of the execution that was planned last.
+    It claims the sink for the query's first batch, and keeps its connections.
     """
+
+    writes_once = False
 
     def __init__(self, options: SinkOptions, others: Iterable[Participant[Any]] = ()):
         self.options = options
@@ -71,19 +63,8 @@ class Coordinator:
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
         """Plan the batch in flight; claim the sink first, if this is the query's first batch.
 
-        Runs once for each execution of a batch, before its tasks. After an execution that did not finish, it claims
-        the sink again: tasks of that one may still be alive. So it does where a write to the commit log failed after
-        the last batch.
-
-        Parameters
-        ----------
-        check
-            May raise to refuse the batch that the checkpoint names, before another driver is disturbed.
-
-        Raises
-        ------
-        ExactlyOnceError
-            Whatever has to be refused; nothing is written then. Also why the batch before could not be marked.
+        After an execution that did not finish, it claims the sink again: tasks of that one may still be alive. It also
+        claims again if the last completed mark could not be written; that error is raised first.
         """
         self._await_mark()
         with self._session.trace.planning("batch"):
@@ -109,7 +90,7 @@ class Coordinator:
 
     @property
     def longest_ms(self) -> int | None:
-        """The brokers' transaction.max.timeout.ms, since the claim."""
+        """The brokers' transaction.max.timeout.ms, once the sink is claimed."""
         return self._state.longest_ms if self._state else None
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
@@ -175,16 +156,6 @@ class Coordinator:
 
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
         which may still be under way. Then the log is told, for tasks that are still alive.
-
-        Parameters
-        ----------
-        parts
-            What is known of the tasks; None for one without a result.
-
-        Returns
-        -------
-        dict of str to list of str
-            By participant, the names of what was rolled back.
         """
         with suppress(ExactlyOnceError):  # of a batch that is committed, and logged
             self._await_mark()
@@ -209,11 +180,6 @@ class Coordinator:
 
         Spark's own call of :meth:`abort` may not have come through: ``query.stop()`` interrupts the thread that makes
         it. And its tasks may have outlived that call by seconds.
-
-        Returns
-        -------
-        dict of str to list of str
-            By participant, the names of what was rolled back.
         """
         with suppress(ExactlyOnceError):
             self._await_mark()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.claim import CLAIM_BUDGET_S, claim_for_stream
+from exactly_once.coordinator.coordination import Coordination
 from exactly_once.coordinator.driver_state import UNCLAIMED, DriverState
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.named import checked_ends
@@ -27,13 +28,11 @@ from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.ticket import Ticket
 
 
-class DeliveryCoordinator:
-    """The driver's side of one query whose batches need no decision.
+class DeliveryCoordinator(Coordination):
+    """The driver's side of one query whose batches need no decision."""
 
-    As :class:`exactly_once.coordinator.micro_batch.Coordinator`.
-    """
-
-    longest_ms: int | None = None
+    writes_once = False
+    longest_ms = None  # no transaction
 
     def __init__(self, options: SinkOptions):
         self.options = options
@@ -81,7 +80,7 @@ class DeliveryCoordinator:
         return {}
 
 
-def coordinator_of(options: SinkOptions) -> Coordinator | DeliveryCoordinator:
+def coordinator_of(options: SinkOptions) -> Coordination:
     """Return the coordinator of a query, by its guarantee."""
     if options.guarantee is Guarantee.EXACTLY_ONCE:
         return Coordinator(options)

@@ -156,7 +156,7 @@ class Coordinators:
             )
         with run.lock:
             run.coordinator.commit(_parts(request), request.batch)
-        if run.writes_once:
+        if run.coordinator.writes_once:
             self._close(request.run)
 
     def _abort(self, request: AbortRequest) -> None:
@@ -169,7 +169,7 @@ class Coordinators:
                 run.coordinator.abort(request.batch, _parts(request))
         except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
             run.leave(e)
-        if run.writes_once:
+        if run.coordinator.writes_once:
             self._close(request.run)
 
     def _close(self, run_id: str) -> None:
@@ -231,7 +231,7 @@ def _plan(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = No
         plan=ticket.plan,
         execution=ticket.execution,
         batch=ticket.batch.batch_id,
-        query="" if run.writes_once else ticket.batch.query_id,
+        query="" if run.coordinator.writes_once else ticket.batch.query_id,
         guarantee=options.guarantee,
         sink=options.sink_id,
         ids=f"{namespace(options.sink_id)}{slot_of(ticket.token)}:",

@@ -6,9 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from exactly_once.coordinator.batch_write import WriteCoordinator
-from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.coordinator.without_transactions import DeliveryCoordinator
+from exactly_once.coordinator.coordination import Coordination
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import lacking
@@ -32,17 +30,12 @@ class QueryRun:
     registry that dies does not stop a query that runs.
     """
 
-    def __init__(self, coordinator: Coordinator | DeliveryCoordinator):
+    def __init__(self, coordinator: Coordination):
         self.coordinator = coordinator
         self.lock = threading.Lock()  # of two calls for one run, the later one waits
         self._framing: Framing | None = None
         self._dead_letters: DeadLetterTopic | None = None
         self._closed = False
-
-    @property
-    def writes_once(self) -> bool:
-        """True for a batch write: it is over when it is committed or aborted."""
-        return isinstance(self.coordinator, WriteCoordinator)
 
     def check_formats(self, schema: StructType) -> None:
         """Refuse columns that do not fit their schemas, as far as no registry is needed to tell. Nothing is checked
