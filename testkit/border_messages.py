@@ -9,11 +9,11 @@ from exactly_once.protocol.planning import Plan
 from exactly_once.registry.encoding import Encoding
 from exactly_once.spark.border import (
     AbortRequest,
-    Answer,
+    CallAnswer,
     CheckRequest,
     CloseRequest,
     CommitRequest,
-    DeadLetterTopic,
+    DeadLetterTarget,
     EngineError,
     LostPart,
     Message,
@@ -92,7 +92,7 @@ _TICKET = TaskTicket(
     value_prefix="0000000002",
     encodings={"value": Encoding("AVRO", {"read": "long"}, {"read": "string"})},
     allowed=("orders", "orders-*"),
-    dead_letters=DeadLetterTopic("dead", most=10, largest=1_048_588, origin="header:origin"),
+    dead_letters=DeadLetterTarget("dead", most=10, largest=1_048_588, origin="header:origin"),
     batch_headers=True,
     lost=(LostPart(5, "00ff"), LostPart(6, "ff00")),
     client={"bootstrap.servers": "broker:9092", "linger.ms": "5"},
@@ -121,10 +121,10 @@ MESSAGES: dict[str, Message] = {
     "task-report": _EMPTY,
     "prepared-report": _PREPARED,
     "prepared-report-least": _LEAST,
-    "answer-with-a-ticket": Answer(_TICKET),
-    "answer-with-the-least-ticket": Answer(_LEAST_TICKET),
-    "answer": Answer(),
-    "answer-with-an-error": Answer(error=EngineError("EO-FENCED", "EO-FENCED: claim 1 is superseded")),
+    "answer-with-a-ticket": CallAnswer(_TICKET),
+    "answer-with-the-least-ticket": CallAnswer(_LEAST_TICKET),
+    "answer": CallAnswer(),
+    "answer-with-an-error": CallAnswer(error=EngineError("EO-FENCED", "EO-FENCED: claim 1 is superseded")),
 }
 
 

@@ -1,4 +1,4 @@
-"""What Spark's adapter asks of the coordinator of a query, whatever the guarantee."""
+"""The coordinator of a query as Spark's adapter knows it, whatever the guarantee."""
 
 from __future__ import annotations
 

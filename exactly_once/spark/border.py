@@ -1,4 +1,4 @@
-"""What crosses between Spark's JVM and the coordinators, as JSON: requests, the reports of tasks in them, and answers.
+"""The JSON between Spark's JVM and the coordinators: requests, the reports of tasks in them, and answers.
 
 java/exactlyonce/Border.java has records of the same names and fields. Tests on both sides hold them to the files in
 tests/golden/border. A field with a default may be missing, as in the JSON of an older jar; fields that are not here,
@@ -157,7 +157,7 @@ def request_of(text: str) -> Request:
 
 
 class PartitionExtent(NamedTuple):
-    """Where a transaction wrote, and its :class:`~exactly_once.protocol.records.Extent` there; a list in JSON."""
+    """A partition that a transaction wrote to, and its :class:`~exactly_once.protocol.records.Extent` there; a list in JSON."""
 
     topic: str
     partition: int
@@ -243,8 +243,8 @@ class LostPart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterTopic(Message):
-    """Where rows go that cannot be written: at most ``most`` of a batch. ``largest`` is the topic's max.message.bytes;
+class DeadLetterTarget(Message):
+    """The topic for rows that cannot be written, at most ``most`` of a batch. ``largest`` is the topic's max.message.bytes;
     ``origin`` the header that names a row's input record, "" for none.
     """
 
@@ -292,7 +292,7 @@ class TaskTicket(Message):
         By ``key`` and ``value``.
     allowed : tuple of str
         Patterns of the topics that rows may name; () for all that no sink is refused.
-    dead_letters : DeadLetterTopic or None
+    dead_letters : DeadLetterTarget or None
     batch_headers : bool
         Whether each record names its batch.
     lost : tuple of LostPart
@@ -319,7 +319,7 @@ class TaskTicket(Message):
     value_prefix: str
     encodings: Mapping[str, Encoding]
     allowed: tuple[str, ...]
-    dead_letters: DeadLetterTopic | None
+    dead_letters: DeadLetterTarget | None
     batch_headers: bool
     lost: tuple[LostPart, ...]
     client: Mapping[str, str]
@@ -334,7 +334,7 @@ class EngineError(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Message):
+class CallAnswer(Message):
     """The answer to a request: ``ok`` is the ticket of a plan, and None of every other step that went well."""
 
     ok: TaskTicket | None = None

@@ -35,7 +35,7 @@ from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
 from exactly_once.spark.border import (
     AbortRequest,
-    Answer,
+    CallAnswer,
     CheckRequest,
     CloseRequest,
     CommitRequest,
@@ -64,15 +64,15 @@ class Coordinators:
         self._lock = threading.Lock()
 
     def call(self, request: str) -> str:
-        """Answer one :class:`~exactly_once.spark.border.Request` of Java's, as JSON; never raises.
+        """CallAnswer one :class:`~exactly_once.spark.border.Request` of Java's, as JSON; never raises.
 
         Returns
         -------
         str
-            The JSON of an :class:`~exactly_once.spark.border.Answer`.
+            The JSON of an :class:`~exactly_once.spark.border.CallAnswer`.
         """
         try:
-            return Answer(self._answer(request_of(request))).as_json()
+            return CallAnswer(self._answer(request_of(request))).as_json()
         except ExactlyOnceError as e:
             error = e
         except BaseException as e:  # of a library, or a mistake here
@@ -82,7 +82,7 @@ class Coordinators:
                 "Start the query again; if the error repeats, report it with the traceback from the driver's log",
                 "Decided batches stay decided; nothing else is visible to a read_committed reader",
             )
-        return Answer(error=EngineError(error.code, str(error))).as_json()
+        return CallAnswer(error=EngineError(error.code, str(error))).as_json()
 
     class Java:
         """The interface that py4j gives this class in the JVM."""

@@ -14,7 +14,7 @@ from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Plan
 from exactly_once.registry import encoding
 from exactly_once.registry.schema_registry import Framing, resolve
-from exactly_once.spark.border import DeadLetterTopic
+from exactly_once.spark.border import DeadLetterTarget
 from exactly_once.spark.columns import types_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class QueryRun:
         self.coordinator = coordinator
         self.lock = threading.Lock()  # of two calls for one run, the later one waits
         self._framing: Framing | None = None
-        self._dead_letters: DeadLetterTopic | None = None
+        self._dead_letters: DeadLetterTarget | None = None
         self._closed = False
 
     def check_formats(self, schema: StructType) -> None:
@@ -54,7 +54,7 @@ class QueryRun:
         self._framing = self._framing or resolve(registry, types_of(schema) if schema is not None else None)
         return self._framing
 
-    def dead_letters(self, plan: Plan) -> DeadLetterTopic | None:
+    def dead_letters(self, plan: Plan) -> DeadLetterTarget | None:
         """Return what tasks must know of the dead letter topic, if there is one. Asks the brokers once: for the largest
         record that it takes.
         """
@@ -67,7 +67,7 @@ class QueryRun:
                 largest = admin.topic_config(dead.topic).get("max.message.bytes")
             if largest is None:
                 raise lacking(["DESCRIBE_CONFIGS"], dead.topic)
-            self._dead_letters = DeadLetterTopic(dead.topic, dead.most, int(largest), dead.origin)
+            self._dead_letters = DeadLetterTarget(dead.topic, dead.most, int(largest), dead.origin)
         return self._dead_letters
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import java.util.Map;
 import java.util.stream.Collectors;
 
 /**
- * What crosses between this JVM and the coordinators, as JSON: requests, the reports of tasks in them, and answers.
+ * The JSON between this JVM and the coordinators: requests, the reports of tasks in them, and answers.
  *
  * <p>exactly_once/spark/border.py has dataclasses of the same names and fields, and says what they mean. Tests on both sides hold them to the
  * files in tests/golden/border.
@@ -90,7 +90,7 @@ final class Border {
     record PartitionExtent(String topic, int partition, long firstOffset, long records, Long oldestMs) {}
 
     /** @param ok of a plan; null of any other step that went well */
-    record Answer(TaskTicket ok, EngineError error) {}
+    record CallAnswer(TaskTicket ok, EngineError error) {}
 
     record EngineError(String code, String text) {}
 
@@ -113,7 +113,7 @@ final class Border {
             String valuePrefix,
             Map<String, ColumnEncoding> encodings,
             List<String> allowed,
-            DeadLetterTopic deadLetters,
+            DeadLetterTarget deadLetters,
             boolean batchHeaders,
             List<LostPart> lost,
             Map<String, String> client) {}
@@ -136,10 +136,10 @@ final class Border {
      *
      * @throws SinkException naming the field that is missing or wrong
      */
-    static Answer answer(String json) {
+    static CallAnswer answer(String json) {
         try {
             JsonNode answer = JSON.readTree(json);
-            return new Answer(
+            return new CallAnswer(
                     JSON.treeToValue(answer.get("ok"), TaskTicket.class),
                     JSON.treeToValue(answer.get("error"), EngineError.class));
         } catch (JsonProcessingException e) {

@@ -39,7 +39,7 @@ public final class Bridge {
         } catch (RuntimeException e) { // py4j's, of many kinds
             throw gone(e);
         }
-        Border.Answer answer = Border.answer(json);
+        Border.CallAnswer answer = Border.answer(json);
         if (answer.error() != null) throw new SinkException(answer.error().text());
         return answer.ok();
     }

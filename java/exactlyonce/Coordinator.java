@@ -9,7 +9,7 @@ public interface Coordinator {
      * Runs one step.
      *
      * @param request the JSON of a {@link Border.Request}
-     * @return that of a {@link Border.Answer}; a step never throws
+     * @return that of a {@link Border.CallAnswer}; a step never throws
      */
     String call(String request);
 }

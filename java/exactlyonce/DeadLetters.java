@@ -31,7 +31,7 @@ final class DeadLetters {
     private static final long BETWEEN_LOOKS_MS = 100;
 
     private final Ticket ticket;
-    private final DeadLetterTopic to;
+    private final DeadLetterTarget to;
     private final String probe; // the transactional id of what is shown to a broker
     private final Map<String, Limits> limits = new HashMap<>();
     private final Set<String> absent = new HashSet<>();

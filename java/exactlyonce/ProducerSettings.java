@@ -77,7 +77,7 @@ final class ProducerSettings {
     /** Returns what a part uses a producer for that writes to {@code topic}; where rows name their topics, that is the first one. */
     static Producers.Use use(Ticket ticket, Topic topic) {
         Map<String, Object> settings = of(ticket, topic);
-        DeadLetterTopic dead = ticket.dead();
+        DeadLetterTarget dead = ticket.dead();
         if (dead != null) { // a row that is too large for the user's limit is a record of that topic
             long largest = Math.min(dead.largest(), bufferMemory(ticket.client()));
             settings.put("max.request.size", String.valueOf(Math.max(maxRequestSize(ticket.client()), largest)));

@@ -42,7 +42,7 @@ record Ticket(
         String tooLong,
         Set<String> lost,
         Rows rows,
-        DeadLetterTopic dead,
+        DeadLetterTarget dead,
         boolean batchHeaders,
         HashMap<String, String> client)
         implements Serializable {
@@ -71,7 +71,7 @@ record Ticket(
     static Ticket of(Border.TaskTicket t, StructType schema) {
         Set<String> lost = new HashSet<>();
         for (Border.LostPart part : t.lost()) lost.add(rows(part.records(), part.digest()));
-        DeadLetterTopic dead = t.deadLetters();
+        DeadLetterTarget dead = t.deadLetters();
         return new Ticket(
                 t.plan(),
                 t.guarantee(),

@@ -49,7 +49,7 @@ final class Golden {
                 String name = file.getFileName().toString().replace(".json", "");
                 String text = Files.readString(file);
                 Object mine = made.remove(name);
-                boolean same = mine instanceof Border.Answer answer
+                boolean same = mine instanceof Border.CallAnswer answer
                         ? answer.equals(Border.answer(text))
                         : mine != null && JSON.readTree(Border.write(mine)).equals(JSON.readTree(text));
                 if (!same) System.out.println(name);
@@ -94,11 +94,11 @@ final class Golden {
         made.put("task-report", EMPTY);
         made.put("prepared-report", PREPARED);
         made.put("prepared-report-least", LEAST);
-        made.put("answer", new Border.Answer(null, null));
+        made.put("answer", new Border.CallAnswer(null, null));
         Border.EngineError error = new Border.EngineError("EO-FENCED", "EO-FENCED: claim 1 is superseded");
-        made.put("answer-with-an-error", new Border.Answer(null, error));
-        made.put("answer-with-a-ticket", new Border.Answer(ticket(), null));
-        made.put("answer-with-the-least-ticket", new Border.Answer(leastTicket(), null));
+        made.put("answer-with-an-error", new Border.CallAnswer(null, error));
+        made.put("answer-with-a-ticket", new Border.CallAnswer(ticket(), null));
+        made.put("answer-with-the-least-ticket", new Border.CallAnswer(leastTicket(), null));
         return made;
     }
 
@@ -125,7 +125,7 @@ final class Golden {
                         new Border.ColumnEncoding(
                                 "AVRO", JSON.readTree("{\"read\":\"long\"}"), JSON.readTree("{\"read\":\"string\"}"))),
                 List.of("orders", "orders-*"),
-                new DeadLetterTopic("dead", 10, 1_048_588, "header:origin"),
+                new DeadLetterTarget("dead", 10, 1_048_588, "header:origin"),
                 true,
                 List.of(new Border.LostPart(5, "00ff"), new Border.LostPart(6, "ff00")),
                 Map.of("bootstrap.servers", "broker:9092", "linger.ms", "5"));

@@ -9,6 +9,6 @@ import java.io.Serializable;
  * @param largest its max.message.bytes, which the producer of a part must be able to send
  * @param origin the header in which a row says which input record it came from; empty: none does
  */
-record DeadLetterTopic(String topic, long most, long largest, String origin) implements Serializable {
+record DeadLetterTarget(String topic, long most, long largest, String origin) implements Serializable {
     private static final long serialVersionUID = 1;
 }
