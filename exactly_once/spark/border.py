@@ -157,7 +157,7 @@ def request_of(text: str) -> Request:
 
 
 class PartitionExtent(NamedTuple):
-    """A partition that a transaction wrote to, and its :class:`~exactly_once.protocol.records.Extent` there; a list in JSON."""
+    """A partition, and a transaction's :class:`~exactly_once.protocol.records.Extent` there; a list in JSON."""
 
     topic: str
     partition: int
@@ -244,7 +244,7 @@ class LostPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTarget(Message):
-    """The topic for rows that cannot be written, at most ``most`` of a batch. ``largest`` is the topic's max.message.bytes;
+    """The topic for rows that cannot be written, at most ``most`` of a batch. ``largest`` is its max.message.bytes;
     ``origin`` the header that names a row's input record, "" for none.
     """
 
