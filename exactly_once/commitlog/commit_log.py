@@ -169,8 +169,8 @@ class CommitLog:
         offsets: Offsets | None = None,
         check: Callable[[LogState], None] | None = None,
         progress: ProgressRecord | None = None,
-    ) -> None:
-        """Write ``record``, which carries the caller's token, durably and as the owner.
+    ) -> LogState:
+        """Write ``record``, which carries the caller's token, durably and as the owner; return the state behind it.
 
         With the mark of a completed batch its decision is written again in the form in which it is to be kept, in the
         same transaction. ``offsets``, by topic and partition, are committed with the record to the consumer group
@@ -192,13 +192,13 @@ class CommitLog:
         for _ in deadline.tries(first_pause_s=0.2):
             state = self.own(record.token, deadline)
             if self._holds(record):
-                return
+                return state
             if check is not None:
                 check(state)
             kept = state.to_keep(record) if isinstance(record, Completed) else None
             try:
                 self._write([kept, record] if kept else [record], deadline, offsets, progress)
-                return
+                return self._state
             except OffsetsRefused as e:
                 offsets = offsets if e.again else None
             except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again

@@ -10,6 +10,7 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.participant import Scope
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.records import PreparedPart, PreparedTransaction, identity
 
@@ -39,6 +40,7 @@ def abort_execution(
         By participant, the names of what was rolled back.
     """
     try:
+        # fences the record of the abort; also settles a decision that is under way
         log_state = session.log.own(state.token, Deadline(ABORT_BUDGET_S))
         if log_state.is_decided_by(state.token, state.batch.query_id, batch_id):
             return {}
@@ -47,36 +49,38 @@ def abort_execution(
             state.drains or state.finished or state.batch.batch_id != batch_id
         ):  # else no task of this batch has written
             running = not reported
-            _mark_aborted(session, state)
-        return session.sweep(own_scope(session, state, running))  # also what a replay has prepared under this claim
+            log_state = _mark_aborted(session, state, log_state)
+        return session.sweep(
+            own_scope(session.sink_id, state, log_state, running)
+        )  # also what a replay has prepared under this claim
     except Fenced:
         return abandon(session, handles, state)
 
 
-def own_scope(session: Session, state: DriverState, running: bool = False) -> Scope:
-    """Return the scope of the undecided parts of this claim, and of those before it."""
-    open_decisions = session.log.own(state.token, Deadline(ABORT_BUDGET_S)).open_decisions
-    decided = tuple(h for d in open_decisions for h in d.handles)
-    return Scope(session.sink_id, state.token, state.token, decided, state.incarnation, running=running)
+def own_scope(sink_id: str, state: DriverState, log_state: LogState, running: bool = False) -> Scope:
+    """Return the scope of the parts of this claim, and of those before it, that the log leaves undecided."""
+    decided = tuple(h for d in log_state.open_decisions for h in d.handles)
+    return Scope(sink_id, state.token, state.token, decided, state.incarnation, running=running)
 
 
-def _mark_aborted(session: Session, state: DriverState) -> None:
-    """Say in the log that this execution ends without a decision, unless it says so already.
+def _mark_aborted(session: Session, state: DriverState, log_state: LogState) -> LogState:
+    """Say in the log that this execution ends without a decision, unless it says so already; return its state.
 
     The record comes before the sweep: a task that opens its transaction after the sweep reads it
     (:mod:`exactly_once.participants.kafka.late`). One that may be killed before it can do so is kept from opening any
     by the sweep itself (``running`` of its scope).
     """
+    if log_state.aborted is not None and log_state.aborted.execution == state.execution:
+        return log_state
     try:
-        aborted = session.log.own(state.token, Deadline(ABORT_BUDGET_S)).aborted
-        if aborted is None or aborted.execution != state.execution:
-            session.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
+        return session.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
     except Fenced:
         raise
     except ExactlyOnceError as e:  # what is open now can be ended all the same
         log.warning(
             "sink %s: could not tell late tasks of batch %d to stop: %s", session.sink_id, state.batch.batch_id, e
         )
+    return session.log.own(state.token, Deadline(ABORT_BUDGET_S))  # fences the sweep: that write may have been refused
 
 
 def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) -> dict[str, list[str]]:

@@ -199,6 +199,7 @@ def _claim(
             aborted = sum(map(len, found.rolled_back.values()))
             session.trace.say(completed_batches=len(found.completed), aborted_parts=aborted)
         _raise_own(options, batch, found)
+        # again: a count that could not be written has closed the log, whose end goes out with the ticket
         after = session.log.own(claim.token, deadline)
         last = after.last_decision(batch.query_id)
         if decided:  # only now: what is decided had to be committed, whatever became of its input

@@ -16,7 +16,7 @@ from exactly_once.errors import (
 )
 from exactly_once.participant import Handle
 from exactly_once.protocol.loss import origin, part_list
-from exactly_once.protocol.records import Decision
+from exactly_once.protocol.records import Claim, Decision
 
 #: The safe statement when only the completed mark is missing.
 COMMITTED = "The batch is committed; the next start records that, and writes none of its rows again"
@@ -60,14 +60,15 @@ def complete(session: Session, decision: Decision, recovering: bool = False) -> 
     return lost
 
 
-def progress_to_tell(session: Session, decision: Decision, token: int, deadline: Deadline) -> ProgressRecord | None:
-    """Return what readers are told with the completed mark of ``decision``, under the claim ``token``; None when its
-    sink tells them nothing. Raises what the log and the brokers do, as of a batch that is committed.
+def progress_to_tell(
+    session: Session, decision: Decision, owner: Claim | None, deadline: Deadline
+) -> ProgressRecord | None:
+    """Return the progress record to publish with the completed mark of ``decision``; None when the ``owner`` has no
+    progress topic. Errors of the brokers are re-raised; they say that the batch is committed.
     """
+    if owner is None or not owner.progress:
+        return None
     try:
-        owner = session.log.own(token, deadline).owner
-        if owner is None or not owner.progress:
-            return None
         return progress_of(session.kafka.admin(max(1.0, deadline.left)), owner.progress, decision)
     except ExactlyOnceError as e:
         raise decided_error(e, COMMITTED) from e

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from exactly_once.commitlog.progress import ProgressRecord
 from exactly_once.coordinator.abort import roll_back
@@ -27,34 +27,41 @@ _PERHAPS_DECIDED = (
 DECIDE_BUDGET_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A batch whose parts are all committed: its decision as it was written, the mark that says so, to be written by
+    :func:`mark`, and the state of the log behind the decision.
+    """
+
+    decision: Decision
+    done: Completed
+    log: LogState
+
+
 def decide_and_complete(
     session: Session, proposed: Decision, state: DriverState, amended: Decision | None = None
-) -> tuple[Decision, Completed]:
+) -> Committed:
     """Decide ``proposed`` under the claim of ``state``, and complete it.
 
     ``amended`` is the earlier decision of the same batch of which ``proposed`` replaces lost parts: its other handles
     stay, and are committed already.
 
-    Returns
-    -------
-    (Decision, Completed)
-        As it was written, and its mark for :func:`mark`.
-
     Raises Fenced, AlreadyDecided, Expiring, BatchTooLong, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated
     or ParticipantMissing.
     """
     reach("all-prepared")
+    log = session.log.own(state.token, Deadline(DECIDE_BUDGET_S))  # fences the decision
     with session.trace.step("confirm"):
-        confirmed = _confirm(session, proposed, state)
+        confirmed = _confirm(session, proposed, state, log)
     prepare_ms = max(0, now_ms() + state.clock_ahead_ms - confirmed.began_ms) if confirmed.began_ms else 0
     decision = replace(confirmed, decided_ms=now_ms())
     if amended is not None:
         decision = amend(amended, decision, state.replay)
-    decision = _with_count(session, decision, state)
+    decision = _with_count(decision, log)
     started = time.monotonic()
     try:
         with session.trace.step("decide"):
-            _write(session, decision, state, amended)
+            log = _write(session, decision, state, amended)
     except AlreadyDecided:
         roll_back(session, proposed.handles, state)
         raise
@@ -65,28 +72,28 @@ def decide_and_complete(
     if lost:
         raise lost_parts(session.sink_id, decision, lost)
     durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
-    return decision, Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
+    done = Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
+    return Committed(decision, done, log)
 
 
-def mark(session: Session, decision: Decision, done: Completed, progress: ProgressRecord | None = None) -> None:
-    """Write to the commit log that every part of ``decision`` is committed, and tell readers so; raises what the log
-    does, as of a batch that is committed.
+def mark(session: Session, batch: Committed, progress: ProgressRecord | None = None) -> None:
+    """Write to the commit log that every part of ``batch`` is committed, and tell readers so. Errors of the log are
+    re-raised; they say that the batch is committed.
     """
     reach("marking")
     try:
-        session.log.append(done, Deadline(DECIDE_BUDGET_S), progress=progress)
+        session.log.append(batch.done, Deadline(DECIDE_BUDGET_S), progress=progress)
     except ExactlyOnceError as e:
         raise decided_error(e, COMMITTED) from e
-    session.log.tally(done.token, Deadline(DECIDE_BUDGET_S), rewritten=len(decision.rewritten))
+    session.log.tally(batch.done.token, Deadline(DECIDE_BUDGET_S), rewritten=len(batch.decision.rewritten))
     reach("completed")
 
 
-def _confirm(session: Session, proposed: Decision, state: DriverState) -> Decision:
+def _confirm(session: Session, proposed: Decision, state: DriverState, log: LogState) -> Decision:
     """Keep invariant 3: every participant confirms its parts, Kafka last, whose transactions' time is running. When a
     newer owner ended the parts, Fenced is the error to report.
     """
-    last = session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(proposed.query_id)
-    decision = proposed
+    last, decision = log.last_decision(proposed.query_id), proposed
     try:
         for participant in reversed(session.participants.values()):
             decision = participant.confirm(
@@ -103,17 +110,16 @@ def _confirm(session: Session, proposed: Decision, state: DriverState) -> Decisi
                 )
             )
     except (Expiring, BatchTooLong):
-        session.log.close()  # look afresh
-        session.log.own(state.token, Deadline(DECIDE_BUDGET_S))
+        session.log.close()
+        session.log.own(state.token, Deadline(DECIDE_BUDGET_S))  # reads afresh: a newer owner may be the cause
         raise
     return decision
 
 
-def _with_count(session: Session, decision: Decision, state: DriverState) -> Decision:
+def _with_count(decision: Decision, log: LogState) -> Decision:
     """Add what the streams of the sink have committed with this batch; one that is decided again counts once."""
     if decision.counted is not None:
         return decision
-    log = session.log.own(state.token, Deadline(DECIDE_BUDGET_S))
     batch = decision.query_id, decision.batch_id
     before = [d for d in log.decisions if (d.query_id, d.batch_id) != batch]
     return replace(decision, counted=counted([*before, decision]))
@@ -125,8 +131,8 @@ def _left_s(decision: Decision, state: DriverState) -> float:
     return (state.timeout_ms - age_ms) / 1000
 
 
-def _write(session: Session, decision: Decision, state: DriverState, amended: Decision | None) -> None:
-    """Write the decision to the commit log."""
+def _write(session: Session, decision: Decision, state: DriverState, amended: Decision | None) -> LogState:
+    """Write the decision to the commit log; return the state behind it."""
 
     def check(log_state: LogState) -> None:
         check_undecided(session.sink_id, decision, log_state, amended)
@@ -134,7 +140,7 @@ def _write(session: Session, decision: Decision, state: DriverState, amended: De
     try:
         # half of what is left: a decision that is written late must still leave time to complete it
         budget_s = min(DECIDE_BUDGET_S, _left_s(decision, state) / 2)
-        session.log.append(decision, Deadline(budget_s), state.input_offsets, check)
+        return session.log.append(decision, Deadline(budget_s), state.input_offsets, check)
     except BrokerUnreachable as e:
         raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
 

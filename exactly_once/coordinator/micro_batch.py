@@ -13,9 +13,9 @@ from typing import Any
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.coordinator.abort import abort_execution, own_scope
 from exactly_once.coordinator.claim import claim_for_stream
-from exactly_once.coordinator.complete import COMMITTED, decided_error, progress_to_tell
+from exactly_once.coordinator.complete import progress_to_tell
 from exactly_once.coordinator.coordination import Coordination
-from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete, mark
+from exactly_once.coordinator.decide import DECIDE_BUDGET_S, Committed, decide_and_complete, mark
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.session import Session
@@ -29,7 +29,7 @@ from exactly_once.protocol.loss import in_doubt, other_rows
 from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan, history_word, plan_batch
-from exactly_once.protocol.records import KAFKA, Completed, Decision, in_order
+from exactly_once.protocol.records import KAFKA, Decision, in_order
 from exactly_once.protocol.replay import Match, lost_handles, match
 from exactly_once.protocol.ticket import Ticket
 
@@ -139,7 +139,8 @@ class Coordinator(Coordination):
             trace.end()
         else:
             check_number(self.options.dead_letters, done)
-            decision, completed = self._decide(done, state)
+            batch = self._decide(done, state)
+            decision = batch.decision
             self._warn_of_dead_letters(decision, done)
             trace.say_of_batch(
                 outcome="committed",
@@ -148,7 +149,7 @@ class Coordinator(Coordination):
                 dead_letters=decision.dead_letters,
             )
             self._state = state = replace(state, last=decision, replay={}, too_long=0, finished=True)
-            self._marking = self._threads.submit(self._marked, done, state, decision, completed)
+            self._marking = self._threads.submit(self._marked, done, state, batch)
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
@@ -210,13 +211,12 @@ class Coordinator(Coordination):
             )
         return done
 
-    def _decide(self, parts: list[Part], state: DriverState) -> tuple[Decision, Completed]:
+    def _decide(self, parts: list[Part], state: DriverState) -> Committed:
         proposed = proposal(parts, state)
         if parts[0].plan is not Plan.REPLAY:
             return decide_and_complete(self._session, proposed, state)
-        last = self._session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.batch.query_id)
         found = match(state.replay, proposed.handles)
-        earlier = earlier_decision(self._session.sink_id, last, parts, state, found)
+        earlier = earlier_decision(self._session.sink_id, state.last, parts, state, found)
         for name, participant in self._session.participants.items():
             if spare := [h for h in found.spare if h.participant == name]:
                 participant.abort(spare)
@@ -251,10 +251,10 @@ class Coordinator(Coordination):
             self._state = replace(self._planned(), finished=False)
             raise
 
-    def _marked(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> DriverState:
+    def _marked(self, parts: list[Part], state: DriverState, batch: Committed) -> DriverState:
         """Do :meth:`_housekeeping`, and log why it failed: no later call may ask."""
         try:
-            return self._housekeeping(parts, state, decision, done)
+            return self._housekeeping(parts, state, batch)
         except ExactlyOnceError as e:
             log.warning("sink %s: %s", self._session.sink_id, e)
             self._session.trace.fail(e)
@@ -262,7 +262,7 @@ class Coordinator(Coordination):
         finally:
             self._session.trace.end()
 
-    def _housekeeping(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> DriverState:
+    def _housekeeping(self, parts: list[Part], state: DriverState, batch: Committed) -> DriverState:
         """Mark the decision as completed, and meanwhile roll back what failed attempts of this execution, and late
         tasks of older claims, left open.
 
@@ -276,16 +276,13 @@ class Coordinator(Coordination):
             After the mark, and with the time of the last sweep of the other participants.
         """
         session, swept_ms = self._session, state.swept_ms
-        try:
-            scope = own_scope(session, state)  # spares the parts of this decision
-        except ExactlyOnceError as e:
-            raise decided_error(e, COMMITTED) from e
-        progress = progress_to_tell(session, decision, state.token, Deadline(DECIDE_BUDGET_S))
+        scope = own_scope(session.sink_id, state, batch.log)  # spares the parts of this decision
+        progress = progress_to_tell(session, batch.decision, batch.log.owner, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
-        sweeping = self._threads.submit(self._sweep_kafka, scope, decision)  # the mark asks the log
+        sweeping = self._threads.submit(self._sweep_kafka, scope, batch.decision)  # the mark asks the log
         try:
             with session.trace.step("mark"):
-                mark(session, decision, done, progress)
+                mark(session, batch, progress)
         finally:
             wait([sweeping])
         try:

@@ -197,7 +197,7 @@ def sweep_undecided(
     """
     deadline = Deadline(budget_s)
     with Session.without_driver(connection, sink_id, others, deadline) as session:
-        return resolve.sweep_undecided(session, token, deadline)
+        return resolve.sweep_undecided(session, token, session.log.own(token, deadline), deadline)
 
 
 def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:

@@ -13,6 +13,7 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired
 from exactly_once.participant import Handle, Scope
 from exactly_once.protocol import records
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import KAFKA, Completed, Decision
 
 log = logging.getLogger(__name__)
@@ -28,10 +29,11 @@ class Loss:
 
 @dataclass
 class Resolved:
-    """The batches of earlier drivers that a claim completed, found lost, or could not complete; and by participant,
-    the names of the undecided parts that it rolled back.
+    """The batches of earlier drivers that a claim completed, found lost, or could not complete; by participant, the
+    names of the undecided parts that it rolled back; and the state of the log behind its marks.
     """
 
+    log: LogState
     completed: list[Decision] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     rolled_back: dict[str, list[str]] = field(default_factory=dict)
@@ -45,7 +47,7 @@ def resolve(session: Session, token: int, consent: Consent, deadline: Deadline) 
     them.
     """
     found = complete_decided(session, token, consent, deadline)
-    found.rolled_back = sweep_undecided(session, token, deadline)
+    found.rolled_back = sweep_undecided(session, token, found.log, deadline)
     return found
 
 
@@ -65,9 +67,9 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
     UnknownTopic, NotAuthorized
         Of the topic that tells readers which batches are whole.
     """
-    found = Resolved()
+    found = Resolved(session.log.own(token, deadline))  # fences the completed marks
     try:
-        for decision in session.log.own(token, deadline).open_before(token):
+        for decision in found.log.open_before(token):
             try:
                 lost = complete(session, decision, recovering=True)
                 if lost and not consent.accepts_lost(decision):
@@ -82,9 +84,9 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
                 title = decision.title(session.sink_id)
                 log.warning("%s: continuing past the parts in doubt, as the option sink.accept.lost allows", title)
             done = Completed(decision.query_id, decision.batch_id, token, now_ms(), how=how)
-            progress = progress_to_tell(session, decision, token, deadline)
+            progress = progress_to_tell(session, decision, found.log.owner, deadline)
             try:
-                session.log.append(done, deadline, progress=progress)
+                found.log = session.log.append(done, deadline, progress=progress)
             except ExactlyOnceError as e:
                 raise decided_error(e, COMMITTED) from e
             found.completed.append(decision)
@@ -94,21 +96,20 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
     return found
 
 
-def sweep_undecided(session: Session, token: int, deadline: Deadline) -> dict[str, list[str]]:
-    """Roll back what older claims than ``token`` left open, save what a decision that is still not completed names; and
-    end what hangs (:mod:`exactly_once.coordinator.hanging`).
+def sweep_undecided(session: Session, token: int, log: LogState, deadline: Deadline) -> dict[str, list[str]]:
+    """Roll back what older claims than ``token`` left open, save what a decision names that is not completed by ``log``,
+    a state behind that claim; and end what hangs (:mod:`exactly_once.coordinator.hanging`).
 
     Returns
     -------
     dict of str to list of str
         By participant, the names of what was rolled back.
 
-    Raises Fenced, NotAuthorized or Unfinished.
+    Raises NotAuthorized or Unfinished.
     """
-    state = session.log.own(token, deadline)
-    decided = tuple(h for d in state.open_before(token) for h in d.handles)
+    decided = tuple(h for d in log.open_before(token) for h in d.handles)
     swept = session.sweep(Scope(session.sink_id, token, decided=decided, incarnation=session.incarnation()))
-    if hung := end_hanging(session, token, state):
+    if hung := end_hanging(session, token, log):
         swept[KAFKA] = sorted({*swept.get(KAFKA, ()), *hung})
     session.log.tally(token, deadline, aborted=sum(map(len, swept.values())))
     return swept

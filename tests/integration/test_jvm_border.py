@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from exactly_once.commitlog.commit_log import read_log
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator import micro_batch, without_transactions
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
@@ -279,3 +280,31 @@ def test_a_batch_write_is_decided_once_whatever_its_tries(connection: Connection
         assert ticket["plan"] == plan
         java.ask("commit", parts=[java.part(ticket)])
     assert java.visible() == ["b0-p0"] and not border._runs
+
+
+def test_a_committed_batch_asks_once_for_the_state_of_the_log_beside_its_two_writes(
+    java: Java, checkpoint: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against steps that each work by a state of their own, which differ where the log failed between them; and
+    against a read of the log, which takes as long as the decision itself.
+    """
+    asked: Counter[str] = Counter()
+
+    def counting(name: str) -> Callable[..., Any]:
+        real: Callable[..., Any] = getattr(CommitLog, name)
+
+        def counted(*args: Any, **more: Any) -> Any:
+            asked[name] += 1
+            return real(*args, **more)
+
+        return counted
+
+    for number in range(3):
+        checkpoint["/data/c"] = number
+        ticket = java.plan(number)
+        with monkeypatch.context() as patch:
+            for name in ("own", "append", "_init"):
+                patch.setattr(CommitLog, name, counting(name))
+            java.ask("commit", batch=number, parts=[java.part(ticket)])
+            java.border._runs[java.run].coordinator._await_mark()  # type: ignore[attr-defined]
+    assert asked == {"append": 2 * 3, "own": 3 * 3}, "the decision's step asks, and each write does"

@@ -72,9 +72,10 @@ class Log:
     def own(self, token: int, deadline: Deadline) -> LogState:
         return LogState(decisions=(self.decision,))
 
-    def append(self, record: Record, *_: Any, **__: Any) -> None:
+    def append(self, record: Record, *_: Any, **__: Any) -> LogState:
         if self.fails is not None and type(record) is self.at:
             raise self.fails
+        return LogState(decisions=(self.decision,))
 
     def tally(self, token: int, deadline: Deadline, rewritten: int = 0, **_: int) -> None:
         self.rewritten += [rewritten] * bool(rewritten)
@@ -117,7 +118,7 @@ def proposal(decision: Decision, last: Decision | None = None) -> Proposal:
 
 
 def decide_and_mark(sess: Session, proposed: Decision) -> None:
-    mark(sess, *decide_and_complete(sess, proposed, STATE))
+    mark(sess, decide_and_complete(sess, proposed, STATE))
 
 
 NOT_KNOWN = "The driver cannot tell whether the batch is decided"
