@@ -97,8 +97,8 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
 
 
 def sweep_undecided(session: Session, token: int, log: LogState, deadline: Deadline) -> dict[str, list[str]]:
-    """Roll back what older claims than ``token`` left open, save what a decision names that is not completed by ``log``,
-    a state behind that claim; and end what hangs (:mod:`exactly_once.coordinator.hanging`).
+    """Roll back what older claims than ``token`` left open, save what a decision names that is still not completed in
+    ``log``, a state behind that claim; and end what hangs (:mod:`exactly_once.coordinator.hanging`).
 
     Returns
     -------
