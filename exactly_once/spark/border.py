@@ -71,26 +71,12 @@ class CheckRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest(Request):
-    """Plan an execution; its answer is a :class:`TaskTicket`.
+    """Plan an execution of a micro-batch, or a try of a batch write (``write``), which has neither query nor batch nor
+    sources; its answer is a :class:`TaskTicket`.
 
-    Attributes
-    ----------
-    run : str
-        Names the run of a query, or one try of a batch write.
-    options, schema, pem
-        As of a :class:`CheckRequest`; ``pem`` comes with the first plan of a run alone.
-    overwrite : bool
-        Spark asks for mode Complete or Overwrite.
-    write : bool
-        A batch write, which has neither ``query`` nor ``batch`` nor ``sources``.
-    query : str
-        Spark's id of the query.
-    batch : int or None
-        The number of the micro-batch; None in continuous mode.
-    settings : mapping
-        Settings of the session that may have to be refused.
-    sources : tuple of str or None
-        Names of the query's sources; None where Spark has none to say.
+    ``pem`` comes with the first plan of a ``run`` alone. ``overwrite``: Spark asks for mode Complete or Overwrite.
+    ``batch`` is None in continuous mode, ``sources`` where Spark does not name them. ``settings`` are those of the
+    session that may have to be refused.
     """
 
     call: ClassVar[str] = "plan"
@@ -107,23 +93,30 @@ class PlanRequest(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRequest(Request):
-    """Commit what was planned last; a part without a result is None."""
+class EndRequest(Request):
+    """End what was planned last; a task without a result has None among the ``parts``."""
 
-    call: ClassVar[str] = "commit"
     run: str
     parts: tuple[TaskReport | None, ...]
     batch: int = 0
 
+    def results(self) -> list[Part | None]:
+        """Return the parts as the protocol knows them."""
+        return [None if report is None else report.part_of(self.run) for report in self.parts]
 
-@dataclass(frozen=True, slots=True)
-class AbortRequest(Request):
-    """Abort what was planned last; a part without a result is None."""
 
-    call: ClassVar[str] = "abort"
-    run: str
-    parts: tuple[TaskReport | None, ...]
-    batch: int = 0
+class CommitRequest(EndRequest):
+    """Commit it."""
+
+    __slots__ = ()
+    call = "commit"
+
+
+class AbortRequest(EndRequest):
+    """Abort it."""
+
+    __slots__ = ()
+    call = "abort"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +182,10 @@ class TaskReport(Message):
 
 @dataclass(frozen=True, slots=True)
 class PreparedReport(TaskReport):
-    """The result of a task that has left a transaction open.
+    """The result of a task that has left a transaction open, with the fields of its
+    :class:`~exactly_once.protocol.records.PreparedTransaction`.
 
-    Attributes
-    ----------
-    id, producer, epoch
-        The transaction.
-    records, bytes, digest, form, dead
-        As of :class:`~exactly_once.protocol.records.PreparedTransaction`.
-    written : tuple of PartitionExtent
-    refused : tuple of str
-        What was wrong with the first dead letter, and the way out; () without one.
+    ``refused`` is what was wrong with the first dead letter, and the way out; () without one.
     """
 
     id: str
@@ -256,49 +242,11 @@ class DeadLetterTarget(Message):
 
 @dataclass(frozen=True, slots=True)
 class TaskTicket(Message):
-    """The instructions for Java's tasks of one execution.
+    """The instructions for Java's tasks of one execution; Ticket.java and Rows.java say what each of them does there.
 
-    Attributes
-    ----------
-    plan : Plan
-    execution : str
-        Names one run of the batch's tasks, in what they report and in the log.
-    batch : int
-        The number of the micro-batch; 0 for a batch write.
-    query : str
-        Spark's id of the query; "" for a batch write.
-    guarantee : Guarantee
-    sink : str
-        The sink's id.
-    ids : str
-        The first part of the transactional ids of this claim; part and attempt follow.
-    log : str
-        The topic of the commit log.
-    log_end : int
-        Its high watermark when the tasks were sent out: a longer log says that they are too late.
-    timeout_ms : int
-        transaction.timeout.ms of each part.
-    limit_ms : int
-        The age at which a transaction can no longer be decided; 0 for none.
-    too_long : str
-        The text of that error, with {part} and {took_s} to fill in.
-    topic : str or None
-        The topic of all rows; None where a column names it.
-    columns : dict of str to int
-        The place of each column that makes a record.
-    key_prefix, value_prefix : str
-        What goes before every key and value, in hexadecimal.
-    encodings : mapping
-        By ``key`` and ``value``.
-    allowed : tuple of str
-        Patterns of the topics that rows may name; () for all that no sink is refused.
-    dead_letters : DeadLetterTarget or None
-    batch_headers : bool
-        Whether each record names its batch.
-    lost : tuple of LostPart
-        Of a replay; no other part is kept.
-    client : mapping
-        The producer's settings by their Java names, as the user gave them.
+    ``query``, ``too_long`` and the prefixes, which are hexadecimal, may be "", and ``limit_ms`` 0. ``topic`` is None
+    where a column names it. ``columns`` has the place of each column that makes a record, ``lost`` the parts that a
+    replay writes again, and ``client`` the producer's settings by their Java names, as the user gave them.
     """
 
     plan: Plan

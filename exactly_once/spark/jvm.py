@@ -28,7 +28,6 @@ from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, ProtocolVio
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.names import commit_log_topic, namespace, slot_of
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
@@ -155,7 +154,7 @@ class Coordinators:
                 "Start the stream again; if the error repeats, report it with this message",
             )
         with run.lock:
-            run.coordinator.commit(_parts(request), request.batch)
+            run.coordinator.commit(request.results(), request.batch)
         if run.coordinator.writes_once:
             self._close(request.run)
 
@@ -166,7 +165,7 @@ class Coordinators:
             return
         try:
             with run.lock:
-                run.coordinator.abort(request.batch, _parts(request))
+                run.coordinator.abort(request.batch, request.results())
         except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
             run.leave(e)
         if run.coordinator.writes_once:
@@ -268,7 +267,3 @@ def _too_long(run: QueryRun, ticket: Ticket) -> str:
             run.coordinator.longest_ms,
         )
     )
-
-
-def _parts(request: CommitRequest | AbortRequest) -> list[Part | None]:
-    return [None if report is None else report.part_of(request.run) for report in request.parts]

@@ -47,9 +47,11 @@ def _reader(kind: Any) -> Reader:
         known = _reader(next(k for k in of if k is not NoneType))
         return lambda value: None if value is None else known(value)
     if origin is tuple:
-        return _list(_reader(of[0]))
+        each, whole = _reader(of[0]), _of_type(list)
+        return lambda value: tuple(_at(str(n), each, v) for n, v in enumerate(whole(value)))
     if origin is not None:  # Mapping, or dict
-        return _object(_reader(of[1]))
+        each, whole = _reader(of[1]), _of_type(dict)
+        return lambda value: {k: _at(k, each, v) for k, v in whole(value).items()}
     if issubclass(kind, Enum):
         return _enum(kind)
     if issubclass(kind, tuple):
@@ -77,16 +79,6 @@ def _enum(kind: type[Enum]) -> Reader:
             raise WrongJson(f"is not one of {', '.join(str(k.value) for k in kind)}") from None
 
     return read
-
-
-def _list(each: Reader) -> Reader:
-    whole = _of_type(list)
-    return lambda value: tuple(_at(str(n), each, v) for n, v in enumerate(whole(value)))
-
-
-def _object(each: Reader) -> Reader:
-    whole = _of_type(dict)
-    return lambda value: {k: _at(k, each, v) for k, v in whole(value).items()}
 
 
 def _named_tuple(kind: type[Any]) -> Reader:

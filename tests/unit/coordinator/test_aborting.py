@@ -36,7 +36,7 @@ class Log:
 def test_behind_a_record_that_could_not_be_written_the_log_is_asked_again_before_the_sweep(
     taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards against a superseded driver that sweeps as an owner does: under a slot that may be another claim's by now."""
+    """Guards against a superseded driver that sweeps as an owner: under a slot that may be another claim's by now."""
     swept: list[str] = []
     log = Log(taken)
     session: Any = SimpleNamespace(log=log, sink_id="s", sweep=lambda scope: swept.append("as owner") or {})

@@ -69,7 +69,15 @@ def test_a_request_of_a_jar_of_another_version_is_refused_with_the_name_of_the_f
 
 def test_a_request_of_an_older_jar_is_read_as_before() -> None:
     """Guards against an upgrade of the package that stops a session which has the jar of before."""
-    asked = {"call": "plan", "run": "r", "options": {}, "schema": "s", "settings": {}, "query": "q", "batch": None}
+    asked: dict[str, Any] = {
+        "call": "plan",
+        "run": "r",
+        "options": {},
+        "schema": "s",
+        "settings": {},
+        "query": "q",
+        "batch": None,
+    }
     assert request_of(json.dumps(asked)) == PlanRequest("r", {}, "s", query="q")
     older = {k: v for k, v in REPORT.items() if k not in ("dead", "refused")} | {"written": [["t", 0, 1, 2]]}
     read = request_of(json.dumps(commit() | {"parts": [older], "more": "of a newer one"}))
