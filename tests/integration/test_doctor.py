@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
+from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops import cli
 from exactly_once.ops.cli import doctor
-from exactly_once.ops.doctor.host import DoctorVerdict, Line
 from exactly_once.ops.rules import Refused, check_owner
 from exactly_once.options import SinkOptions
 from exactly_once.txn.coordinators import list_transactions
@@ -86,9 +86,9 @@ def test_the_doctor_says_of_a_frozen_owner_what_the_recovery_says(run: Run, conn
                 check_owner(sink.sink_id, inspect_sink(connection, sink.sink_id).owner)
         finally:
             owner.kill()
-    [line] = by_check(found, "transactions")
-    assert line["verdict"] == "wrong" and f"process {owner.pid} on" in line["sentence"]
-    assert line["way_out"] == f"Run kill -9 {owner.pid}, then exactly-once recover {sink.sink_id}"
+    codes = [d["code"] for d in found["diagnoses"] if d["code"].startswith("HEALTH-")]
+    assert codes == ["HEALTH-FROZEN", "HEALTH-STALE-TRANSACTIONS"]
+    assert all(f"kill -9 {owner.pid}" in d["remedy"] for d in found["diagnoses"] if d["code"] in codes)
     assert f"kill -9 {owner.pid}" in refused.value.way_out
 
 
@@ -176,7 +176,7 @@ def authorizing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authorizin
         running.kill()
 
 
-def look(authorizing: AuthorizingBroker, sink_id: str, topic: str, rights: list[Right]) -> list[Line]:
+def look(authorizing: AuthorizingBroker, sink_id: str, topic: str, rights: list[Right]) -> list[Diagnosis]:
     authorizing.grant(rights)
     return doctor.examine(lambda: authorizing.connection, sink_id, [topic], None, 10)
 
@@ -195,12 +195,14 @@ def test_a_principal_learns_which_rights_it_lacks(authorizing: AuthorizingBroker
         Right("WRITE", "TOPIC", log),
         ids,
     ]
-    said = {line.sentence: line.verdict for line in look(authorizing, sink_id, topic, enough) if line.check == "rights"}
-    assert DoctorVerdict.WRONG not in said.values(), said
+    said = {
+        line.sentence: line.severity for line in look(authorizing, sink_id, topic, enough) if line.subject == "rights"
+    }
+    assert Severity.ERROR not in said.values(), said
     said_bare = [
         x
         for x in look(authorizing, sink_id, topic, [elsewhere])
-        if x.check == "rights" and x.verdict is DoctorVerdict.WRONG
+        if x.subject == "rights" and x.severity is Severity.ERROR
     ]
     assert sorted(" ".join(line.sentence.split()[3:6]) for line in said_bare) == [
         "WRITE on the",
@@ -209,5 +211,5 @@ def test_a_principal_learns_which_rights_it_lacks(authorizing: AuthorizingBroker
     ]
     for missing, word in ((0, f"lacks WRITE on topic '{topic}'"), (3, f"lacks WRITE on the commit log {log}")):
         some = [right for n, right in enumerate(enough) if n != missing]
-        found = [line for line in look(authorizing, sink_id, topic, some) if line.verdict is DoctorVerdict.WRONG]
+        found = [line for line in look(authorizing, sink_id, topic, some) if line.severity is Severity.ERROR]
         assert any(word in line.sentence for line in found), found

@@ -14,6 +14,8 @@ from rich.console import Console
 from exactly_once.checkpoint import read_checkpoint, repair_command
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import now_ms
+from exactly_once.diagnosis import Severity
+from exactly_once.diagnosis.model import worst
 from exactly_once.errors import InvalidOption, UnknownTopic
 from exactly_once.inspection.findings import Inspection, naming, sink_of
 from exactly_once.inspection.hanging import Attributed
@@ -26,7 +28,6 @@ from exactly_once.ops import transactions as operations
 from exactly_once.ops.cli import doctor, metrics, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
-from exactly_once.ops.doctor.host import DoctorVerdict, worst
 from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Refused, check_owner, name_of
@@ -305,7 +306,7 @@ def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     connect = partial(connection_of, args)
     lines = doctor.examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
-    return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is DoctorVerdict.WRONG else 0)
+    return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Severity.ERROR else 0)
 
 
 def _metrics(args: argparse.Namespace) -> Result:

@@ -8,13 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from exactly_once.diagnosis import Diagnosis, Severity
+from exactly_once.diagnosis.model import worst
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli.tables import show_line, show_whole, wrapped
-from exactly_once.ops.doctor.host import DoctorVerdict, Line, worst, wrong
 from exactly_once.ops.doctor.probes import examine_checkpoint, examine_cluster, examine_host
 
-_STYLES = {DoctorVerdict.OK: "green", DoctorVerdict.WARN: "yellow", DoctorVerdict.WRONG: "bold red"}
+#: What the table, and the document for scripts, call a severity; and its colour.
+_VERDICTS = {Severity.OK: ("ok", "green"), Severity.WARN: ("warn", "yellow"), Severity.ERROR: ("wrong", "bold red")}
 
 #: The width of the column of verdicts.
 _MARK = 7
@@ -27,7 +29,7 @@ def examine(
     checkpoint: str | None,
     budget_s: float,
     timeout_ms: int | None = None,
-) -> list[Line]:
+) -> list[Diagnosis]:
     """Examine this host, the checkpoint if there is one, and the cluster that ``connect`` names: the other steps need
     none.
     """
@@ -37,31 +39,44 @@ def examine(
     try:
         connection = connect()
     except InvalidOption as e:
-        return [*lines, wrong("cluster", f"{e.code}: {e.what}", e.way_out)]
+        return [*lines, Diagnosis("DOCTOR-NO-ANSWER", Severity.ERROR, "cluster", f"{e.code}: {e.what}", e.way_out)]
     return lines + examine_cluster(connection, sink_id, topics, budget_s, timeout_ms)
 
 
-def as_json(lines: Sequence[Line]) -> dict[str, Any]:
+def as_json(lines: Sequence[Diagnosis]) -> dict[str, Any]:
     """Return the document for scripts."""
-    return {"verdict": worst(lines).value, "checks": [line.as_json() for line in lines]}
+    checks = [
+        {"check": _check(d), "verdict": _VERDICTS[d.severity][0], "sentence": d.sentence, "way_out": d.remedy}
+        for d in lines
+    ]
+    verdict = _VERDICTS[worst(lines)][0]
+    return {"verdict": verdict, "checks": checks, "diagnoses": [d.as_json() for d in lines]}
 
 
-def show(lines: Sequence[Line], console: Console) -> None:
+def _check(d: Diagnosis) -> str:
+    """Return what a line is about: of a symptom of a sink, the part of it that was looked at."""
+    if d.code.startswith("DOCTOR-"):
+        return d.subject
+    return "checkpoint" if "CHECKPOINT" in d.code else "transactions"
+
+
+def show(lines: Sequence[Diagnosis], console: Console) -> None:
     """Print the lines, each with its way out, and how many lines ask for somebody."""
     for line in lines:
         _show(line, console)
-    counts = ", ".join(f"{sum(1 for line in lines if line.verdict is v)} {v.value}" for v in DoctorVerdict)
+    counts = ", ".join(f"{sum(d.severity is s for d in lines)} {name}" for s, (name, _) in _VERDICTS.items())
     show_line(f"{counts}.", console)
 
 
-def _show(line: Line, console: Console) -> None:
-    mark = f"{line.verdict.value:<{_MARK}}"
-    first, *rest = wrapped(f"{line.check}: {line.sentence}.", console.width, mark, " " * _MARK)
+def _show(d: Diagnosis, console: Console) -> None:
+    verdict, style = _VERDICTS[d.severity]
+    check, mark = _check(d), f"{verdict:<{_MARK}}"
+    first, *rest = wrapped(f"{check}: {d.sentence}.", console.width, mark, " " * _MARK)
     text = Text(first)
-    text.stylize(_STYLES[line.verdict], 0, _MARK)
-    text.stylize("bold", _MARK, _MARK + len(line.check))
+    text.stylize(style, 0, _MARK)
+    text.stylize("bold", _MARK, _MARK + len(check))
     console.print(text, soft_wrap=True)
     for more in rest:
         show_whole(more, console)
-    if line.way_out:
-        show_line(f"{' ' * _MARK}What to do: {line.way_out}.", console)
+    if d.remedy:
+        show_line(f"{' ' * _MARK}What to do ({d.code}): {d.remedy}.", console)

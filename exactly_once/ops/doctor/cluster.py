@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.commitlog.log_topic import BYTES_OF_A_PART, NEEDED, SMALL_BATCH, TOPIC_CONFIG
-from exactly_once.inspection.processes import Frozen, describe_frozen, end_command
+from exactly_once.diagnosis import Diagnosis, SinkFacts, diagnose
+from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, Level, Topic, may_elect_uncleanly
-from exactly_once.ops.doctor.host import Line, ok, warn, wrong
+from exactly_once.ops.doctor.host import ok, warn, wrong
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SHORTEST_TRANSACTION_TIMEOUT_MS
 from exactly_once.txn.coordinators import Description
 
@@ -57,7 +58,7 @@ class Clock:
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
-def judge_level(found: Level) -> Line:
+def judge_level(found: Level) -> Diagnosis:
     """Judge what the brokers can do."""
     name = "broker's level"
     release = ".".join(map(str, found.version))
@@ -76,7 +77,7 @@ def judge_level(found: Level) -> Line:
     return ok(name, said)
 
 
-def judge_brokers(brokers: Sequence[Broker], bootstrap: Sequence[Broker]) -> list[Line]:
+def judge_brokers(brokers: Sequence[Broker], bootstrap: Sequence[Broker]) -> list[Diagnosis]:
     """Judge whether every broker answers this host, and every address of ``bootstrap.servers``."""
     lines = [_reached(broker) for broker in brokers]
     silent = [b for b in bootstrap if b.took_ms is None]
@@ -91,7 +92,7 @@ def judge_brokers(brokers: Sequence[Broker], bootstrap: Sequence[Broker]) -> lis
     return lines
 
 
-def _reached(broker: Broker) -> Line:
+def _reached(broker: Broker) -> Diagnosis:
     if broker.took_ms is None:
         return wrong(
             "broker",
@@ -101,7 +102,7 @@ def _reached(broker: Broker) -> Line:
     return ok("broker", f"{broker.name} answers within {broker.took_ms:.0f} ms")
 
 
-def judge_clock(clock: Clock | None, why: str = "") -> Line:
+def judge_clock(clock: Clock | None, why: str = "") -> Diagnosis:
     """Judge this host's clock against the brokers'; None when no answer tells theirs, for the reason ``why``."""
     name = "clock"
     if clock is None:
@@ -132,7 +133,7 @@ def _seconds(ms: float) -> str:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int | None = None) -> Line:
+def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int | None = None) -> Diagnosis:
     """Judge the brokers' transaction.max.timeout.ms.
 
     Parameters
@@ -178,7 +179,7 @@ def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int |
 
 def judge_replication(
     name: str, replicas: int, in_sync: int | None, least: int | None, brokers: int, leaderless: int = 0
-) -> Line:
+) -> Diagnosis:
     """Judge how many brokers may fail before records of a topic are lost, or cannot be written.
 
     Parameters
@@ -232,7 +233,7 @@ def judge_replication(
     return ok(name, said)
 
 
-def judge_election(topic: str, config: Mapping[str, str]) -> list[Line]:
+def judge_election(topic: str, config: Mapping[str, str]) -> list[Diagnosis]:
     """Judge whether brokers without a topic's newest records may lead it; nothing when they may not, or when the
     configuration is not readable.
     """
@@ -248,7 +249,7 @@ def judge_election(topic: str, config: Mapping[str, str]) -> list[Line]:
     ]
 
 
-def judge_log_settings(log: Topic) -> list[Line]:
+def judge_log_settings(log: Topic) -> list[Diagnosis]:
     """Judge the settings of a commit log that exists."""
     name = "commit log's settings"
     if not log.config:
@@ -289,7 +290,7 @@ def _settings(names: Collection[str]) -> str:
     return ", ".join(f"{n}={TOPIC_CONFIG[n]}" for n in names)
 
 
-def judge_log_size(log: Topic) -> list[Line]:
+def judge_log_size(log: Topic) -> list[Diagnosis]:
     """Judge how large a decision the commit log takes; nothing when its settings are not readable."""
     limits = [(int(log.config[s]), s) for s in ("max.message.bytes", "segment.bytes") if s in log.config]
     if not limits:
@@ -308,7 +309,7 @@ def judge_log_size(log: Topic) -> list[Line]:
     return [ok("message size", said)]
 
 
-def judge_topic_size(topic: str, limit: int | None) -> list[Line]:
+def judge_topic_size(topic: str, limit: int | None) -> list[Diagnosis]:
     """Judge max.message.bytes of an output; nothing when it is not readable."""
     if limit is None:
         return []
@@ -329,55 +330,15 @@ def judge_topic_size(topic: str, limit: int | None) -> list[Line]:
 
 
 def judge_transactions(
-    whose: str,
-    ids: int,
-    under_way: Sequence[Description],
-    now_ms: int,
-    unattended: Mapping[str, Sequence[Frozen]] | None = None,
-    asked: tuple[int, int] = (0, 0),
-) -> Line:
-    """Judge what is open, by the coordinators; ages by this host's clock.
-
-    Parameters
-    ----------
-    unattended
-        The sinks on which nobody works, each with the processes of its owner that are frozen.
-    asked
-        Of how many sinks that was asked, and how many have a transaction open.
-    """
-    name = "transactions"
+    whose: str, ids: int, under_way: Sequence[Description], found: Sequence[Inspection], sinks: int
+) -> list[Diagnosis]:
+    """Diagnose the inspected sinks, and count what is open by the coordinators; ``sinks`` have a transaction open."""
     said = f"{whose}: {plural(ids, 'transactional id')}, {plural(len(under_way), 'transaction')} open"
-    if not under_way:
-        return ok(name, said)
-    oldest = min(under_way, key=lambda d: d.started_ms)
-    age_s = max(0.0, (now_ms - oldest.started_ms) / 1000)
-    said += f", the oldest ({oldest.transactional_id}) for {age_s:,.0f} s of {oldest.timeout_ms / 1000:,.0f} s"
-    rest = (
-        f". Of {asked[1]:,} sinks with open transactions, only the {asked[0]:,} with the oldest were examined; "
-        "exactly-once transactions list examines all"
-        if asked[0] < asked[1]
-        else ""
-    )
-    if unattended:
-        first, frozen = next(iter(unattended.items()))
-        kill = f"{end_command(frozen)}, then " if frozen else ""
-        return wrong(
-            name,
-            f"{said}; {_nobody_works(unattended)}, and readers wait{rest}",
-            f"Run {kill}exactly-once recover {first}",
-        )
-    late = [d for d in under_way if now_ms - d.started_ms > d.timeout_ms > 0]
-    if late:
-        return wrong(
-            name,
-            f"{said}; {len(late):,} beyond the timeout, and readers wait{rest}",
-            f"Run exactly-once transactions explain {late[0].transactional_id}",
-        )
-    return ok(name, f"{said}{rest}")
-
-
-def _nobody_works(unattended: Mapping[str, Sequence[Frozen]]) -> str:
-    dead = " and ".join(f"sink {name}" for name, frozen in unattended.items() if not frozen)
-    said = [f"no driver or recovery is at work on {dead}"] if dead else []
-    said += [f"the owner of sink {name} is frozen ({describe_frozen(f)})" for name, f in unattended.items() if f]
-    return ", ".join(said)
+    if under_way:
+        oldest = min(under_way, key=lambda d: d.started_ms)
+        said += f", the oldest ({oldest.transactional_id}) of {oldest.timeout_ms / 1000:,.0f} s"
+    lines = [ok("transactions", said)]
+    if len(found) < sinks:
+        said += f". Of {sinks:,} sinks with open transactions, only the {len(found):,} with the oldest were examined"
+        lines = [warn("transactions", said, "Run exactly-once transactions list, which examines all")]
+    return [*lines, *(d for inspection in found for d in diagnose(SinkFacts(inspection)))]

@@ -6,13 +6,14 @@ Those on a cluster are in :mod:`.cluster`, those on rights in :mod:`.rights`; :m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from exactly_once.checkpoint import Checkpoint, repair_command
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.connector import coordinate, unusable, version_of
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds
+from exactly_once.diagnosis.registry import SYMPTOMS
+from exactly_once.inspection.findings import Inspection
 
 #: The oldest Java of Spark 4, and of the sink's jar.
 OLDEST_JAVA = 17
@@ -40,66 +41,54 @@ _HOW = {
 }
 
 
-class DoctorVerdict(Enum):
-    """The severity of a line."""
-
-    OK = "ok"
-    WARN = "warn"
-    """It works, and something that may happen would stop the stream or mislead its operators."""
-
-    WRONG = "wrong"
-    """A stream cannot run, or does not keep its promise."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the doctor's table.
-
-    Attributes
-    ----------
-    check : str
-        What was looked at.
-    sentence : str
-        What was found, with the figure.
-    way_out : str
-        What to do; "" if nothing is to be done.
-    """
-
-    check: str
-    verdict: DoctorVerdict
-    sentence: str
-    way_out: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "verdict": self.verdict.value}
+#: By code, the checks that it is about, and what is wrong; of the other checks, see :func:`_code`.
+DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
+    "DOCTOR-PYTHON": (("Python",), "This host's Python is too old."),
+    "DOCTOR-JAVA": (("Java",), "This host has no Java that Spark starts with."),
+    "DOCTOR-PACKAGE": ((), "A package that the sink needs is missing, or its version was never tested."),
+    "DOCTOR-CONNECTOR": (("connector",), "Spark's Kafka connector is missing, or is of another version than Spark."),
+    "DOCTOR-JAR": (("the sink's jar",), "The sink's own jar is missing, or is not the published one."),
+    "DOCTOR-CHECKPOINT": (("checkpoint",), "There is no checkpoint at the location."),
+    "DOCTOR-PLACE": (("checkpoint's place",), "The checkpoint is where it cannot be written, is lost, or gets torn."),
+    "DOCTOR-BROKER": (("broker", "bootstrap.servers"), "A broker, or an address of `bootstrap.servers`, is silent."),
+    "DOCTOR-LEVEL": (("broker's level",), "The brokers are too old, or a feature of theirs is switched off."),
+    "DOCTOR-CLOCK": (("clock",), "This host's clock is not the brokers', or nobody can tell."),
+    "DOCTOR-TIMEOUT": (("transaction timeout",), "The brokers allow no transaction as long as the sink's may be."),
+    "DOCTOR-REPLICATION": (("commit log", "new topics"), "A failed broker loses what is committed, or stops writes."),
+    "DOCTOR-ELECTION": (("leader election",), "A broker without the newest records may lead a topic."),
+    "DOCTOR-LOG": (("commit log's settings",), "A setting of the commit log loses decisions (EO-LOG)."),
+    "DOCTOR-SIZE": (("message size",), "The brokers refuse records, or decisions, that the sink sends."),
+    "DOCTOR-RIGHTS": (("rights",), "The principal lacks a right, or a topic does not exist."),
+    "DOCTOR-TRANSACTIONS": (("transactions",), "Some sinks with open transactions were not examined."),
+    "DOCTOR-NO-ANSWER": ((), "A question of the doctor failed; the error's code says why."),
+}
+_CODES = {check: code for code, (checks, _) in DOCTOR_CODES.items() for check in checks}
 
 
-def worst(lines: Iterable[Line]) -> DoctorVerdict:
-    """Return the worst verdict of ``lines``; OK without any."""
-    order = list(DoctorVerdict)
-    return max((line.verdict for line in lines), key=order.index, default=DoctorVerdict.OK)
+def _code(check: str) -> str:
+    topic = check.startswith(("topic ", "__"))
+    return _CODES.get(check, "DOCTOR-REPLICATION" if topic else "DOCTOR-PACKAGE")
 
 
-def ok(check: str, sentence: str) -> Line:
-    """Make a line for what is as it should be."""
-    return Line(check, DoctorVerdict.OK, sentence)
+def ok(check: str, sentence: str) -> Diagnosis:
+    """Make the line of a check that finds all as it should be."""
+    return Diagnosis(_code(check), Severity.OK, check, sentence)
 
 
-def warn(check: str, sentence: str, way_out: str) -> Line:
-    """Make a line for what works and has a risk."""
-    return Line(check, DoctorVerdict.WARN, sentence, way_out)
+def warn(check: str, sentence: str, remedy: str) -> Diagnosis:
+    """Make a line for what works, and what something that may happen would stop, or make mislead its operators."""
+    return Diagnosis(_code(check), Severity.WARN, check, sentence, remedy)
 
 
-def wrong(check: str, sentence: str, way_out: str) -> Line:
-    """Make a line for what must be changed."""
-    return Line(check, DoctorVerdict.WRONG, sentence, way_out)
+def wrong(check: str, sentence: str, remedy: str) -> Diagnosis:
+    """Make a line for what must be changed: a stream cannot run, or does not keep its promise."""
+    return Diagnosis(_code(check), Severity.ERROR, check, sentence, remedy)
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
 
 
-def judge_python(version: tuple[int, int, int]) -> Line:
+def judge_python(version: tuple[int, int, int]) -> Diagnosis:
     """Judge the Python of this process."""
     said = ".".join(map(str, version))
     if version[:2] < OLDEST_PYTHON:
@@ -114,7 +103,7 @@ def java_major(said: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def judge_java(executable: str | None, major: int | None) -> Line:
+def judge_java(executable: str | None, major: int | None) -> Diagnosis:
     """Judge the ``java`` of ``JAVA_HOME`` or of the ``PATH``, None when there is none."""
     install = f"Install Java {OLDEST_JAVA} or newer, or set JAVA_HOME to one"
     if executable is None or major is None:
@@ -125,7 +114,7 @@ def judge_java(executable: str | None, major: int | None) -> Line:
     return ok("Java", f"Java {major}, {executable}")
 
 
-def judge_packages(required: Sequence[str], version_of: Callable[[str], str | None]) -> list[Line]:
+def judge_packages(required: Sequence[str], version_of: Callable[[str], str | None]) -> list[Diagnosis]:
     """Judge the installed versions.
 
     Parameters
@@ -142,12 +131,12 @@ def judge_packages(required: Sequence[str], version_of: Callable[[str], str | No
             continue
         name, bounds = match["name"], match["range"].strip()
         line = _package(name, bounds, version_of(name))
-        if name in SHOWN or line.verdict is not DoctorVerdict.OK:
+        if name in SHOWN or line.severity is not Severity.OK:
             lines.append(line)
     return lines
 
 
-def judge_connector(found: Sequence[str], spark: str | None) -> list[Line]:
+def judge_connector(found: Sequence[str], spark: str | None) -> list[Diagnosis]:
     """Judge the Kafka connectors ``found`` on this host (:func:`exactly_once.connector.found_on_this_host`), for this
     version of Spark.
     """
@@ -174,7 +163,7 @@ def judge_connector(found: Sequence[str], spark: str | None) -> list[Line]:
     return [ok(name, f"Spark's Kafka connector {version_of(best)}, {best}")]
 
 
-def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Line:
+def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Diagnosis:
     """Judge the sink's own jar, which is the same for every Spark.
 
     Parameters
@@ -196,7 +185,7 @@ def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Line:
     return ok(name, f"{path} has the sha256 of the jar of version {version}")
 
 
-def _package(name: str, bounds: str, version: str | None) -> Line:
+def _package(name: str, bounds: str, version: str | None) -> Diagnosis:
     way_out = f"Install {name} {bounds}"
     if version is None:
         return wrong(name, f"{name} is not installed", way_out)
@@ -240,16 +229,14 @@ class CheckpointPlace:
     free: int | None = None
 
 
-def judge_checkpoint(found: Checkpoint, place: CheckpointPlace, sink_id: str | None) -> list[Line]:
+def judge_checkpoint(found: Checkpoint, place: CheckpointPlace, sink_id: str | None) -> list[Diagnosis]:
     """Judge a checkpoint that could be read, and its place."""
-    return [_content(found, sink_id), _place(found.location, place)]
+    torn = SYMPTOMS["HEALTH-CHECKPOINT-TORN"].find(SinkFacts(Inspection(sink_id or ""), checkpoint=found), Thresholds())
+    return [*(list(torn) or [_content(found)]), _place(found.location, place)]
 
 
-def _content(found: Checkpoint, sink_id: str | None) -> Line:
+def _content(found: Checkpoint) -> Diagnosis:
     name = "checkpoint"
-    if found.torn:
-        said = "; ".join(f"{file} is torn: {fault}" for file, fault in found.torn.items())
-        return wrong(name, f"In {found.location}, {said}", f"Run {repair_command(found.location, sink_id or '')}")
     if found.query_id is None:
         return warn(
             name,
@@ -261,7 +248,7 @@ def _content(found: Checkpoint, sink_id: str | None) -> Line:
     return ok(name, f"The checkpoint of query {found.query_id} is readable: {last}{under_way}")
 
 
-def _place(location: str, place: CheckpointPlace) -> Line:
+def _place(location: str, place: CheckpointPlace) -> Diagnosis:
     name = "checkpoint's place"
     kind = f"a {place.kind} file system{f' ({place.mount})' if place.mount else ''}"
     if place.writable is False:

@@ -23,10 +23,11 @@ from exactly_once import hdfs
 from exactly_once.checkpoint import file_system, read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.connector import found_on_this_host
-from exactly_once.deadline import now_ms
+from exactly_once.diagnosis import Diagnosis, Severity
+from exactly_once.diagnosis.model import worst
 from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, NotAuthorized
 from exactly_once.inspection.findings import sink_of
-from exactly_once.inspection.sink import UNDER_WAY, inspect_sink, unattended
+from exactly_once.inspection.sink import UNDER_WAY, inspect_sink
 from exactly_once.kafka import cluster_info
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import Member, Topic
@@ -35,8 +36,6 @@ from exactly_once.ops.doctor import cluster, rights
 from exactly_once.ops.doctor.cluster import Broker, Clock
 from exactly_once.ops.doctor.host import (
     CheckpointPlace,
-    DoctorVerdict,
-    Line,
     java_major,
     judge_checkpoint,
     judge_connector,
@@ -44,8 +43,6 @@ from exactly_once.ops.doctor.host import (
     judge_java,
     judge_packages,
     judge_python,
-    worst,
-    wrong,
 )
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.txn.coordinators import describe, list_transactions
@@ -72,7 +69,7 @@ _ANSWER_MS = 3_000
 _CLOCK_TRIES = 5
 
 
-def examine_host() -> list[Line]:
+def examine_host() -> list[Diagnosis]:
     """Look at the versions on this host, those of jars too."""
     executable = _java()
     python = sys.version_info
@@ -85,7 +82,7 @@ def examine_host() -> list[Line]:
     ]
 
 
-def examine_checkpoint(location: str, sink_id: str | None) -> list[Line]:
+def examine_checkpoint(location: str, sink_id: str | None) -> list[Diagnosis]:
     """Look at a checkpoint and its place."""
     try:
         return judge_checkpoint(read_checkpoint(location), _place(location), sink_id)
@@ -99,7 +96,7 @@ def examine_cluster(
     topics: Iterable[str],
     budget_s: float,
     timeout_ms: int | None = None,
-) -> list[Line]:
+) -> list[Diagnosis]:
     """Probe a cluster; ``budget_s`` holds for each probe.
 
     Parameters
@@ -114,8 +111,8 @@ def examine_cluster(
         return [_failed("cluster", e)]
 
 
-def _failed(check: str, e: ExactlyOnceError) -> Line:
-    return wrong(check, f"{e.code}: {e.what}", e.way_out)
+def _failed(check: str, e: ExactlyOnceError) -> Diagnosis:
+    return Diagnosis("DOCTOR-NO-ANSWER", Severity.ERROR, check, f"{e.code}: {e.what}", e.way_out)
 
 
 # -- this host ---------------------------------------------------------------------------------------------------------
@@ -193,9 +190,9 @@ class _Cluster:
         self._config: Mapping[str, str] = {}
         self._rights: Collection[str] | None = None
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[Diagnosis]:
         """Run all probes, in the order of the table."""
-        probes: list[tuple[str, Callable[[], list[Line]]]] = [
+        probes: list[tuple[str, Callable[[], list[Diagnosis]]]] = [
             ("broker", self._brokers),
             ("broker's level", self._level),
             ("clock", self._clock),
@@ -207,14 +204,14 @@ class _Cluster:
         ]
         return [line for check, probe in probes for line in self._guarded(check, probe)]
 
-    def _guarded(self, check: str, probe: Callable[[], list[Line]]) -> list[Line]:
+    def _guarded(self, check: str, probe: Callable[[], list[Diagnosis]]) -> list[Diagnosis]:
         self._admin.renew(self._budget_s)
         try:
             return probe()
         except ExactlyOnceError as e:
             return [_failed(check, e)]
 
-    def _brokers(self) -> list[Line]:
+    def _brokers(self) -> list[Diagnosis]:
         members, self._rights = cluster_info.members(self._admin)
         self._alive = len(members)
         self._config = self._admin.broker_config()
@@ -227,10 +224,10 @@ class _Cluster:
         found = cluster_info.answer_ms(self._admin, member.node, _ANSWER_MS)
         return Broker(name, None, found) if isinstance(found, str) else Broker(name, found)
 
-    def _level(self) -> list[Line]:
+    def _level(self) -> list[Diagnosis]:
         return [cluster.judge_level(cluster_info.level(self._admin))]
 
-    def _clock(self) -> list[Line]:
+    def _clock(self) -> list[Diagnosis]:
         found: list[Clock] = []
         for _ in range(_CLOCK_TRIES):
             began = time.time() * 1000
@@ -244,7 +241,7 @@ class _Cluster:
             found.append(Clock(there - (began + ended) / 2, (ended - began) / 2))
         return [cluster.judge_clock(min(found, key=lambda clock: clock.within_ms))]
 
-    def _timeout(self) -> list[Line]:
+    def _timeout(self) -> list[Diagnosis]:
         longest = self._number("transaction.max.timeout.ms")
         in_use: list[int] = []
         if self._sink_id is not None:
@@ -253,12 +250,12 @@ class _Cluster:
             in_use = [d.timeout_ms for d in describe(self._admin, ids).values() if d.transactional_id != log_id]
         return [cluster.judge_timeout(longest, max(in_use, default=0) or None, self._timeout_ms)]
 
-    def _state(self) -> list[Line]:
+    def _state(self) -> list[Diagnosis]:
         state, groups = self._brokers_own(*_STATE), self._brokers_own(*_GROUPS)
-        self._coordinated = worst(state) is not DoctorVerdict.WRONG
-        return [*state, *(line for line in groups if line.verdict is DoctorVerdict.WRONG)]  # which only lag tools need
+        self._coordinated = worst(state) is not Severity.ERROR
+        return [*state, *(line for line in groups if line.severity is Severity.ERROR)]  # which only lag tools need
 
-    def _brokers_own(self, name: str, replication: str, in_sync: str) -> list[Line]:
+    def _brokers_own(self, name: str, replication: str, in_sync: str) -> list[Diagnosis]:
         """Judge a topic that the brokers make when they first need it."""
         [topic] = cluster_info.topics(self._admin, [name])
         least = self._number(in_sync)
@@ -267,7 +264,7 @@ class _Cluster:
         replicas = self._number(replication)
         return [] if replicas is None else [cluster.judge_replication(name, replicas, None, least, self._alive)]
 
-    def _log(self) -> list[Line]:
+    def _log(self) -> list[Diagnosis]:
         if self._sink_id is None:
             return []
         [log] = cluster_info.topics(self._admin, [commit_log_topic(self._sink_id)])
@@ -280,14 +277,14 @@ class _Cluster:
             lines.append(self._ids_rights(self._sink_id))
         return lines
 
-    def _ids_rights(self, sink_id: str) -> Line:
+    def _ids_rights(self, sink_id: str) -> Diagnosis:
         try:
             describe(self._admin, [f"{namespace(sink_id)}check"])  # never initialised
         except NotAuthorized:
             return rights.judge_ids_rights(sink_id, False)
         return rights.judge_ids_rights(sink_id, True)
 
-    def _topics(self) -> list[Line]:
+    def _topics(self) -> list[Diagnosis]:
         names = list(dict.fromkeys([*self._outputs, *self._written()]))
         if not names:
             replicas = self._number("default.replication.factor")
@@ -307,7 +304,7 @@ class _Cluster:
             return []
         return sorted({topic for d in log.decisions for topic in d.topics})
 
-    def _output(self, topic: Topic) -> list[Line]:
+    def _output(self, topic: Topic) -> list[Diagnosis]:
         lines = [rights.judge_output_rights(topic)]
         if topic.exists and not topic.hidden:
             limit = topic.config.get("max.message.bytes")
@@ -318,7 +315,7 @@ class _Cluster:
             lines += cluster.judge_topic_size(topic.name, int(limit) if limit else None)
         return lines
 
-    def _transactions(self) -> list[Line]:
+    def _transactions(self) -> list[Diagnosis]:
         prefix, whose = "eo:", "All sinks"
         if self._sink_id is not None:
             prefix, whose = namespace(self._sink_id), f"Sink {self._sink_id}"
@@ -327,12 +324,10 @@ class _Cluster:
         described = [d for d in describe(self._admin, under_way).values() if d.state in UNDER_WAY]
         by_age = sorted(described, key=lambda d: d.started_ms)
         at_work = list(dict.fromkeys(name for d in by_age if (name := sink_of(d.transactional_id)) is not None))
-        inspected = {name: inspect_sink(self._admin.connection, name, self._budget_s) for name in at_work[:_INSPECTED]}
-        alone = {name: f.owner.frozen if f.owner else () for name, f in inspected.items() if unattended(f)}
-        asked = len(inspected), len(at_work)
-        return [cluster.judge_transactions(whose, len(ids), described, now_ms(), alone, asked)]
+        inspected = [inspect_sink(self._admin.connection, name, self._budget_s) for name in at_work[:_INSPECTED]]
+        return cluster.judge_transactions(whose, len(ids), described, inspected, len(at_work))
 
-    def _replication(self, name: str, topic: Topic, least: int | None = None) -> Line:
+    def _replication(self, name: str, topic: Topic, least: int | None = None) -> Diagnosis:
         """Judge a topic that exists; ``least`` stands in for a min.insync.replicas that is not readable."""
         set_to = topic.config.get("min.insync.replicas")
         least = int(set_to) if set_to else least

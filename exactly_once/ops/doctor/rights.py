@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from exactly_once.diagnosis import Diagnosis
 from exactly_once.kafka.cluster_info import Topic
-from exactly_once.ops.doctor.host import Line, ok, warn, wrong
+from exactly_once.ops.doctor.host import ok, warn, wrong
 from exactly_once.protocol.names import namespace
 
 
-def judge_output_rights(topic: Topic) -> Line:
+def judge_output_rights(topic: Topic) -> Diagnosis:
     """Judge an output: it is there, and this principal may write to it and read it back."""
     name = "rights"
     if topic.hidden:
@@ -40,7 +41,7 @@ def judge_output_rights(topic: Topic) -> Line:
     return ok(name, f"WRITE and READ on topic {topic.name}")
 
 
-def judge_log_rights(log: Topic, may_create: bool | None) -> Line:
+def judge_log_rights(log: Topic, may_create: bool | None) -> Diagnosis:
     """Judge the rights on a commit log, or on making it; None when the brokers do not tell."""
     name = "rights"
     both = f"Grant READ and WRITE on the topic {log.name}"
@@ -62,7 +63,7 @@ def judge_log_rights(log: Topic, may_create: bool | None) -> Line:
     return ok(name, f"READ and WRITE on the commit log {log.name}")
 
 
-def judge_ids_rights(sink_id: str, may_describe: bool) -> Line:
+def judge_ids_rights(sink_id: str, may_describe: bool) -> Diagnosis:
     """Judge the right to the sink's transactional ids, of which brokers tell only DESCRIBE without a write."""
     ids = f"the transactional ids with the prefix {namespace(sink_id)}"
     if not may_describe:
@@ -70,7 +71,7 @@ def judge_ids_rights(sink_id: str, may_describe: bool) -> Line:
     return ok("rights", f"DESCRIBE on {ids}; only a transaction can show whether WRITE is granted")
 
 
-def judge_cluster_rights(rights: Collection[str] | None) -> Line:
+def judge_cluster_rights(rights: Collection[str] | None) -> Diagnosis:
     """Judge the rights on the cluster itself."""
     if rights is None:
         return _untold("the cluster")
@@ -84,7 +85,7 @@ def judge_cluster_rights(rights: Collection[str] | None) -> Line:
     return ok("rights", "DESCRIBE_CONFIGS on the cluster")
 
 
-def _untold(what: str) -> Line:
+def _untold(what: str) -> Diagnosis:
     return warn(
         "rights",
         f"The brokers do not report the rights on {what} (KIP-430)",

@@ -12,8 +12,11 @@ import exactly_once
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.commitlog.log_topic import TOPIC_CONFIG
 from exactly_once.connector import found_on_this_host
-from exactly_once.inspection.processes import Frozen, Process, State
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, diagnose
+from exactly_once.diagnosis.model import worst
+from exactly_once.inspection.findings import Inspection, judge_transaction
 from exactly_once.kafka.cluster_info import Level, Topic
+from exactly_once.ops.cli.doctor import as_json
 from exactly_once.ops.doctor import probes
 from exactly_once.ops.doctor.cluster import (
     Broker,
@@ -30,10 +33,9 @@ from exactly_once.ops.doctor.cluster import (
     judge_transactions,
 )
 from exactly_once.ops.doctor.host import (
+    DOCTOR_CODES,
     SHOWN,
     CheckpointPlace,
-    DoctorVerdict,
-    Line,
     java_major,
     judge_checkpoint,
     judge_connector,
@@ -43,27 +45,29 @@ from exactly_once.ops.doctor.host import (
     judge_python,
     ok,
     warn,
-    worst,
     wrong,
 )
 from exactly_once.ops.doctor.rights import judge_cluster_rights, judge_ids_rights, judge_log_rights, judge_output_rights
+from exactly_once.protocol.log_state import LogState
 from exactly_once.txn.coordinators import Description
 
-OK, WARN, WRONG = DoctorVerdict.OK, DoctorVerdict.WARN, DoctorVerdict.WRONG
+OK, WARN, WRONG = Severity.OK, Severity.WARN, Severity.ERROR
 
 
-def check(line: Line, verdict: DoctorVerdict, *said: str) -> None:
+def check(line: Diagnosis, verdict: Severity, *said: str) -> None:
     """The verdict, its figures, and a way out where somebody has to act."""
-    assert line.verdict is verdict, line
-    assert bool(line.way_out) == (verdict is not OK), line
-    assert [word for word in said if word not in f"{line.sentence} {line.way_out}"] == [], line
+    assert line.severity is verdict, line
+    assert bool(line.remedy) == (verdict is not OK), line
+    assert [word for word in said if word not in f"{line.sentence} {line.remedy}"] == [], line
 
 
 def test_one_line_that_is_wrong_makes_the_whole_wrong() -> None:
     """Outage: a deployment that goes on because the last line was fine."""
     lines = [ok("a", "x"), wrong("b", "x", "y"), warn("c", "x", "y")]
     assert (worst(lines), worst(lines[:1]), worst(lines[::2]), worst([])) == (WRONG, OK, WARN, OK)
-    assert lines[1].as_json() == {"check": "b", "verdict": "wrong", "sentence": "x", "way_out": "y"}
+    document = as_json(lines)
+    assert document["verdict"] == "wrong"
+    assert document["checks"][1] == {"check": "b", "verdict": "wrong", "sentence": "x", "way_out": "y"}
 
 
 # -- this host ---------------------------------------------------------------------------------------------------------
@@ -103,13 +107,13 @@ def test_a_client_that_is_missing_or_out_of_range_is_wrong() -> None:
 def test_versions_are_compared_as_numbers(version: str, fits: bool) -> None:
     """Outage: 3.0.9 passes for newer than 3.0.12."""
     [line] = judge_packages(["kafka-python<3.1,>=3.0.12"], lambda name: version)
-    assert (line.verdict is OK) == fits
+    assert (line.severity is OK) == fits
 
 
 def test_the_packages_of_this_environment_are_found() -> None:
     """Outage: a check that calls every package missing is soon ignored."""
-    found = [line for line in probes.examine_host() if line.check in SHOWN]
-    assert [line.verdict for line in found] == [OK] * len(SHOWN)
+    found = [line for line in probes.examine_host() if line.subject in SHOWN]
+    assert [line.severity for line in found] == [OK] * len(SHOWN)
 
 
 def test_the_connector_is_judged_by_its_version_and_named_by_its_coordinate() -> None:
@@ -129,7 +133,7 @@ def test_the_sink_s_own_jar_is_there_and_is_the_one_that_was_published(tmp_path:
     check(judge_jar("/p/s.jar", ("a", "a"), "0.1.0"), OK, "/p/s.jar", "0.1.0")
     check(judge_jar("/p/s.jar", ("a", "b"), "0.1.0"), WRONG, "/p/s.jar", "Install this package again")
     check(judge_jar("/p/s.jar", None, "0.1.0"), WRONG, "/p/s.jar", "Install this package again")
-    [line] = [line for line in probes.examine_host() if line.check == "the sink's jar"]
+    [line] = [line for line in probes.examine_host() if line.subject == "the sink's jar"]
     check(line, OK, exactly_once.jar(), exactly_once.__version__)
     (cut := tmp_path / "s.jar").write_bytes(b"x")
     assert probes._sums(cut) is None
@@ -176,10 +180,10 @@ def test_a_checkpoint_is_looked_at_where_it_will_be_made(tmp_path: Path) -> None
     """Outage: a first start fails for a folder above that is not writable."""
     content, place = probes.examine_checkpoint(str(tmp_path / "a" / "b"), None)
     check(content, WARN, "There is no checkpoint")
-    assert "local file system" in place.sentence and place.verdict is not WRONG
+    assert "local file system" in place.sentence and place.severity is not WRONG
     (tmp_path / "file").write_text("")
     [line] = probes.examine_checkpoint(str(tmp_path / "file"), None)[:1]
-    assert line.verdict is not OK
+    assert line.severity is not OK
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------------
@@ -222,7 +226,7 @@ def test_each_broker_that_does_not_answer_this_host_is_named() -> None:
     ],
 )
 def test_a_clock_is_off_only_by_what_the_round_trip_does_not_explain(
-    ahead_ms: float, within_ms: float, verdict: DoctorVerdict, said: str
+    ahead_ms: float, within_ms: float, verdict: Severity, said: str
 ) -> None:
     """Outage: brokers refuse every record of a host that lives two hours ahead; and no alarm for a slow network."""
     check(judge_clock(Clock(ahead_ms, within_ms)), verdict, said)
@@ -246,7 +250,7 @@ def test_a_clock_is_off_only_by_what_the_round_trip_does_not_explain(
     ],
 )
 def test_the_brokers_longest_timeout_is_compared_with_the_sink_s(
-    longest: int | None, in_use: int | None, asked: int | None, verdict: DoctorVerdict, said: str
+    longest: int | None, in_use: int | None, asked: int | None, verdict: Severity, said: str
 ) -> None:
     """Loss: decided parts are rolled back while the driver is down for longer than their timeout."""
     check(judge_timeout(longest, in_use, asked), verdict, said)
@@ -267,7 +271,7 @@ def test_the_brokers_longest_timeout_is_compared_with_the_sink_s(
     ],
 )
 def test_replication_is_judged_by_what_the_next_failure_costs(
-    replicas: int, in_sync: int | None, least: int | None, brokers: int, verdict: DoctorVerdict, said: str
+    replicas: int, in_sync: int | None, least: int | None, brokers: int, verdict: Severity, said: str
 ) -> None:
     """Loss: committed records, or the state of decided transactions, on one disk; outage: writes that are refused."""
     check(judge_replication("t", replicas, in_sync, least, brokers), verdict, said)
@@ -335,31 +339,27 @@ def test_each_right_that_is_missing_is_named_with_what_it_costs() -> None:
     check(judge_cluster_rights(None), WARN, "do not report")
 
 
-def test_transactions_beyond_their_timeout_are_wrong_and_others_are_counted() -> None:
+ONE = Description("eo:s:1:0:0.0", "Ongoing", 1, 0, 60_000, 10_000, (("t", 0),), 1)
+
+
+def test_what_is_open_is_counted_and_each_sink_has_the_diagnoses_of_every_screen() -> None:
     """Outage: readers that wait for a transaction which no one ends."""
-    one = Description("eo:s:1:0:0.0", "Ongoing", 1, 0, 60_000, 10_000, (("t", 0),), 1)
-    check(judge_transactions("Sink s", 16, [], 50_000), OK, "16 transactional ids, 0 transactions open")
-    check(judge_transactions("Sink s", 16, [one], 50_000), OK, "1 transaction open", "40 s of 60 s")
-    late = judge_transactions("Sink s", 1_016, [one], 80_000)
-    check(late, WRONG, "1,016", "transactions explain eo:s:1:0:0.0")
+    found = Inspection("s", None, (judge_transaction(ONE, LogState(), 50_000),), checked_ms=50_000)
+    check(judge_transactions("Sink s", 16, [], [], 0)[0], OK, "16 transactional ids, 0 transactions open")
+    counted, stale = judge_transactions("Sink s", 16, [ONE], [found], 1)
+    check(counted, OK, "1 transaction open", "eo:s:1:0:0.0")
+    assert stale in diagnose(SinkFacts(found)) and stale.code == "HEALTH-STALE-TRANSACTIONS"
 
 
 def test_sinks_that_were_not_looked_at_are_counted_with_the_command_that_looks() -> None:
     """Outage: of twelve sinks with an open transaction the doctor asked about eight, and its line spoke for all."""
-    one = Description("eo:s:1:0:0.0", "Ongoing", 1, 0, 60_000, 10_000, (("t", 0),), 1)
-    said = "Of 12 sinks with open transactions, only the 8", "exactly-once transactions list"
-    check(judge_transactions("All sinks", 16, [one], 50_000, asked=(8, 12)), OK, *said)
-    check(judge_transactions("All sinks", 16, [one], 50_000, {"s": ()}, asked=(8, 12)), WRONG, *said)
-    assert "Looked" not in judge_transactions("All sinks", 16, [one], 50_000, asked=(8, 8)).sentence
+    found = [Inspection(f"s{n}") for n in range(8)]
+    [line] = judge_transactions("All sinks", 16, [ONE], found, 12)
+    check(line, WARN, "Of 12 sinks with open transactions, only the 8", "exactly-once transactions list")
 
 
-def test_a_frozen_owner_is_to_be_killed_before_the_recovery() -> None:
-    """Mishap: the doctor sent its reader to a recovery, which refused because the owner was frozen."""
-    one = Description("eo:s:1:0:0.0", "Ongoing", 1, 0, 60_000, 10_000, (("t", 0),), 1)
-    frozen = (Frozen(Process("host-1", "m", 4_711, 1.0), State.STOPPED),)
-    line = judge_transactions("Sink s", 16, [one], 50_000, {"s": frozen})
-    said = "the owner of sink s is frozen (process 4711 on host-1 is stopped by a signal), and readers wait"
-    check(line, WRONG, said)
-    assert line.way_out == "Run kill -9 4711, then exactly-once recover s" and "no driver" not in line.sentence
-    both = judge_transactions("All sinks", 16, [one], 50_000, {"a": (), "s": frozen})
-    check(both, WRONG, "no driver or recovery is at work on sink a, the owner of sink s is frozen", "recover a")
+def test_every_line_has_a_code_that_the_table_explains() -> None:
+    """Guards against a code that no page has."""
+    lines = [ok(check, "x") for checks, _ in DOCTOR_CODES.values() for check in checks]
+    lines += [ok("topic t", "x"), ok("__transaction_state", "x"), ok("pyarrow", "x")]
+    assert {line.code for line in lines} == set(DOCTOR_CODES) - {"DOCTOR-NO-ANSWER"}
