@@ -10,6 +10,7 @@ from exactly_once.inspection.findings import BlockedPartition, Inspection
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import Frozen
 from exactly_once.inspection.sink import worked_on
+from exactly_once.protocol.log_state import LogState
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,13 @@ class Hanging:
 
     name: str
     owner: str = "ours"
+    transactional_id: str = ""
 
     @classmethod
     def of(cls, found: Attributed, sink_id: str) -> Hanging:
         """Return it as the sink ``sink_id`` sees it: a transaction of another sink is a foreign one."""
         owner = "foreign" if found.owner == "ours" and found.sink_id != sink_id else found.owner
-        return cls(found.hanging.name, owner)
+        return cls(found.hanging.name, owner, found.hanging.transactional_id or "")
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,9 @@ class SinkFacts:
     standing : tuple of Standing
         Partitions of the sink's topics on which the last stable offset stands.
     checkpoint : Checkpoint or None
-        The stream's.
+        The stream's, read after the commit log in ``sink``: else a batch that is decided meanwhile would seem lost.
+    after : LogState or None
+        The commit log, read again after the checkpoint; None when nobody did.
     planned : str or None
         The digest of the checkpoint's ``offsets/N`` of the last decided batch: "" when there is no such file, None when
         nobody looked.
@@ -188,6 +192,7 @@ class SinkFacts:
     foreign: tuple[str, ...] = ()
     standing: tuple[Standing, ...] = ()
     checkpoint: Checkpoint | None = None
+    after: LogState | None = None
     planned: str | None = None
     leaked: tuple[str, ...] = ()
     foreign_aborts: tuple[ForeignAbort, ...] = ()

@@ -51,6 +51,10 @@ class Diagnosis:
     since: float | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """All of it on one line, for a list."""
+        return f"{self.code} {self.subject}: {self.text}"
+
     @property
     def text(self) -> str:
         """The sentence and the remedy, for a screen with one line."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from exactly_once.checkpoint import repair_command
 from exactly_once.diagnosis.facts import SinkFacts
@@ -149,7 +150,16 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
         if at_work is False
         else "Read in the driver's log, and in Spark's UI, why its batch takes so long. If the driver hangs, end it; "
         f"then {_lower(_start_or_recover(f))}",
-        {"transactions": [t.transactional_id for t in old], "oldest_s": round(worst.age_s, 1), **more},
+        {
+            "transactions": {
+                _writer(t.transactional_id, t.producer_id, t.producer_epoch): [
+                    f"{topic}-{p}" for topic, p in t.partitions
+                ]
+                for t in old
+            },
+            "oldest_s": round(worst.age_s, 1),
+            **more,
+        },
         began / 1000,
     )
 
@@ -157,15 +167,14 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 @symptom("HEALTH-HANGING", Severity.ERROR, needs="hanging", threshold="hanging_older_than_s", at_once=True)
 def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     """A transaction of the sink is open on a partition, and no coordinator will ever end it: readers wait for good."""
-    names = [h.name for h in f.hanging if h.owner == "ours"]
-    if names:
+    if names := _named(f, "ours"):
         yield Seen(
             f"{plural(len(names), 'transaction')} of the sink {_hang(names)} no coordinator will ever end "
             f"{'it' if len(names) == 1 else 'them'}, and readers wait: {_some(names)}",
             f"{_start_or_recover(f)}. If one stays, run exactly-once transactions abort --hanging {names[0]}, which "
             "names the command that commits it where it is decided (in Dagster the job exactly_once_end_hanging, first "
             "as a dry run)",
-            {"transactions": names},
+            _hanging_evidence(f, names),
             subject=names[0],
         )
 
@@ -173,13 +182,12 @@ def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 @symptom("HEALTH-FOREIGN-HANGING", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
 def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     """A transaction of another application hangs on the sink's topics: readers wait for good."""
-    names = [h.name for h in f.hanging if h.owner == "foreign"]
-    if names:
+    if names := _named(f, "foreign"):
         yield Seen(
             f"{plural(len(names), 'transaction')} of other applications {_hang(names)} readers of the sink's topics "
             f"wait: {_some(names)}",
             "Ask the owners of these applications to end what hangs, with kafka-transactions.sh abort",
-            {"transactions": names},
+            _hanging_evidence(f, names),
             subject=names[0],
         )
 
@@ -187,15 +195,14 @@ def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 @symptom("HEALTH-UNKNOWN-WRITER", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
 def _unknown_writer(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     """An old transaction holds readers back, and no transactional id that may be seen is its writer's."""
-    names = [h.name for h in f.hanging if h.owner == "unknown"]
-    if names:
+    if names := _named(f, "unknown"):
         yield Seen(
             f"{plural(len(names), 'old transaction')} of unknown writers {'holds' if len(names) == 1 else 'hold'} "
             f"readers of the sink's topics back: {_some(names)}. Either what is open hangs, or this principal may not "
             "see its transactional id",
             "Grant DESCRIBE on all transactional ids, or ask who else writes to these topics. What hangs is ended with "
             f"exactly-once transactions abort --hanging {names[0]}, once its owner agrees",
-            {"transactions": names},
+            _hanging_evidence(f, names),
             subject=names[0],
         )
 
@@ -222,7 +229,7 @@ def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     standing = [s for s in f.standing if s.since_ms is None or (now - s.since_ms) / 1000 > after_s]
     if not standing:
         return
-    where = [f"{b.topic}-{b.partition}@{b.last_stable}" for b in (s.blocked for s in standing)]
+    where = {f"{b.topic}-{b.partition}@{b.last_stable}": b.waiting for b in (s.blocked for s in standing)}
     since = min((s.since_ms for s in standing if s.since_ms is not None), default=None)
     holders = " and ".join(dict.fromkeys(s.blocked.held_by for s in standing))
     ours = all(s.blocked.ours for s in standing)
@@ -233,10 +240,19 @@ def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     yield Seen(
         f"Readers of {plural(len(where), 'partition')} are held back by {holders}: {_some(where)}",
         _recover(f) if ours else other,
-        {"places": where, "waiting": sum(s.blocked.waiting for s in standing), "ours": ours},
+        {"places": where, "ours": ours},
         since / 1000 if since is not None else None,
-        subject=where[0].rpartition("@")[0],
+        subject=next(iter(where)).rpartition("@")[0],
     )
+
+
+def _named(f: SinkFacts, owner: str) -> list[str]:
+    return [h.name for h in f.hanging if h.owner == owner]
+
+
+def _hanging_evidence(f: SinkFacts, names: Sequence[str]) -> dict[str, Any]:
+    found = [h for h in f.hanging if h.name in names]
+    return {"transactions": {f"{h.transactional_id or 'unknown id'} on {h.name}": [h.name] for h in found}}
 
 
 # -- the checkpoint ----------------------------------------------------------------------------------------------------
@@ -256,8 +272,8 @@ def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
         yield Seen(
             f"The checkpoint {f.checkpoint.location} has torn files, and the next start refuses it (EO-CHECKPOINT): "
             f"{faults}",
-            f"Run {repair_command(f.checkpoint.location, f.sink.sink_id)} (in Dagster the job "
-            "exactly_once_checkpoint_repair, first as a dry run)",
+            f"Run {repair_command(f.checkpoint.location, f.sink.sink_id)}, in Dagster the job "
+            "exactly_once_checkpoint_repair, first as a dry run",
             {"torn": list(f.checkpoint.torn)},
             subject=f.checkpoint.location,
         )
@@ -288,7 +304,11 @@ def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
             f"The checkpoint {f.checkpoint.location} was deleted, restored or rewound: {ends}{decided}. The next start "
             "refuses it (EO-REWOUND)",
             _PUT_BACK,
-            {"last_planned": f.checkpoint.last_offsets, "last_decided": last.batch_id if last else None},
+            {
+                "name": f"batch {last.batch_id}" if last else "",
+                "last_planned": f.checkpoint.last_offsets,
+                "last_decided": last.batch_id if last else None,
+            },
             subject=f.checkpoint.location,
         )
 
@@ -307,18 +327,18 @@ def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
             f"The checkpoint {f.checkpoint.location} has {has} for batch {last.batch_id}, which is decided. The next "
             "start refuses it (EO-REWOUND)",
             _PUT_BACK,
-            {"last_decided": last.batch_id},
+            {"name": f"batch {last.batch_id}", "last_decided": last.batch_id},
             subject=f.checkpoint.location,
         )
 
 
-@symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="checkpoint", at_once=True)
+@symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="verify", at_once=True)
 def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     """Spark counts a batch as committed that the commit log never decided: its records are not in the output."""
     c = f.checkpoint
-    if c is None or c.query_id is None or c.last_commit is None or _compared(f) == "foreign":
+    if c is None or c.query_id is None or c.last_commit is None or f.after is None or _compared(f) == "foreign":
         return
-    last = f.sink.log.last_decision(c.query_id)
+    last = f.after.last_decision(c.query_id)
     if c.last_commit > (last.batch_id if last is not None else -1):
         decided = f"batch {last.batch_id}" if last is not None else "none"
         yield Seen(
@@ -326,7 +346,11 @@ def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
             f"batch of query {c.query_id} is {decided}",
             "Stop the stream and compare its input with its output (exactly-once verify --origin) before it starts "
             "again: no start writes these batches again",
-            {"last_committed": c.last_commit, "last_decided": last.batch_id if last is not None else None},
+            {
+                "name": f"batch {c.last_commit}",
+                "last_committed": c.last_commit,
+                "last_decided": last.batch_id if last is not None else None,
+            },
             subject=c.location,
         )
 
@@ -353,7 +377,7 @@ def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
             f"The sink's consumer group has the offsets of batch {batch_id} of query {query_id}, committed with its "
             "decision, and the commit log holds no such decision",
             remedy,
-            {"query_id": query_id, "batch": batch_id},
+            {"name": f"batch {batch_id}", "query_id": query_id, "batch": batch_id},
         )
     if f.undecided is not None:
         yield Seen(
@@ -361,7 +385,10 @@ def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
             f"transactions with {plural(f.undecided.records, 'record')} that readers get: the log was deleted, or its "
             "decisions were",
             remedy,
-            {"transactional_ids": list(f.undecided.names), "records": f.undecided.records},
+            {
+                "transactions": {", ".join(f.undecided.names[:NAMED]): list(f.undecided.places)},
+                "records": f.undecided.records,
+            },
         )
 
 
@@ -374,7 +401,10 @@ def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
             f"{f.sink.sink_id!r}, to which it does not belong",
             "Report this with the brokers' version: the sink aborts its own ids alone. Its application writes the "
             f"{plural(a.records, 'record')} again if it retries",
-            {"transactional_id": a.transactional_id, "places": list(a.places), "records": a.records},
+            {
+                "transactions": {_writer(a.transactional_id, a.producer_id, a.producer_epoch): list(a.places)},
+                "records": a.records,
+            },
             subject=a.transactional_id,
         )
 
@@ -388,7 +418,7 @@ def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
         yield Seen(
             f"The consumer group of sink offsets {stands}, but the last decision ({s.batch}) is at {s.decided}",
             "Find out who else commits offsets to this group; the next batch sets them right. Only lag tools read them",
-            {"place": where, "offset": s.offset, "decided": s.decided},
+            {"name": s.batch, "places": {f"{where}@{s.decided if s.offset is None else s.offset}": 0}},
             subject=where,
         )
 
@@ -401,7 +431,7 @@ def _id_leak(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
             f"{plural(len(f.leaked), 'transactional id')} of {namespace(f.sink.sink_id)} {are(len(f.leaked))} outside "
             f"of its {SLOTS} slots and {VARIANTS + PROBES} variants, such as {f.leaked[0]!r}: no bound holds for them",
             "Find out which application uses the sink's prefix. The brokers forget an unused id after a week",
-            {"transactional_ids": list(f.leaked)},
+            {"transactions": {", ".join(f.leaked[:NAMED]): []}, "ids": len(f.leaked)},
             subject=f.leaked[0],
         )
 
@@ -411,8 +441,8 @@ def _id_leak(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 def _start_or_recover(f: SinkFacts) -> str:
     return (
-        f"Start the stream, or recover the sink: exactly-once recover {f.sink.sink_id} (in Dagster the job "
-        "exactly_once_recovery)"
+        f"Start the stream, or recover the sink: exactly-once recover {f.sink.sink_id}, in Dagster the job "
+        "exactly_once_recovery"
     )
 
 
@@ -428,6 +458,10 @@ def _end_frozen(f: SinkFacts) -> str:
         f"End the process with {end_command(f.frozen)}. In Dagster, do not press Terminate, which would wait for this "
         f"process and block every start in its code location{resumed}"
     )
+
+
+def _writer(transactional_id: str, producer_id: int, epoch: int) -> str:
+    return f"{transactional_id} (producer {producer_id}, epoch {epoch})"
 
 
 def _at(ms: float) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from exactly_once.txn.leaders import OLDER_THAN_S
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -28,7 +30,7 @@ class Thresholds:
     """
 
     stale_after_s: float = 300.0
-    hanging_older_than_s: float = 900.0
+    hanging_older_than_s: float = OLDER_THAN_S
     completing_s: float = 10.0
     starting_s: float = 90.0
     stall_after_s: float = 120.0

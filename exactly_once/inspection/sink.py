@@ -162,8 +162,3 @@ def worked_on(found: Inspection) -> bool:
     if claim.purpose == "recovery":
         return alive is not False and found.checked_ms - claim.claimed_ms < RECOVERY_BUDGET_S * 1000
     return alive is not False
-
-
-def unattended(found: Inspection) -> bool:
-    """Return whether something waits that nobody ends: open transactions, or decided batches that are not proven."""
-    return bool(found.open or found.decided) and not worked_on(found)

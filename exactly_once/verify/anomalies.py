@@ -119,6 +119,8 @@ class Finding:
         How many records it concerns; 0 when it is not about records.
     examples : tuple of str
         A few of the records, each with what differs: cut short, for they may hold what not everybody may see.
+    code, remedy : str
+        Of the diagnosis, where the finding is one about the sink; else "".
     """
 
     anomaly: Anomaly
@@ -128,6 +130,8 @@ class Finding:
     places: tuple[str, ...] = ()
     records: int = 0
     examples: tuple[str, ...] = ()
+    code: str = ""
+    remedy: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -140,6 +144,8 @@ class Finding:
             "places": list(self.places),
             "records": self.records,
             "examples": list(self.examples),
+            "code": self.code,
+            "remedy": self.remedy,
         }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from exactly_once.diagnosis import Diagnosis
 from exactly_once.verify.anomalies import Finding
 from exactly_once.verify.answers import Balance
 
@@ -66,6 +67,9 @@ class Report:
         wrong, not judged or not proven, and what is no record that readers get.
     removed : mapping of str to int
         Records that the decisions count and that are in the output no more, by reason; ``unproven`` has their parts.
+    diagnoses : tuple of Diagnosis
+        What is wrong with the sink itself, as every screen says it; those that contradict exactly-once are findings,
+        too.
     """
 
     sink_id: str
@@ -88,6 +92,7 @@ class Report:
     against: Mapping[str, int] = field(default_factory=dict)
     balance: Balance = field(default_factory=Balance)
     removed: Mapping[str, int] = field(default_factory=dict)
+    diagnoses: tuple[Diagnosis, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -121,6 +126,7 @@ class Report:
             "against": {"sink_id": self.against_sink, **self.against} if self.against_sink else None,
             "balance": self.balance.as_json(),
             "removed": dict(self.removed),
+            "diagnoses": [d.as_json() for d in self.diagnoses],
             "topics_not_searched": self.not_searched,
             "read": self.read,
             "took_s": round(self.took_s, 3),

@@ -7,13 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from exactly_once.checkpoint import Checkpoint, begins_of, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import Deadline, now_ms
+from exactly_once.diagnosis import Diagnosis, SinkFacts, Thresholds, diagnose
+from exactly_once.diagnosis.facts import Hanging as HangingFact
+from exactly_once.diagnosis.facts import OffsetSkew, Undecided
+from exactly_once.diagnosis.symptoms import under_way
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError
 from exactly_once.inspection.findings import BlockedPartition, batch_name
+from exactly_once.inspection.hanging import attribute
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
@@ -27,7 +32,7 @@ from exactly_once.protocol.topics import ANY_TOPIC
 from exactly_once.txn.coordinators import ids_of, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, Hanging, Trail, find_hanging, open_on, trail_of
 from exactly_once.verify import sink_findings
-from exactly_once.verify.anomalies import Finding
+from exactly_once.verify.anomalies import Anomaly, Finding
 from exactly_once.verify.answers import Balance
 from exactly_once.verify.by_log.accounts import balance_of
 from exactly_once.verify.by_log.balance import judge_balance, judge_input, judge_log
@@ -66,9 +71,6 @@ SETTLE_S = 15.0
 
 #: Between two readings.
 _PAUSE_S = 2.0
-
-#: An undecided transaction of a driver that may be alive is under way for no longer than this.
-POLICY_S = 600.0
 
 
 def verify(
@@ -180,6 +182,7 @@ def verify(
         against=beside.counts,
         balance=reading.balance,
         removed={reason: n for reason, n in reading.verdict.removed.items() if n},
+        diagnoses=reading.diagnoses,
     )
 
 
@@ -270,6 +273,7 @@ class _Reading:
     not_searched: int = 0
     balance: Balance = field(default_factory=Balance)
     unmarked: frozenset[tuple[str, int]] = frozenset()
+    diagnoses: tuple[Diagnosis, ...] = ()
 
 
 def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
@@ -316,30 +320,52 @@ def _read(
     output = OutputState(found.removed, found.topic_ids, _held(hangs), _committed(progress, decisions))
     # a long reading may outlast the decisions of what was written when it began
     verdict = judge_log(newest, later, ledger, ids, output, (*decisions, *soon.decisions), others)
+    undecided = None
     if not (decisions or soon.decisions or later.decisions):
-        verdict.findings += sink_findings.undecided_commits(committed, *judge_without_decisions(ledger, ids, verdict))
+        records, places = judge_without_decisions(ledger, ids, verdict)
+        undecided = Undecided(tuple(sorted(committed)), records, tuple(places)) if committed else None
     judge_input(later.decisions, task.began(progress), verdict)
     verdict.unproven[SILENT] += len(trail.silent)
     seen = read_again(task.sink_id, later.decisions, task.outputs, seen)
     judge_outputs(latest(decisions, later), later, seen, verdict)
-    verdict.findings += sink_findings.lingering(inspection, POLICY_S)
     waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
-    explained = {(w, at) for w, at, who in holders if who in sink_findings.under_way(inspection, POLICY_S)}
+    young = under_way(SinkFacts(inspection), Thresholds())
+    explained = {(w, at) for w, at, who in holders if who in young}
     explained |= {((h.topic, h.partition), h.start_offset) for h in hangs}
-    verdict.findings += sink_findings.stalled(inspection.blocked, waiting if earlier is None else earlier, explained)
-    verdict.findings += sink_findings.leaked(task.sink_id, listed)
-    verdict.findings += published
-    if task.alone and later.owner is None and not later.decisions:
+    claims = [later.owner.claimed_ms] if later.owner else []
+    alone = task.alone and later.owner is None and not later.decisions
+    diagnoses = diagnose(
+        SinkFacts(
+            replace(inspection, log=soon),
+            hanging=tuple(HangingFact.of(attribute(h, {task.sink_id: later}), task.sink_id) for h in hangs),
+            standing=tuple(
+                sink_findings.standing(inspection.blocked, waiting if earlier is None else earlier, explained)
+            ),
+            checkpoint=progress if task.checkpoint is not None and not alone else None,
+            planned=planned,
+            after=later,
+            leaked=sink_findings.leaked(task.sink_id, listed),
+            foreign_aborts=tuple(
+                sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
+            ),
+            skewed=published.skewed,
+            forgotten=published.forgotten,
+            undecided=undecided,
+        )
+    )
+    found_of_sink = list(sink_findings.findings(diagnoses))
+    verdict.findings += (f for f in found_of_sink if f.anomaly is not Anomaly.HANGING)
+    verdict.findings[:0] = (f for f in found_of_sink if f.anomaly is Anomaly.HANGING)  # the cause comes first
+    if alone and later.owner is None and not later.decisions:
         verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
     elif task.checkpoint is not None:
-        _judge_checkpoint(progress, planned, soon, later, verdict)
-    claims = [later.owner.claimed_ms] if later.owner else []
-    verdict.findings += sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
-    verdict.findings[:0] = sink_findings.hanging(task.sink_id, hangs, verdict.held)  # the cause comes first
+        verdict.unproven[TORN] += len(progress.torn)
+        if not any(f.anomaly is Anomaly.CHECKPOINT_REWOUND for f in found_of_sink):
+            judge_balance(progress, soon, verdict)
     stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
     balance = balance_of(ledger, found.marks, verdict.answers)
     unmarked = frozenset(verdict.unmarked)
-    return _Reading(verdict.findings, verdict, ledger.read, stands, len(trail.denied), balance, unmarked)
+    return _Reading(verdict.findings, verdict, ledger.read, stands, len(trail.denied), balance, unmarked, diagnoses)
 
 
 def _is_part(transactional_id: str) -> bool:
@@ -362,18 +388,6 @@ def _holders(admin: Admin, blocked: Sequence[BlockedPartition]) -> list[tuple[tu
     return [((h.topic, h.partition), h.start_offset, h.producer_id) for h in open_on(admin, where)] if where else []
 
 
-def _judge_checkpoint(progress: Checkpoint, planned: str, soon: LogState, later: LogState, verdict: Verdict) -> None:
-    """Judge Spark's checkpoint; the log ``soon`` was read before it, and ``later`` after it. ``planned`` is the digest
-    of its offsets of the last batch in ``soon``.
-    """
-    verdict.findings += sink_findings.checkpoint_ahead(progress, later)
-    verdict.unproven[TORN] += len(progress.torn)
-    found = list(sink_findings.rewound(progress, planned, soon))
-    verdict.findings += found
-    if not found:
-        judge_balance(progress, soon, verdict)
-
-
 def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterable[int]) -> Trail:
     """Look for topics that neither a decision nor the caller names, and in which a producer of the sink wrote; raise
     UnknownTopic when the caller names one that does not exist.
@@ -389,27 +403,34 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
     return frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
 
 
-def _published(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
+class _Group(NamedTuple):
+    """What the sink's consumer group says against its commit log."""
+
+    skewed: tuple[OffsetSkew, ...] = ()
+    forgotten: Mapping[str, int] = {}
+
+
+def _published(task: _Task, admin: Admin, log: LogState) -> _Group:
     """Judge the sink's consumer group; not where it may not be read: it is for lag tools alone."""
     last = log.decisions[-1] if log.decisions else None
     topics = sorted(sink_findings.input_of(last)) if last is not None else []
     try:
         found = published_offsets(admin, offsets_group(task.sink_id))
     except ExactlyOnceError:
-        return []
+        return _Group()
     if not found.offsets and not found.batches:  # never published, not to be seen, or expired
-        return []
+        return _Group()
     sizes = admin.sizes(topics) if topics else {}
     skewed = last is not None and bool(found.offsets and sink_findings.skewed([last], found, sizes))
-    if not skewed and not any(sink_findings.forgotten(log, found)):
-        return []
+    if not skewed and not sink_findings.forgotten(log, found):
+        return _Group()
     now = read_log(task.connection, task.sink_id, task.budget_s, whole=True)  # a stream decides meanwhile
-    findings = list(sink_findings.forgotten(now, found))
+    skews: list[OffsetSkew] = []
     if skewed and last is not None:
         known = [(d.query_id, d.batch_id) for d in now.decisions]
         key = last.query_id, last.batch_id
-        findings += sink_findings.skewed(now.decisions[known.index(key) if key in known else 0 :], found, sizes)
-    return findings
+        skews = sink_findings.skewed(now.decisions[known.index(key) if key in known else 0 :], found, sizes)
+    return _Group(tuple(skews), sink_findings.forgotten(now, found))
 
 
 def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Hanging]:

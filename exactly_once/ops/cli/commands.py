@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from rich.console import Console
 
 from exactly_once.checkpoint import read_checkpoint, repair_command
 from exactly_once.commitlog.commit_log import read_log
+from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
-from exactly_once.diagnosis import Severity
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, diagnose
+from exactly_once.diagnosis.facts import Hanging, Standing
 from exactly_once.diagnosis.model import worst
 from exactly_once.errors import InvalidOption, UnknownTopic
 from exactly_once.inspection.findings import Inspection, naming, sink_of
@@ -27,13 +29,14 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.cli import doctor, metrics, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
-from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.cli.explain import explain
 from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.ops.successor import examine as examine_successor
 from exactly_once.ops.successor import retire
 from exactly_once.protocol.checkpoint_text import kafka_offsets
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id, namespace
 from exactly_once.protocol.part_state import PartState
 from exactly_once.txn.coordinators import Description, describe, list_transactions
@@ -65,16 +68,24 @@ def _list(args: argparse.Namespace) -> Result:
         raise never_claimed(args.sink)
     idle = _idle(connection, found) if args.all else []
     hanging = operations.list_hanging(connection, args.sink, (), args.older_than, BUDGET_S) if args.hanging else []
-    wrong = [sentence for inspection in found for sentence in trouble(inspection)]
-    wrong += [f"{h.hanging.name} hangs: no coordinator will ever end it ({h.owner})" for h in hanging]
+    wrong = [d for inspection in found for d in diagnose(_with_hanging(inspection, hanging))]
     document = {
         "sinks": [inspection.as_json() for inspection in found],
         "idle": [{**d._asdict(), "partitions": []} for d in idle] if args.all else None,
         "hanging": [_hanging_json(h) for h in hanging] if args.hanging else None,
-        "trouble": wrong,
+        "trouble": [str(d) for d in wrong],
+        "diagnoses": [d.as_json() for d in wrong],
     }
     shown = hanging if args.hanging else None
     return Result(document, partial(tables.show_list, found, idle, shown, wrong), 1 if wrong else 0)
+
+
+def _with_hanging(found: Inspection, hanging: Sequence[Attributed]) -> SinkFacts:
+    """Return the facts of a sink with what hangs of its own, and what hangs of others on its topics."""
+    topics = {topic for r in found.recent for topic in r.decision.topics}
+    topics |= {topic for t in found.open for topic, _ in t.partitions}
+    mine = [h for h in hanging if h.sink_id == found.sink_id or (h.owner != "ours" and h.hanging.topic in topics)]
+    return SinkFacts(found, hanging=tuple(Hanging.of(h, found.sink_id) for h in mine))
 
 
 def _idle(connection: Connection, found: list[Inspection]) -> list[Description]:
@@ -109,8 +120,10 @@ def _explain(args: argparse.Namespace) -> Result:
             f"no coordinator of this cluster knows the transactional id {args.id!r}, and no decision names it",
             "Copy an id from 'exactly-once transactions list --all'; an id that was not used for a week has expired",
         )
+    wrong = diagnose(SinkFacts(found))
     explanation = explain(described, found, program(args))
-    return Result(explanation.as_json(), partial(tables.show_explanation, explanation), 0 if described.state else 1)
+    document = {**explanation.as_json(), "diagnoses": [d.as_json() for d in wrong]}
+    return Result(document, partial(tables.show_explanation, explanation, wrong), 0 if described.state else 1)
 
 
 def _commit(args: argparse.Namespace) -> Result:
@@ -137,7 +150,8 @@ def _commit(args: argparse.Namespace) -> Result:
 def _abort(args: argparse.Namespace) -> Result:
     if args.hanging:
         return _end_hanging(args, False)
-    done = operations.abort(connection_of(args), args.id, args.force)
+    connection = connection_of(args)
+    done = operations.abort(connection, args.id, args.force)
     document = {
         "aborted": args.id,
         "producer_id": done.transaction.producer_id,
@@ -147,7 +161,8 @@ def _abort(args: argparse.Namespace) -> Result:
     }
     if done.report is None:
         return Result(document, partial(tables.show_line, f"Aborted {args.id}, forced: {done.forced}."))
-    return Result(document, partial(tables.show_report, done.report), 0 if done.report.clean else 1)
+    wrong = _left(connection, done.report)
+    return Result(document, partial(tables.show_report, done.report, wrong), 0 if done.report.clean else 1)
 
 
 def _end_hanging(args: argparse.Namespace, commit: bool) -> Result:
@@ -160,8 +175,10 @@ def _end_hanging(args: argparse.Namespace, commit: bool) -> Result:
 
 
 def _inspect_checkpoint(args: argparse.Namespace) -> Result:
+    log = read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S) if args.sink else None  # before the rest
     found = read_checkpoint(args.location)
-    progress = compare(found, read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S)) if args.sink else None
+    progress = compare(found, log) if log is not None else None
+    wrong = diagnose(SinkFacts(Inspection(args.sink or "", log=log or LogState()), checkpoint=found))
     offsets = kafka_offsets(found.source_offsets)
     document = {
         "location": found.location,
@@ -175,10 +192,11 @@ def _inspect_checkpoint(args: argparse.Namespace) -> Result:
         "torn": dict(found.torn),
         "sink_id": args.sink,
         "progress": asdict(progress) if progress else None,
+        "diagnoses": [d.as_json() for d in wrong],
     }
-    bad = found.query_id is None if progress is None else progress.state in ("checkpoint lost", "foreign")
-    bad = bad or bool(found.torn)
-    return Result(document, partial(tables.show_checkpoint, found, offsets, progress, args.sink), 1 if bad else 0)
+    bad = bool(wrong) or (found.query_id is None and progress is None)
+    show = partial(tables.show_checkpoint, found, offsets, progress, args.sink, wrong)
+    return Result(document, show, 1 if bad else 0)
 
 
 def _repair_checkpoint(args: argparse.Namespace) -> Result:
@@ -248,9 +266,15 @@ def _recover(args: argparse.Namespace) -> Result:
         report = operations.recover_sink(connection, sink_id, args.force)
         if report.claim is None:
             raise never_claimed(sink_id)
+        wrong = _left(connection, report)
         return Result(
-            {**report.as_metadata(), "clean": report.clean, "forced": args.force},
-            partial(tables.show_report, report),
+            {
+                **report.as_metadata(),
+                "clean": report.clean,
+                "forced": args.force,
+                "diagnoses": [d.as_json() for d in wrong],
+            },
+            partial(tables.show_report, report, wrong),
             0 if report.clean and not report.to_rewrite else 1,
         )
     found = inspect_sink(connection, sink_id, BUDGET_S, readers=True)
@@ -262,6 +286,7 @@ def _recover(args: argparse.Namespace) -> Result:
     except Refused as e:
         refusal = e
     undecided = [t for t in found.open if t.verdict == "undecided"]
+    diagnoses = diagnose(SinkFacts(found))
     document = {
         "dry_run": True,
         "would_complete": [d.name for d in found.decided if not (d.count(PartState.LOST) or d.count("unknown"))],
@@ -270,10 +295,21 @@ def _recover(args: argparse.Namespace) -> Result:
         "refused": refusal.what if refusal else None,
         "force": refusal.phrase if refusal else None,
         **found.as_json(),
+        "diagnoses": [d.as_json() for d in diagnoses],
     }
     command = f"{program(args)} recover {sink_id}"
-    show = partial(tables.show_plan, found, undecided, refusal, command)
+    show = partial(tables.show_plan, found, undecided, refusal, command, diagnoses)
     return Result(document, show, 1 if refusal else 0)
+
+
+def _left(connection: Connection, report: RecoveryReport) -> tuple[Diagnosis, ...]:
+    """Return what is wrong with a sink after its recovery, which works on it no more."""
+    if report.clean and not report.to_rewrite:
+        return ()
+    found = replace(inspect_sink(connection, report.sink_id, BUDGET_S), owner=None)
+    where = {(b.topic, b.partition) for b in found.blocked} & set(report.blocked)
+    standing = tuple(Standing(b) for b in found.blocked if (b.topic, b.partition) in where)
+    return diagnose(SinkFacts(found, standing=standing))
 
 
 def _successor(args: argparse.Namespace) -> Result:

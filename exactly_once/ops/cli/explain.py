@@ -14,12 +14,11 @@ from exactly_once.inspection.findings import (
     naming,
     sink_of,
 )
-from exactly_once.inspection.processes import describe_frozen, end_command
-from exactly_once.inspection.sink import UNDER_WAY, unattended, worked_on
+from exactly_once.inspection.processes import end_command
+from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.inspection.words import duration, owner_sentence, plural
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.protocol.names import PartId
-from exactly_once.protocol.part_state import PartState
 from exactly_once.txn.coordinators import Description
 
 
@@ -131,42 +130,20 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
         return _ended(described, found)
     if described.state != "Ongoing":
         return f"The coordinator is writing its {described.state.removeprefix('Prepare').lower()} markers."
-    works = found.owner.works if found.owner else False
     left = duration(max(0.0, transaction.timeout_s - transaction.age_s))
-    if found.owner and found.owner.frozen and works:
-        return (
-            f"Its driver is frozen, and neither commits nor aborts it: {describe_frozen(found.owner.frozen)}. Readers "
-            f"wait until that process is ended and the stream or a recovery starts; in {left} the broker aborts the "
-            "transaction."
-        )
-    unseen = "If its driver is dead, " if works is None else ""
     if transaction.verdict == "log":
-        return (
-            "A write to the log takes milliseconds. If its driver is dead, the next claim ends it; without a claim, "
-            f"the broker aborts it in {left}."
-        )
+        return f"A write to the log takes milliseconds. The next claim ends it, or the broker aborts it in {left}."
     if transaction.verdict == "decided":
-        if works:
-            return "Its driver commits it within seconds."
         named = naming(described, found.log)
-        return _sentence(
-            f"{unseen}it stays uncommitted until the stream or a recovery starts. In {left} the broker aborts it; its "
-            f"records are then missing from {name_of(named[0]) if named else 'its batch'} until the stream starts and "
-            "writes them again (EO-LOST)."
-        )
-    if works:
         return (
-            "The driver commits this transaction once it has decided the batch, or aborts it. Readers see none of it "
-            "before the commit."
+            f"Its driver, the next start or a recovery commits it. In {left} the broker aborts it; its records are "
+            f"then missing from {name_of(named[0]) if named else 'its batch'} until the stream starts and writes them "
+            "again (EO-LOST)."
         )
-    return _sentence(
-        f"{unseen}the next start or a recovery aborts it; in {left} the broker does. Nothing is lost: the next start "
-        "writes the batch again."
+    return (
+        "Its driver commits it once the batch is decided; the next start or a recovery aborts it, and in "
+        f"{left} the broker does. Nothing is lost: the next start writes the batch again."
     )
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _ended(described: Description, found: Inspection) -> str:
@@ -215,37 +192,3 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
             )
         )
     return options
-
-
-def trouble(found: Inspection) -> list[str]:
-    """List the problems of a sink, one sentence each; empty when the sink works or is at rest."""
-    sentences: list[str] = []
-    if unattended(found):
-        why, first = "no driver or recovery is at work", ""
-        if found.owner is not None and found.owner.frozen:
-            why = f"its owner is frozen ({describe_frozen(found.owner.frozen)})"
-            first = f"{end_command(found.owner.frozen)}, then "
-        waiting = [f"{plural(len(found.open), 'transaction')} open"] if found.open else []
-        waiting += [f"{plural(len(found.decided), 'batch')} decided but not proven"] if found.decided else []
-        sentences.append(
-            f"{found.sink_id}: {' and '.join(waiting)}, and {why}: run {first}exactly-once recover {found.sink_id}"
-        )
-    for pending in found.decided:
-        for state in (PartState.LOST, "unknown"):
-            if count := pending.count(state):
-                sentences.append(
-                    f"{found.sink_id}: {pending.name} is decided, but {plural(count, 'part')} of it "
-                    f"{'is' if count == 1 else 'are'} {state}"
-                )
-        if pending.unasked and not (pending.count(PartState.DECIDED) or worked_on(found)):
-            outputs = " and ".join(f"{plural(count, 'part')} in {output}" for output, count in pending.unasked.items())
-            sentences.append(
-                f"{found.sink_id}: {pending.name} is decided, but its other outputs may not have committed it yet "
-                f"({outputs}): start the stream, which commits it there"
-            )
-    for t in found.open:
-        if t.age_s > t.timeout_s > 0:
-            sentences.append(
-                f"{t.transactional_id}: open for {duration(t.age_s)}, beyond its timeout of {duration(t.timeout_s)}"
-            )
-    return sentences

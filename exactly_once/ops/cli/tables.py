@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from exactly_once.checkpoint import Checkpoint, repair_command
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
+from exactly_once.diagnosis import Diagnosis
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import Offsets, StreamProgress
@@ -74,7 +75,7 @@ def show_list(
     found: Sequence[Inspection],
     idle: Sequence[Description],
     hanging: Sequence[Attributed] | None,
-    wrong: Sequence[str],
+    wrong: Sequence[Diagnosis],
     console: Console,
 ) -> None:
     """Print sinks with their open transactions, idle ids, hanging transactions, and problems."""
@@ -99,8 +100,13 @@ def show_list(
         show_line(f"    {d.state}, {of}", console)
     if hanging is not None:
         _show_hanging(hanging, console)
-    for sentence in wrong:
-        show_line(f"! {sentence}", console)
+    show_wrong(wrong, console)
+
+
+def show_wrong(found: Iterable[Diagnosis], console: Console) -> None:
+    """Print what is wrong, one line each."""
+    for d in found:
+        show_line(f"! {d}", console)
 
 
 def _headline(found: Inspection) -> str:
@@ -136,8 +142,8 @@ def _show_hanging(hanging: Sequence[Attributed], console: Console) -> None:
         show_line(f"    producer id {h.producer_id}, epoch {h.producer_epoch}, last record {last}", console)
 
 
-def show_explanation(found: Explanation, console: Console) -> None:
-    """Print the explanation of one transaction."""
+def show_explanation(found: Explanation, wrong: Sequence[Diagnosis], console: Console) -> None:
+    """Print the explanation of one transaction, and what is wrong with its sink."""
     show_line(found.transactional_id, console)
     for title, text in (
         ("What", found.what),
@@ -147,6 +153,7 @@ def show_explanation(found: Explanation, console: Console) -> None:
         ("Next", found.by_itself),
     ):
         show_line(f"  {title + ':':<11}{text}", console)
+    show_wrong(wrong, console)
     if found.options:
         show_line("  You may:", console)
     for option in found.options:
@@ -163,8 +170,8 @@ def _blocks(found: Explanation) -> str:
     return f"{_partitions(found.blocks)}; {who}{more}."
 
 
-def show_report(report: RecoveryReport, console: Console) -> None:
-    """Print the result of a recovery that has claimed its sink."""
+def show_report(report: RecoveryReport, wrong: Sequence[Diagnosis], console: Console) -> None:
+    """Print the result of a recovery that has claimed its sink, and what is wrong after it."""
     if report.claim is not None:
         show_line(f"Sink {report.sink_id}: claim {report.claim.token}.", console)
     found = {"completed": [name_of(d) for d in report.completed]}
@@ -176,33 +183,20 @@ def show_report(report: RecoveryReport, console: Console) -> None:
         show_line(f"  {step + ':':<24}{len(names) or '-'}", console)
         for name in (*names[:_NAMED], *([f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [])):
             show_line(f"    {name}", console)
-    show_text(_what_rests(report), console)
-
-
-def _what_rests(report: RecoveryReport) -> str:
-    if report.left_open:
-        return (
-            "A task of a stopped driver is still running, or this principal may not end the transaction. Run the "
-            "recovery again."
-        )
-    if report.blocked:
-        return (
-            "The sink has no open transaction, but another application's transaction or a hanging one holds its "
-            "readers back. To find it, run exactly-once transactions list --hanging"
-        )
-    if report.to_rewrite:
-        names = _some([name_of(d) for d in report.to_rewrite])
-        return (
-            f"Not finished: {names} is decided, but some of its parts are lost. Start the stream, which writes "
-            "these parts again."
-        )
-    return "Nothing of the sink is open any more. The next start of the stream takes the sink back."
+    show_wrong(wrong, console)
+    if not wrong:
+        show_text("Nothing of the sink is open any more. The next start of the stream takes the sink back.", console)
 
 
 def show_plan(
-    found: Inspection, undecided: Sequence[OpenTransaction], refusal: Refused | None, command: str, console: Console
+    found: Inspection,
+    undecided: Sequence[OpenTransaction],
+    refusal: Refused | None,
+    command: str,
+    wrong: Sequence[Diagnosis],
+    console: Console,
 ) -> None:
-    """Print what a recovery would do."""
+    """Print what a recovery would do, and what is wrong before it."""
     show_line(f"Sink {found.sink_id}, dry run: nothing was changed.", console)
     show_line(f"  {'Owner:':<16}{owner_sentence(found)}", console)
     for d in found.decided:
@@ -225,13 +219,19 @@ def show_plan(
         show_line("  The recovery would only claim the sink.", console)
     if found.blocked:
         show_line(f"  {'Readers wait on:':<16} {_partitions(found.blocked)}", console)
+    show_wrong(wrong, console)
     show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
     if refusal is not None:
         show_line(f"  {'To force it:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
 
 
 def show_checkpoint(
-    found: Checkpoint, offsets: Offsets, progress: StreamProgress | None, sink_id: str | None, console: Console
+    found: Checkpoint,
+    offsets: Offsets,
+    progress: StreamProgress | None,
+    sink_id: str | None,
+    wrong: Sequence[Diagnosis],
+    console: Console,
 ) -> None:
     """Print the state of a checkpoint, and its comparison with a commit log."""
     if found.query_id is None and not found.torn:
@@ -254,10 +254,7 @@ def show_checkpoint(
             show_line("  source offsets:" + ("" if found.source_offsets else "       -"), console)
             for line in found.source_offsets:
                 show_line(f"    {line}", console)
-    for name, fault in found.torn.items():
-        show_line(f"! {name} is torn: {fault}.", console)
-    if found.torn:
-        show_line(f"To see how to repair the torn files: {repair_command(found.location, sink_id or '')}", console)
+    show_wrong(wrong, console)
     if progress is not None:
         decided = _or_dash(progress.last_decided)
         unproven = f"; not proven: {list(progress.open_decisions)}" if progress.open_decisions else ""

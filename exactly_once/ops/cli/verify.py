@@ -162,9 +162,13 @@ def show(report: Report, console: Console) -> None:
     for f in report.findings:
         title = Text(f.anomaly.value, style="bold red")
         console.print(title.append(f", {f.batch}" if f.batch else "", "default"), soft_wrap=True)
-        for text in (f.what, f.transaction, *(f.examples or (" ".join(f.places[:4]),))):
+        remedy = f"What to do ({f.code}): {f.remedy}." if f.remedy else ""
+        for text in (f.what, f.transaction, *(f.examples or (" ".join(f.places[:4]),)), remedy):
             if text:
                 show_text(text, console, "  ")
+    for d in report.diagnoses:
+        if d.code not in {f.code for f in report.findings}:
+            show_text(f"! {d}", console)
     if report.last_batch:
         proven = f"{report.batches:,} batches, {report.parts:,} parts, {report.records:,} records"
         show_text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}.", console)

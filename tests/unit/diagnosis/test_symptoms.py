@@ -170,7 +170,8 @@ def test_readers_wait_where_the_last_stable_offset_stands_for_longer_than_the_li
     ],
 )
 def test_a_checkpoint_that_does_not_fit_the_commit_log_has_one_symptom(checkpoint, expected):
-    assert codes(SinkFacts(sink(ALIVE), checkpoint=checkpoint)) == expected
+    inspection = sink(ALIVE)
+    assert codes(SinkFacts(inspection, checkpoint=checkpoint, after=inspection.log)) == expected
 
 
 # -- the state of a stream ---------------------------------------------------------------------------------------------

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.coordinator.recover import RecoveryReport
+from exactly_once.diagnosis import SinkFacts, diagnose
+from exactly_once.diagnosis.facts import Standing
 from exactly_once.inspection.findings import (
     BlockedPartition,
     Inspection,
@@ -23,7 +26,7 @@ from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.progress import StreamProgress
 from exactly_once.ops.cli import doctor, tables, verify
-from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.cli.explain import explain
 from exactly_once.ops.doctor.host import warn
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
@@ -82,29 +85,44 @@ LOST = RecoveryReport(SINK, to_rewrite=[Decision(QUERY, n, 1, (), "", 5, 1) for 
 HANGING = Attributed(Hanging(TOPIC, 117, 123_456, 7, 1, 5, 1, ID), "ours", SINK)
 LOGGED = Logged(123_456, 1, b"x", None, 7, ID, b"y")
 EXPLAINED = explain(Description(ID, "Ongoing", 1, 1, 900_000, 1, ((TOPIC, 117),), 1), FOUND)
+WRONG = diagnose(SinkFacts(FOUND))
+TORN_FILES = diagnose(SinkFacts(Inspection(SINK), checkpoint=TORN))
+READERS_WAIT = diagnose(SinkFacts(Inspection(SINK), standing=(Standing(replace(BLOCKED, ours=False)),)))
 DOCTOR = warn("connector", f"It is in {PATH}", f"Look at what is there, then run {RECOVER}, or do nothing at all")
 
 
 @pytest.mark.parametrize(
     ("show", "pieces"),
     [
-        (lambda c: tables.show_checkpoint(CHECKPOINT, OFFSETS, None, SINK, c), (PATH, QUERY, TOPIC, "39@123456789012")),
-        (lambda c: tables.show_checkpoint(TORN, {}, PROGRESS, SINK, c), (repair_command(PATH, SINK), QUERY)),
+        (
+            lambda c: tables.show_checkpoint(CHECKPOINT, OFFSETS, None, SINK, (), c),
+            (PATH, QUERY, TOPIC, "39@123456789012"),
+        ),
+        (
+            lambda c: tables.show_checkpoint(TORN, {}, PROGRESS, SINK, TORN_FILES, c),
+            (repair_command(PATH, SINK), QUERY),
+        ),
         (lambda c: tables.show_repair(REPAIR, None, "", c), (PATH, SINK, f"state/0/117/{QUERY}.delta", QUERY)),
         (lambda c: tables.show_repair(REPAIR, REFUSED, RECOVER, c), (PATH, f"{RECOVER} --force 'fence it'")),
         (lambda c: tables.show_list([Inspection(SINK)], [], None, [], c), (SINK,)),
         (
-            lambda c: tables.show_list([FOUND], [IDLE], [HANGING], trouble(FOUND), c),
+            lambda c: tables.show_list([FOUND], [IDLE], [HANGING], WRONG, c),
             (SINK, ID, f"{TOPIC}-117", "kill -9 4711", RECOVER),
         ),
         (
-            lambda c: tables.show_explanation(EXPLAINED, c),
-            (ID, f"{TOPIC}-117", *(option.command for option in EXPLAINED.options)),
+            lambda c: tables.show_explanation(EXPLAINED, WRONG, c),
+            (ID, f"{TOPIC}-117", RECOVER, *(option.command for option in EXPLAINED.options)),
         ),
-        (lambda c: tables.show_plan(FOUND, [OPEN], REFUSED, RECOVER, c), (SINK, ID, f"{RECOVER} --force 'fence it'")),
-        (lambda c: tables.show_plan(FOUND, [OPEN], None, RECOVER, c), (RECOVER,)),
-        (lambda c: tables.show_report(BLOCKED_REPORT, c), (f"{TOPIC}-117", "exactly-once transactions list --hanging")),
-        (lambda c: tables.show_report(LOST, c), ("1000003",)),
+        (
+            lambda c: tables.show_plan(FOUND, [OPEN], REFUSED, RECOVER, WRONG, c),
+            (SINK, ID, RECOVER, f"{RECOVER} --force 'fence it'"),
+        ),
+        (lambda c: tables.show_plan(FOUND, [OPEN], None, RECOVER, WRONG, c), (RECOVER,)),
+        (
+            lambda c: tables.show_report(BLOCKED_REPORT, READERS_WAIT, c),
+            (f"{TOPIC}-117", "exactly-once transactions list --hanging"),
+        ),
+        (lambda c: tables.show_report(LOST, (), c), ("1000003",)),
         (lambda c: tables.show_log(SINK, [LOGGED], c), (ID, f"exactly-once log {SINK} --drop-foreign")),
         (lambda c: verify.show(REPORT, c), (ID, PLACE, SINK)),
         (lambda c: doctor.show([DOCTOR], c), (PATH, RECOVER)),

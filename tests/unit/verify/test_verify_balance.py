@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from exactly_once.checkpoint import Checkpoint
+from exactly_once.diagnosis import SinkFacts, diagnose
+from exactly_once.inspection.findings import Inspection
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
@@ -77,7 +79,8 @@ class Sink:
             self.decisions, log, ledger, self.ids, OutputState(committed_by_spark=frozenset(self.commits))
         )
         judge_balance(checkpoint, log, found)
-        found.findings += sink_findings.checkpoint_ahead(checkpoint, log)
+        facts = SinkFacts(Inspection("s", log=log), checkpoint=checkpoint, after=log)
+        found.findings += sink_findings.findings(diagnose(facts))
         return found
 
     def of(self, writer: Writer) -> list[LogBatch]:
