@@ -1,7 +1,7 @@
 """Write the generated parts of docs/reference.md: what a person may configure, from the models that Dagster checks, and
-the commands, from their parser.
+the commands, from their parser; and of docs/errors.md: the symptoms, from their register.
 
-``python tools/config_reference.py`` rewrites the file. A part begins with ``<!-- generated: NAME -->`` and ends with
+``python tools/config_reference.py`` rewrites the files. A part begins with ``<!-- generated: NAME -->`` and ends with
 ``<!-- end -->``.
 """
 
@@ -29,11 +29,15 @@ from dagster_exactly_once.resources.kafka import KafkaResource  # noqa: E402
 from dagster_exactly_once.resources.spark import SparkSessionResource  # noqa: E402
 from dagster_exactly_once.resources.transactions import TransactionAdmin  # noqa: E402
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy  # noqa: E402
+from exactly_once.diagnosis.model import Severity  # noqa: E402
+from exactly_once.diagnosis.registry import SYMPTOMS  # noqa: E402
+from exactly_once.diagnosis.thresholds import Thresholds  # noqa: E402
 from exactly_once.ops.cli import arguments  # noqa: E402
+from exactly_once.ops.doctor.host import DOCTOR_CODES  # noqa: E402
 from platform_assets.flights.asset import FeedConfig  # noqa: E402
 from platform_assets.flights.streams import DelayByHourConfig  # noqa: E402
 
-REFERENCE = PROJECT / "docs" / "reference.md"
+REFERENCE, ERRORS = PROJECT / "docs" / "reference.md", PROJECT / "docs" / "errors.md"
 WIDTH = 120
 
 #: Each part: a model, and what stands before the names of its fields. With a prefix, a field is a variable.
@@ -66,6 +70,19 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
 #: The part that lists the commands instead.
 COMMANDS = "commands"
 
+#: The part that lists the symptoms of a sink, and the one that lists the codes of the doctor.
+SYMPTOM_CODES, DOCTOR = "symptoms", "doctor"
+
+#: Where the facts that symptoms need are read: those of the inspection on every screen, others on some.
+_SCREENS = {
+    "": "Each look at the sink: `transactions list` and `explain`, `recover`, `doctor`, `verify`, `metrics`, Dagster",
+    "hanging": "`transactions list --hanging`, `verify`, the sensor `exactly_once_stale_transactions`",
+    "standing": "`verify`, the end of `recover`, the check `last_stable_offset_is_high_watermark`",
+    "checkpoint": "`checkpoint inspect`, `doctor`, `verify`, the check `checkpoint_equals_commit_log`",
+    "verify": "`verify`, the check `verified`",
+    "stream": "Dagster, which knows the runs: the check `health`, sensors, the asset `exactly_once_streams`",
+}
+
 #: What "Flags of every command" explains.
 EVERYWHERE = {"help", "version", "bootstrap_servers", "command_config", "json"}
 
@@ -73,8 +90,9 @@ _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
 
 def main() -> int:
-    """Rewrite the reference."""
-    REFERENCE.write_text(generated(REFERENCE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Rewrite the pages."""
+    for page in (REFERENCE, ERRORS):
+        page.write_text(generated(page.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
@@ -89,8 +107,19 @@ def parts(text: str) -> list[str]:
 
 
 def part(name: str) -> str:
-    """Return the list of a model's own fields, or that of the commands."""
+    """Return the list of a model's own fields, or that of the commands, of the symptoms, of the doctor's codes."""
+    if name == SYMPTOM_CODES:
+        return "\n".join(f"{screens}:\n\n{''.join(_symptoms(needs))}" for needs, screens in _SCREENS.items())
+    if name == DOCTOR:
+        return "".join(_item(f"- `{code}`: {meaning}") for code, (_, meaning) in sorted(DOCTOR_CODES.items()))
     return "".join(_command(arguments.build(), {}) if name == COMMANDS else _items(*PARTS[name]))
+
+
+def _symptoms(needs: str) -> Iterator[str]:
+    for one in sorted(SYMPTOMS.values(), key=lambda s: -s.severity.rank):
+        if one.needs == needs and one.severity is not Severity.OK:
+            limit = f", `{one.threshold}` {getattr(Thresholds(), one.threshold):,g}" if one.threshold else ""
+            yield _item(f"- `{one.code}` ({one.severity.value}{limit}): {one.meaning}")
 
 
 def _items(model: type[BaseModel], prefix: str) -> Iterator[str]:

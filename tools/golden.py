@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from testkit import border_messages
+from testkit import border_messages, symptoms
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 
 #: Each folder's function, which returns the text of its files by name. The folder has no other files.
 FOLDERS: dict[str, Callable[[], Mapping[str, str]]] = {
     "border": border_messages.golden_texts,
+    "diagnosis": symptoms.golden_texts,
 }
 
 

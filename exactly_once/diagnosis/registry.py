@@ -58,6 +58,11 @@ class Symptom:
     at_once: bool = False
     level: str = ""
 
+    @property
+    def meaning(self) -> str:
+        """What is wrong, in one sentence for the documentation."""
+        return self.judge.__doc__ or ""
+
     def find(self, facts: SinkFacts, limits: Thresholds) -> Iterator[Diagnosis]:
         """Yield what the facts show of it."""
         for seen in self.judge(facts, limits):

@@ -56,7 +56,7 @@ def _owner_lost(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-FAILED", Severity.ERROR, needs="stream", at_once=True)
 def _failed(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The newest run of the stream failed, and nothing starts the stream again but a person."""
+    """The newest run failed, and only a person starts the stream again."""
     if f.stream is None or f.stream.failed is None or f.worker is not None:
         return
     why, ends = f.stream.failed, _ending(f)
@@ -71,7 +71,7 @@ def _failed(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-OPERATED-BY-ANOTHER", Severity.WARN, needs="stream")
 def _operated_by_another(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A driver that is no run of this operator holds the sink of a stream that has run here."""
+    """Another driver holds the sink of a stream that has run here."""
     owner = _elsewhere(f)
     if f.stream is not None and owner and f.stream.managed and f.stream.has_run:
         yield Seen(
@@ -97,14 +97,14 @@ def _starting(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-NEVER-USED", Severity.WARN, needs="stream")
 def _never_used(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """No stream has ever claimed the sink: it has no batch."""
+    """No stream has ever claimed the sink."""
     if f.stream is not None and f.sink.owner is None:
         yield Seen(f"The sink {f.sink.sink_id} was never used: no batch of the stream has begun", "Start the stream")
 
 
 @symptom("HEALTH-STOPPED", Severity.WARN, needs="stream")
 def _stopped(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """No run of the stream is in progress; an error where the driver of a stream that runs elsewhere is gone."""
+    """No run is in progress; an error of a stream that runs elsewhere, if input waits."""
     s = f.stream
     if s is None or s.worker is not None or s.failed is not None or f.sink.owner is None or _elsewhere(f):
         return
@@ -120,7 +120,7 @@ def _stopped(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-LAGGING", Severity.WARN, needs="stream", threshold="lag_limit", level="lag")
 def _lagging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The stream commits, and is further behind its input than the limit, and does not come closer."""
+    """The stream is behind its input, and does not come closer."""
     s = f.stream
     if s is not None and _moves(f) and s.lag > limits.lag_limit and not _shrinks(s):
         yield Seen(
@@ -132,7 +132,7 @@ def _lagging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-CATCHING-UP", Severity.OK, needs="stream", threshold="lag_limit")
 def _catching_up(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The stream commits, and is further behind its input than the limit, but comes closer."""
+    """The stream is behind its input, and comes closer."""
     s = f.stream
     if s is not None and _moves(f) and s.lag > limits.lag_limit and _shrinks(s):
         fewer = (s.last_lag or 0) - s.lag

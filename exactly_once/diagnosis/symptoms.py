@@ -48,7 +48,7 @@ def under_way(facts: SinkFacts, limits: Thresholds) -> dict[int, OpenTransaction
 
 @symptom("HEALTH-IN-DOUBT", Severity.ERROR, threshold="completing_s", recovers=True)
 def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A batch is decided and not proven committed, and nobody works on it: readers may see a part of it."""
+    """A decided batch is not proven committed, and nobody works on it."""
     if not f.sink.decided:
         return
     oldest = f.sink.decided[0].decided_ms
@@ -68,7 +68,7 @@ def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-LOST-PARTS", Severity.ERROR)
 def _lost_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """Parts of a decided batch are lost: their transactions were aborted, or their topic was made again."""
+    """Parts of a decided batch were aborted, or their topic was made again."""
     for pending, count in _counted(f, PartState.LOST):
         yield Seen(
             f"{upper(pending.name)} is decided, but {plural(count, 'part')} of it {are(count)} lost: readers miss "
@@ -81,7 +81,7 @@ def _lost_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-UNKNOWN-PARTS", Severity.WARN, recovers=True)
 def _unknown_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """No coordinator knows any more what became of parts of a decided batch."""
+    """No coordinator knows what became of parts of a decided batch."""
     for pending, count in _counted(f, "unknown"):
         yield Seen(
             f"{upper(pending.name)} is decided, but no coordinator knows what became of {plural(count, 'part')} of it",
@@ -93,7 +93,7 @@ def _unknown_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-OUTPUT-WAITS", Severity.ERROR)
 def _output_waits(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A decided batch may not be committed yet in an output other than Kafka, and nobody works on it."""
+    """Another output may not have committed a decided batch, and nobody works on it."""
     for pending in f.sink.decided:
         if not pending.unasked or pending.count(PartState.DECIDED) or f.at_work is not False:
             continue
@@ -117,7 +117,7 @@ def _counted(f: SinkFacts, state: str) -> Iterator[tuple[PendingDecision, int]]:
 
 @symptom("HEALTH-FROZEN", Severity.ERROR)
 def _frozen(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A process of the driver is stopped by a signal, or stuck in the kernel: it neither commits nor ends."""
+    """A process of the driver is stopped by a signal, or stuck in the kernel."""
     owner = f.sink.owner
     at_rest = owner is not None and owner.claim.purpose == "recovery" and f.sink.quiet  # and its process does no harm
     if f.frozen and not (at_rest and owner is not None and f.frozen == owner.frozen):
@@ -133,7 +133,7 @@ def _frozen(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-STALE-TRANSACTIONS", Severity.ERROR, threshold="stale_after_s", recovers=True)
 def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """Undecided transactions are open for longer than any batch takes, or nobody works on the sink: readers wait."""
+    """Undecided transactions are too old, or nobody works on the sink."""
     at_work = f.at_work
     old = [t for t in f.sink.open if t.verdict != "decided" and too_old(t, at_work, limits)]
     if not old:
@@ -166,14 +166,14 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-HANGING", Severity.ERROR, needs="hanging", threshold="hanging_older_than_s", at_once=True)
 def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A transaction of the sink is open on a partition, and no coordinator will ever end it: readers wait for good."""
+    """No coordinator will ever end a transaction of the sink."""
     if names := _named(f, "ours"):
         yield Seen(
-            f"{plural(len(names), 'transaction')} of the sink {_hang(names)} no coordinator will ever end "
-            f"{'it' if len(names) == 1 else 'them'}, and readers wait: {_some(names)}",
-            f"{_start_or_recover(f)}. If one stays, run exactly-once transactions abort --hanging {names[0]}, which "
-            "names the command that commits it where it is decided (in Dagster the job exactly_once_end_hanging, first "
-            "as a dry run)",
+            f"{plural(len(names), 'transaction')} of the sink {_hang(names)}: no coordinator will ever end "
+            f"{'it' if len(names) == 1 else 'them'}, and readers wait",
+            f"{_start_or_recover(f)}. If {'it' if len(names) == 1 else 'one'} stays, run exactly-once transactions "
+            f"abort --hanging {names[0]}, which names the command that commits it where it is decided; in Dagster "
+            "launch the job exactly_once_end_hanging, first as a dry run",
             _hanging_evidence(f, names),
             subject=names[0],
         )
@@ -181,11 +181,11 @@ def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-FOREIGN-HANGING", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
 def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A transaction of another application hangs on the sink's topics: readers wait for good."""
+    """A transaction of another application hangs on the sink's topics."""
     if names := _named(f, "foreign"):
         yield Seen(
-            f"{plural(len(names), 'transaction')} of other applications {_hang(names)} readers of the sink's topics "
-            f"wait: {_some(names)}",
+            f"{plural(len(names), 'transaction')} of other applications {_hang(names)}, and readers of the sink's "
+            "topics wait",
             "Ask the owners of these applications to end what hangs, with kafka-transactions.sh abort",
             _hanging_evidence(f, names),
             subject=names[0],
@@ -194,7 +194,7 @@ def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-UNKNOWN-WRITER", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
 def _unknown_writer(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """An old transaction holds readers back, and no transactional id that may be seen is its writer's."""
+    """An old transaction of an unknown writer holds readers back."""
     if names := _named(f, "unknown"):
         yield Seen(
             f"{plural(len(names), 'old transaction')} of unknown writers {'holds' if len(names) == 1 else 'hold'} "
@@ -209,7 +209,7 @@ def _unknown_writer(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-FOREIGN-TRANSACTION", Severity.WARN, needs="hanging", threshold="stale_after_s")
 def _foreign(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A transaction of another application has held readers of the sink's topics back for too long."""
+    """A transaction of another application holds readers back for too long."""
     if f.foreign:
         count = len(f.foreign)
         yield Seen(
@@ -223,7 +223,7 @@ def _foreign(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-READERS-WAIT", Severity.ERROR, needs="standing", threshold="stale_after_s")
 def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The last stable offset of an output partition stands: read_committed readers do not reach its end."""
+    """The last stable offset of an output partition stands."""
     now = f.sink.checked_ms
     after_s = {True: limits.stale_after_s, None: limits.stale_after_s, False: 0.0}[f.at_work]
     standing = [s for s in f.standing if s.since_ms is None or (now - s.since_ms) / 1000 > after_s]
@@ -259,14 +259,14 @@ def _hanging_evidence(f: SinkFacts, names: Sequence[str]) -> dict[str, Any]:
 
 #: The way back from a checkpoint that the next start refuses.
 _PUT_BACK = (
-    "Put back the newest whole copy of the checkpoint. Without one, start with a new checkpoint and sink.takeover: see "
-    "EO-REWOUND in docs/errors.md"
+    "Put back the newest whole copy of the checkpoint. Without one, the message of the refused start names the ways to "
+    "continue"
 )
 
 
 @symptom("HEALTH-CHECKPOINT-TORN", Severity.ERROR, needs="checkpoint", at_once=True)
 def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A file of the checkpoint is torn, and the next start refuses it (EO-CHECKPOINT)."""
+    """A file of the checkpoint is torn."""
     if f.checkpoint is not None and f.checkpoint.torn:
         faults = "; ".join(f"{name}: {fault}" for name, fault in f.checkpoint.torn.items())
         yield Seen(
@@ -281,7 +281,7 @@ def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-CHECKPOINT-FOREIGN", Severity.ERROR, needs="checkpoint", at_once=True)
 def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The checkpoint is of another query than the sink, and the next start is refused (EO-SINK-OWNED)."""
+    """The checkpoint is of another query than the sink."""
     progress, bound = _compared(f), f.sink.log.owner.query_id if f.sink.log.owner else None
     if progress == "foreign" and f.checkpoint is not None:
         yield Seen(
@@ -295,7 +295,7 @@ def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-CHECKPOINT-LOST", Severity.ERROR, needs="checkpoint", at_once=True)
 def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The checkpoint lacks batches that are decided, and the next start refuses it (EO-REWOUND)."""
+    """The checkpoint lacks decided batches."""
     if _compared(f) == "checkpoint lost" and f.checkpoint is not None and f.sink.log.owner is not None:
         last = f.sink.log.last_decision(f.sink.log.owner.query_id or "")
         decided = f", and batch {last.batch_id} is decided" if last else ""
@@ -315,7 +315,7 @@ def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-CHECKPOINT-REWOUND", Severity.ERROR, needs="verify", at_once=True)
 def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The checkpoint has other offsets than were decided, and the next start refuses it (EO-REWOUND)."""
+    """The checkpoint has other offsets than were decided."""
     if f.checkpoint is None or f.planned is None or f.sink.log.owner is None:
         return
     bound = f.sink.log.owner.query_id
@@ -334,7 +334,7 @@ def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="verify", at_once=True)
 def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """Spark counts a batch as committed that the commit log never decided: its records are not in the output."""
+    """Spark counts a batch as committed that was never decided."""
     c = f.checkpoint
     if c is None or c.query_id is None or c.last_commit is None or f.after is None or _compared(f) == "foreign":
         return
@@ -367,7 +367,7 @@ def _compared(f: SinkFacts) -> str:
 
 @symptom("HEALTH-LOST-DECISION", Severity.ERROR, needs="verify", at_once=True)
 def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The sink decided a batch, and its commit log does not hold the decision any more."""
+    """The commit log has lost the decision of a batch."""
     remedy = (
         "Do not start the stream: without the decision it may write the batch again. Find out who deleted records of "
         "the commit log, and see EO-LOG in docs/errors.md"
@@ -394,7 +394,7 @@ def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-FOREIGN-ABORT", Severity.ERROR, needs="verify")
 def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """A transaction of another application was aborted while this sink aborted its own."""
+    """A transaction of another application was aborted with this sink's own."""
     for a in f.foreign_aborts:
         yield Seen(
             f"The transaction of {a.transactional_id} was aborted within a minute of a claim of sink "
@@ -411,7 +411,7 @@ def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-OFFSET-SKEW", Severity.WARN, needs="verify")
 def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The sink's consumer group, which lag tools read, is not at the offsets of the last decision."""
+    """The sink's consumer group is not at the last decision."""
     for s in f.skewed:
         where = f"{s.topic}-{s.partition}"
         stands = f"is at {where}@{s.offset}" if s.offset is not None else f"has no offset of {where}"
@@ -425,7 +425,7 @@ def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 @symptom("HEALTH-ID-LEAK", Severity.WARN, needs="verify")
 def _id_leak(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The sink has transactional ids outside of the bounded scheme of names."""
+    """The sink has transactional ids outside of its scheme."""
     if f.leaked:
         yield Seen(
             f"{plural(len(f.leaked), 'transactional id')} of {namespace(f.sink.sink_id)} {are(len(f.leaked))} outside "
@@ -469,7 +469,7 @@ def _at(ms: float) -> str:
 
 
 def _hang(names: Sequence[str]) -> str:
-    return "hangs:" if len(names) == 1 else "hang:"
+    return f"{'hangs' if len(names) == 1 else 'hang'} ({_some(names)})"
 
 
 def _some(names: Iterable[str]) -> str:

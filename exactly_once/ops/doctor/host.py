@@ -43,31 +43,32 @@ _HOW = {
 
 #: By code, the checks that it is about, and what is wrong; of the other checks, see :func:`_code`.
 DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
-    "DOCTOR-PYTHON": (("Python",), "This host's Python is too old."),
-    "DOCTOR-JAVA": (("Java",), "This host has no Java that Spark starts with."),
-    "DOCTOR-PACKAGE": ((), "A package that the sink needs is missing, or its version was never tested."),
-    "DOCTOR-CONNECTOR": (("connector",), "Spark's Kafka connector is missing, or is of another version than Spark."),
-    "DOCTOR-JAR": (("the sink's jar",), "The sink's own jar is missing, or is not the published one."),
-    "DOCTOR-CHECKPOINT": (("checkpoint",), "There is no checkpoint at the location."),
-    "DOCTOR-PLACE": (("checkpoint's place",), "The checkpoint is where it cannot be written, is lost, or gets torn."),
-    "DOCTOR-BROKER": (("broker", "bootstrap.servers"), "A broker, or an address of `bootstrap.servers`, is silent."),
-    "DOCTOR-LEVEL": (("broker's level",), "The brokers are too old, or a feature of theirs is switched off."),
-    "DOCTOR-CLOCK": (("clock",), "This host's clock is not the brokers', or nobody can tell."),
-    "DOCTOR-TIMEOUT": (("transaction timeout",), "The brokers allow no transaction as long as the sink's may be."),
-    "DOCTOR-REPLICATION": (("commit log", "new topics"), "A failed broker loses what is committed, or stops writes."),
-    "DOCTOR-ELECTION": (("leader election",), "A broker without the newest records may lead a topic."),
-    "DOCTOR-LOG": (("commit log's settings",), "A setting of the commit log loses decisions (EO-LOG)."),
-    "DOCTOR-SIZE": (("message size",), "The brokers refuse records, or decisions, that the sink sends."),
-    "DOCTOR-RIGHTS": (("rights",), "The principal lacks a right, or a topic does not exist."),
+    "DOCTOR-VERSION": (
+        ("Python", "Java", "connector", "the sink's jar"),
+        "Python, Java, a package, Spark's connector or the sink's jar is missing or does not fit.",
+    ),
+    "DOCTOR-CHECKPOINT": (("checkpoint",), "There is no checkpoint."),
+    "DOCTOR-PLACE": (("checkpoint's place",), "The checkpoint may not be written, be lost or torn."),
+    "DOCTOR-BROKER": (("broker", "bootstrap.servers"), "A broker is silent."),
+    "DOCTOR-LEVEL": (("broker's level",), "The brokers are too old."),
+    "DOCTOR-CLOCK": (("clock",), "This host's clock is not the brokers'."),
+    "DOCTOR-TIMEOUT": (("transaction timeout",), "The brokers allow only shorter transactions."),
+    "DOCTOR-REPLICATION": (
+        ("commit log", "new topics", "leader election"),
+        "A failed broker loses records, or stops writes.",
+    ),
+    "DOCTOR-LOG": (("commit log's settings",), "The commit log may lose decisions."),
+    "DOCTOR-SIZE": (("message size",), "The brokers refuse large records or decisions."),
+    "DOCTOR-RIGHTS": (("rights",), "A right or a topic is missing."),
     "DOCTOR-TRANSACTIONS": (("transactions",), "Some sinks with open transactions were not examined."),
-    "DOCTOR-NO-ANSWER": ((), "A question of the doctor failed; the error's code says why."),
+    "DOCTOR-NO-ANSWER": ((), "A question failed, with the code in the line."),
 }
 _CODES = {check: code for code, (checks, _) in DOCTOR_CODES.items() for check in checks}
 
 
 def _code(check: str) -> str:
     topic = check.startswith(("topic ", "__"))
-    return _CODES.get(check, "DOCTOR-REPLICATION" if topic else "DOCTOR-PACKAGE")
+    return _CODES.get(check, "DOCTOR-REPLICATION" if topic else "DOCTOR-VERSION")
 
 
 def ok(check: str, sentence: str) -> Diagnosis:

@@ -11,51 +11,27 @@ from exactly_once.diagnosis.facts import FailedRun, Hanging, Standing, StreamFac
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.diagnosis.stream_symptoms import STATES
 from exactly_once.diagnosis.symptoms import under_way
-from exactly_once.inspection.findings import (
-    BlockedPartition,
-    Inspection,
-    OpenTransaction,
-    Owner,
-    PendingDecision,
-    PendingPart,
+from exactly_once.inspection.findings import BlockedPartition, Owner
+from testkit.symptoms import (
+    ALIVE,
+    CLAIM,
+    FROZEN,
+    GONE,
+    NOW,
+    PLANTED,
+    STOPPED,
+    UNSEEN,
+    decided,
+    opened,
+    planted,
+    sink,
+    stream,
 )
-from exactly_once.inspection.processes import Frozen, Process, State
-from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import Claim
-
-NOW = 1_800_000_000_000
-CLAIM = Claim(3, "q", NOW - 3_600_000, "stream", "vm", 4711, "/cp")
-STOPPED = Frozen(Process("vm", "m", 4711, 1.0), State.STOPPED)
-ALIVE, GONE, UNSEEN = Owner(CLAIM, True), Owner(CLAIM, False), Owner(CLAIM, None)
-FROZEN = Owner(CLAIM, True, (STOPPED,))
-
-
-def opened(age_s=31.0, verdict="undecided", timeout_s=900.0, number=0):
-    name = f"eo:s:{number:05}:3.0"
-    return OpenTransaction(
-        name, number, "3.0", "Ongoing", 70 + number, 0, age_s, timeout_s, (("out", number),), verdict
-    )
-
-
-def decided(age_s=60.0, *states, batch=7):
-    parts = tuple(
-        PendingPart(f"eo:s:{n}", n, 10, state, "files" if state == "unasked" else "kafka")
-        for n, state in enumerate(states or ("decided",))
-    )
-    return PendingDecision("q", batch, 3, int(NOW - age_s * 1000), ("out",), parts)
-
-
-def sink(owner=GONE, *open_now, pending=(), log=None):
-    log = log if log is not None else LogState(owner=owner.claim if owner else None)
-    return Inspection("s", owner, tuple(open_now), tuple(pending), checked_ms=NOW, log=log)
+from tools.golden import differing
 
 
 def codes(facts, limits=None):
     return [d.code for d in diagnose(facts, limits)]
-
-
-def stream(lag=0, waited_s=0.0, worker=None, **more):
-    return StreamFacts(worker=worker, lag=lag, waited_s=waited_s, idle_s=3.0, **more)
 
 
 def test_a_sink_at_rest_has_no_symptom():
@@ -92,7 +68,7 @@ def test_only_an_undecided_transaction_that_a_driver_may_decide_is_under_way():
 
 def test_a_decided_transaction_is_in_doubt_and_not_stale():
     """Two codes for one transaction would be two notices."""
-    facts = SinkFacts(sink(GONE, opened(60, "decided"), pending=[decided()]))
+    facts = SinkFacts(sink(GONE, opened(60, "decided"), pending=(decided(),)))
     [found] = diagnose(facts)
     assert (found.code, found.severity, found.subject) == ("HEALTH-IN-DOUBT", Severity.ERROR, "s")
     assert (found.since, found.evidence["batches"]) == (NOW / 1000 - 60, [7])
@@ -103,12 +79,12 @@ def test_a_decided_transaction_is_in_doubt_and_not_stale():
     [(GONE, 0, True), (UNSEEN, 5, False), (UNSEEN, 11, True), (ALIVE, 11, False), (ALIVE, 301, True)],
 )
 def test_a_decision_without_its_mark_is_in_doubt_at_once_where_nobody_works_on_it(owner, age_s, expected):
-    assert ("HEALTH-IN-DOUBT" in codes(SinkFacts(sink(owner, pending=[decided(age_s)])))) is expected
+    assert ("HEALTH-IN-DOUBT" in codes(SinkFacts(sink(owner, pending=(decided(age_s),))))) is expected
 
 
 def test_a_run_that_its_operator_sees_works_although_the_claim_is_of_a_process_that_is_gone():
     """A restarted run claims at its first batch: until then the sink's owner is the driver before it."""
-    inspection = sink(GONE, opened(5), pending=[decided(5)])
+    inspection = sink(GONE, opened(5), pending=(decided(5),))
     running = StreamFacts(worker=Worker("run r1", begun=False, age_s=5))
     assert codes(SinkFacts(inspection, stream=running)) == []
     queued = StreamFacts(worker=Worker("run r1", begun=False, age_s=5, waits="QUEUED"))
@@ -116,7 +92,7 @@ def test_a_run_that_its_operator_sees_works_although_the_claim_is_of_a_process_t
 
 
 def test_parts_that_are_lost_unknown_or_in_another_output_are_symptoms_of_their_own():
-    facts = SinkFacts(sink(GONE, pending=[decided(60, "lost", "lost", "unknown", "unasked")]))
+    facts = SinkFacts(sink(GONE, pending=(decided(60, "lost", "lost", "unknown", "unasked"),)))
     found = {d.code: d.evidence.get("parts") for d in diagnose(facts)}
     assert found == {
         "HEALTH-IN-DOUBT": None,
@@ -219,7 +195,7 @@ def test_a_stream_has_one_state(state, owner, facts):
 
 
 def test_a_batch_in_doubt_is_the_state_before_any_other():
-    facts = SinkFacts(sink(GONE, pending=[decided()]), stream=stream(5))
+    facts = SinkFacts(sink(GONE, pending=(decided(),)), stream=stream(5))
     assert health(facts).code == "HEALTH-IN-DOUBT"
     assert codes(facts) == ["HEALTH-IN-DOUBT", "HEALTH-STOPPED"]
 
@@ -256,3 +232,18 @@ def test_every_state_is_a_registered_symptom_that_needs_the_stream_or_the_sink()
 
 def test_every_threshold_of_a_symptom_is_in_the_table():
     assert all(hasattr(Thresholds(), s.threshold) for s in SYMPTOMS.values() if s.threshold)
+
+
+def test_every_symptom_is_planted_and_shows_its_code_and_severity():
+    """A new symptom without facts that show it would have no sentence in the golden file."""
+    assert set(PLANTED) == set(SYMPTOMS)
+    for code, one in SYMPTOMS.items():
+        found = planted(code)
+        assert found and all((d.code, d.severity) == (code, one.severity) for d in found), code
+        assert all(d.remedy for d in found) == (one.severity is not Severity.OK), code
+        assert one.meaning.endswith(".") and "\n" not in one.meaning
+
+
+def test_the_sentences_are_those_of_the_golden_file():
+    """Guards against a sentence that changes by the way; run `make golden`, and read what a person would."""
+    assert differing("diagnosis") == []

@@ -84,7 +84,10 @@ def tool() -> ModuleType:
 
 def test_the_generated_parts_are_those_of_the_models_and_of_the_parser(tool: ModuleType) -> None:
     """Guards against a field or a flag that a person types as it was called in another version."""
+    errors = tool.ERRORS.read_text(encoding="utf-8")
     assert sorted(tool.parts(REFERENCE)) == sorted([*tool.PARTS, tool.COMMANDS])
+    assert tool.parts(errors) == [tool.SYMPTOM_CODES, tool.DOCTOR]
+    assert tool.generated(errors) == errors, "run: .venv/bin/python tools/config_reference.py"
     assert tool.generated(REFERENCE) == REFERENCE, "run: .venv/bin/python tools/config_reference.py"
 
 
