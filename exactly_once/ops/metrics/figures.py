@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from exactly_once.diagnosis import SinkFacts, diagnose
 from exactly_once.inspection.findings import Inspection
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics.instruments import Instrument, Point
@@ -44,6 +46,9 @@ def gauges(found: Inspection, readers: Lag | None = None, stable: Lag | None = N
     add(i.REPLAYS, log.tally.completed, kind="completed")
     add(i.REPLAYS, log.tally.drained, kind="drained")
     add(i.REWRITTEN, log.tally.rewritten)
+    wrong = Counter((d.code, d.severity.value) for d in diagnose(SinkFacts(found)))
+    for (code, severity), count in wrong.items():
+        add(i.DIAGNOSIS, count, code=code, severity=severity)
     for instrument, lag in ((i.READER_LAG, readers), (i.STABLE_LAG, stable)):
         for topic, offsets in (lag or {}).items():
             add(instrument, offsets, topic=topic)

@@ -195,6 +195,14 @@ STABLE_LAG = Instrument(
     ("sink", "topic"),
 )
 
+DIAGNOSIS = Instrument(
+    "exactly_once.diagnosis",
+    Kind.GAUGE,
+    "{diagnosis}",
+    "What is wrong with the sink, by the code and the severity that every screen has; absent when nothing is",
+    ("sink", "code", "severity"),
+)
+
 INSTRUMENTS = (
     CLUSTER_UP,
     UP,
@@ -219,4 +227,5 @@ INSTRUMENTS = (
     OWNER_ALIVE,
     READER_LAG,
     STABLE_LAG,
+    DIAGNOSIS,
 )
