@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exactly_once.checkpoint import Checkpoint
+from exactly_once.diagnosis.model import Diagnosis
 from exactly_once.inspection.findings import BlockedPartition, Inspection
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import Frozen
@@ -53,16 +54,6 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class FailedRun:
-    """The newest run of a stream, which failed, and which nobody but a person starts again."""
-
-    name: str
-    code: str
-    cause: str
-    remedy: str
-
-
-@dataclass(frozen=True)
 class StreamFacts:
     """What the operator of a stream knows of it, beside its sink.
 
@@ -70,8 +61,9 @@ class StreamFacts:
     ----------
     worker : Worker or None
         Its run in progress.
-    failed : FailedRun or None
-        Its newest run, if that failed and needs a person.
+    failed : Diagnosis or None
+        Why its newest run failed, if it did: the run for people (``run 6369f6fc``) is the subject, and an error is what
+        starting again does not heal.
     claimed_here : bool
         Whether a run of this operator made the latest claim.
     has_run : bool
@@ -89,7 +81,7 @@ class StreamFacts:
     """
 
     worker: Worker | None = None
-    failed: FailedRun | None = None
+    failed: Diagnosis | None = None
     claimed_here: bool = False
     has_run: bool = False
     managed: bool = True

@@ -6,7 +6,7 @@ from exactly_once.diagnosis import stream_symptoms, symptoms  # noqa: F401  (the
 from exactly_once.diagnosis.facts import SinkFacts
 from exactly_once.diagnosis.model import Diagnosis, Severity
 from exactly_once.diagnosis.registry import SYMPTOMS
-from exactly_once.diagnosis.stream_symptoms import STATES
+from exactly_once.diagnosis.stream_symptoms import REFUSED, STATES
 from exactly_once.diagnosis.thresholds import Thresholds
 
 
@@ -18,9 +18,13 @@ def diagnose(facts: SinkFacts, limits: Thresholds | None = None) -> tuple[Diagno
 
 def health(facts: SinkFacts, limits: Thresholds | None = None) -> Diagnosis:
     """Return the one state of a stream (:func:`state_of`): needs ``facts.stream``, and says nothing of the sink's other
-    symptoms.
+    symptoms. Of a stream that stands still, it is what its next start would be refused for.
     """
-    for code in STATES:
-        for found in SYMPTOMS[code].find(facts, limits or Thresholds()):
-            return found
-    raise ValueError("the state of a stream needs the facts of its operator")
+    shown = (found for code in STATES for found in SYMPTOMS[code].find(facts, limits or Thresholds()))
+    state = next(shown, None)
+    if state is None:
+        raise ValueError("the state of a stream needs the facts of its operator")
+    if state.code != "HEALTH-STOPPED":
+        return state
+    refused = (found for code in REFUSED for found in SYMPTOMS[code].find(facts, limits or Thresholds()))
+    return next(refused, state)

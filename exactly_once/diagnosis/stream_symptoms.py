@@ -37,7 +37,7 @@ def _stalled(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
         )
 
 
-@symptom("HEALTH-OWNER-LOST", Severity.ERROR, needs="stream", recovers=True)
+@symptom("HEALTH-OWNER-LOST", Severity.ERROR, needs="stream", threshold="stall_after_s", recovers=True)
 def _owner_lost(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     """The run's process is gone, or its sink has another owner."""
     w, owner = f.worker, f.sink.owner
@@ -50,22 +50,26 @@ def _owner_lost(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
         "The sensor exactly_once_liveness, if it is on, reports that within seconds; else end the run by hand"
         if gone
         else "The run fails at its next batch (EO-FENCED). End the driver that should not run",
-        {"run": w.name, "gone": gone, "stuck": gone and f.stream is not None and _waited(f.stream, limits)},
+        {"run": w.name, "gone": gone},
+        f.sink.checked_ms / 1000 - f.stream.waited_s if gone and f.stream is not None and f.stream.lag else None,
     )
 
 
 @symptom("HEALTH-FAILED", Severity.ERROR, needs="stream", at_once=True)
 def _failed(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
-    """The newest run failed, and only a person starts the stream again."""
+    """The newest run failed; an error where starting again, unchanged, would fail again."""
     if f.stream is None or f.stream.failed is None or f.worker is not None:
         return
     why, ends = f.stream.failed, _ending(f)
-    code = "" if why.cause.startswith(why.code) else f"{why.code}: "
-    cause, remedy = why.cause.rstrip(". "), why.remedy.rstrip(". ")
+    code = "" if why.sentence.startswith(why.code) else f"{why.code}: "
+    cause, remedy = why.sentence.rstrip(". "), why.remedy.rstrip(". ")
+    if remedy in cause:  # a message of the sink has its way out
+        remedy = "" if remedy else "Start the stream again, if no sensor of Dagster does"
     yield Seen(
-        f"{upper(why.name)} failed{'; its process has not ended yet' if ends else ''}. {code}{cause}",
-        "" if remedy in cause else remedy,  # a message of the sink has its way out
-        {"code": why.code, "run": why.name, **_figures(f.stream)},
+        f"{upper(why.subject)} failed{'; its process has not ended yet' if ends else ''}. {code}{cause}",
+        remedy,
+        {"failure": why.code, "run": why.subject, **_figures(f.stream)},
+        severity=why.severity,
     )
 
 
@@ -155,6 +159,7 @@ def _healthy(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 #: The states of a stream: the first one that shows counts.
 STATES = (
+    "HEALTH-CHECKPOINT-TORN",
     "HEALTH-IN-DOUBT",
     "HEALTH-FROZEN",
     "HEALTH-OWNER-LOST",
@@ -170,6 +175,9 @@ STATES = (
     "HEALTH-IDLE",
     "HEALTH-HEALTHY",
 )
+
+#: The states of a stream that is stopped, and whose next start is refused, or should be.
+REFUSED = ("HEALTH-CHECKPOINT-FOREIGN", "HEALTH-CHECKPOINT-LOST", "HEALTH-CHECKPOINT-AHEAD")
 
 _SEE_RUN = "See the run's page: its queue, its log and its compute log"
 
@@ -210,10 +218,6 @@ def _moves(f: SinkFacts) -> bool:
 
 def _shrinks(s: StreamFacts) -> bool:
     return s.last_lag is not None and s.lag < s.last_lag
-
-
-def _waited(s: StreamFacts, limits: Thresholds) -> bool:
-    return s.lag > 0 and s.waited_s > limits.stall_after_s
 
 
 def _starts(w: Worker) -> str:

@@ -16,7 +16,7 @@ from exactly_once.diagnosis.model import Severity
 from exactly_once.diagnosis.registry import Seen, symptom
 from exactly_once.diagnosis.thresholds import Thresholds
 from exactly_once.inspection.findings import OpenTransaction, PendingDecision
-from exactly_once.inspection.processes import State, describe_frozen, end_command
+from exactly_once.inspection.processes import Frozen, State, describe_frozen, end_command
 from exactly_once.inspection.progress import compare
 from exactly_once.inspection.words import are, plural, upper
 from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, namespace
@@ -123,7 +123,7 @@ def _frozen(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     if f.frozen and not (at_rest and owner is not None and f.frozen == owner.frozen):
         yield Seen(
             f"The driver is alive but does nothing: {describe_frozen(f.frozen)}",
-            f"{_end_frozen(f)}. Then {_lower(_start_or_recover(f))}",
+            f"{how_to_end(f.frozen)}. Then {_lower(_start_or_recover(f))}",
             {"pids": [p.process.pid for p in f.frozen], "states": [p.state.value for p in f.frozen]},
         )
 
@@ -448,14 +448,15 @@ def _start_or_recover(f: SinkFacts) -> str:
 
 def _recover(f: SinkFacts) -> str:
     """Return the remedy that a recovery is; a frozen process first has to go, since it would be frozen still."""
-    return f"{_end_frozen(f)}. Then {_lower(_start_or_recover(f))}" if f.frozen else _start_or_recover(f)
+    return f"{how_to_end(f.frozen)}. Then {_lower(_start_or_recover(f))}" if f.frozen else _start_or_recover(f)
 
 
-def _end_frozen(f: SinkFacts) -> str:
-    stopped = " ".join(str(p.process.pid) for p in f.frozen if p.state is State.STOPPED)
+def how_to_end(frozen: Sequence[Frozen]) -> str:
+    """Return how a person ends frozen processes, without a full stop at its end."""
+    stopped = " ".join(str(p.process.pid) for p in frozen if p.state is State.STOPPED)
     resumed = f"; if somebody has, first resume the process with kill -CONT {stopped}" if stopped else ""
     return (
-        f"End the process with {end_command(f.frozen)}. In Dagster, do not press Terminate, which would wait for this "
+        f"End the process with {end_command(frozen)}. In Dagster, do not press Terminate, which would wait for this "
         f"process and block every start in its code location{resumed}"
     )
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.diagnosis import Severity, SinkFacts, Thresholds, diagnose, health, state_of
-from exactly_once.diagnosis.facts import FailedRun, Hanging, Standing, StreamFacts, Worker
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health, state_of
+from exactly_once.diagnosis.facts import Hanging, Standing, StreamFacts, Worker
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.diagnosis.stream_symptoms import STATES
 from exactly_once.diagnosis.symptoms import under_way
@@ -154,6 +154,7 @@ def test_a_checkpoint_that_does_not_fit_the_commit_log_has_one_symptom(checkpoin
 
 RUN = Worker("run r1", age_s=1_000)
 STARTS = Worker("run r1", begun=False, age_s=20)
+BROKE = Diagnosis("EO-X", Severity.ERROR, "run r0", "it broke", "Mend it")
 
 
 @pytest.mark.parametrize(
@@ -178,11 +179,12 @@ STARTS = Worker("run r1", begun=False, age_s=20)
         ("frozen", FROZEN, stream(5)),
         ("stopped", GONE, stream(5)),
         ("stopped", ALIVE, stream(claimed_here=True)),
-        ("failed", GONE, stream(5, failed=FailedRun("run r1", "EO-X", "it broke", "Mend it"))),
-        ("failed", ALIVE, stream(5, claimed_here=True, failed=FailedRun("run r1", "EO-X", "it broke", "Mend it"))),
-        ("starting", GONE, stream(5, worker=STARTS, failed=FailedRun("run r0", "EO-X", "it broke", "Mend it"))),
+        ("failed", GONE, stream(5, failed=BROKE)),
+        ("failed", ALIVE, stream(5, claimed_here=True, failed=BROKE)),
+        ("starting", GONE, stream(5, worker=STARTS, failed=BROKE)),
+        ("failed", GONE, stream(5, failed=replace(BROKE, severity=Severity.WARN))),  # and is started again
         ("never used", None, stream()),
-        ("failed", None, stream(failed=FailedRun("run r1", "EO-X", "it broke", "Mend it"))),
+        ("failed", None, stream(failed=BROKE)),
         ("operated by another", ALIVE, stream(5, has_run=True)),
         ("operated by another", UNSEEN, stream(5, has_run=True)),
         ("stalled", ALIVE, stream(5, 121, has_run=True)),
@@ -205,6 +207,28 @@ def test_a_stream_that_stopped_elsewhere_needs_somebody_at_once_if_its_input_wai
     assert health(SinkFacts(sink(GONE), stream=stream(5))).severity is Severity.WARN
     assert health(SinkFacts(sink(GONE), stream=stream(5, managed=False))).severity is Severity.ERROR
     assert health(SinkFacts(sink(GONE), stream=stream(0, managed=False))).severity is Severity.WARN
+
+
+def test_a_failed_run_is_an_error_unless_a_restart_heals_it():
+    for severity in (Severity.WARN, Severity.ERROR):
+        state = health(SinkFacts(sink(GONE), stream=stream(5, failed=replace(BROKE, severity=severity))))
+        assert (state.severity, state.evidence["failure"], state.remedy) == (severity, "EO-X", "Mend it")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "facts", "state"),
+    [
+        (Checkpoint("/cp"), stream(5), "checkpoint lost"),
+        (Checkpoint("/cp", "other", 3), stream(5), "checkpoint foreign"),
+        (Checkpoint("/cp", "q", 3, 3), stream(5), "checkpoint ahead"),
+        (Checkpoint("/cp", "q", 3, 3), stream(5, worker=RUN), "healthy"),  # read at another moment than the log
+        (Checkpoint("/cp"), stream(5, failed=BROKE), "failed"),  # of just this
+        (Checkpoint("/cp", "q", 3, torn={"offsets/3": "it is empty"}), stream(5, worker=RUN), "checkpoint torn"),
+    ],
+)
+def test_what_the_next_start_is_refused_for_is_the_state_of_a_stream_that_stands_still(checkpoint, facts, state):
+    """It was called stopped, and a person started it to see it fail."""
+    assert state_of(health(SinkFacts(sink(GONE), checkpoint=checkpoint, stream=facts)).code) == state
 
 
 def test_every_stream_has_a_state_whatever_its_facts():
