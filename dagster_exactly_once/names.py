@@ -22,9 +22,6 @@ SUCCESSOR_OP = "compare"
 #: Evaluates the checks of all streams, but verified, which has a job for each stream.
 CHECKS_JOB = "exactly_once_stream_checks"
 
-#: A batch commits within seconds; the transactions' timeout is 15 minutes, after which a decided one would be lost.
-#: A transaction that is under way for longer than this is stuck, and there is still time to recover the sink.
-UNDER_WAY_POLICY_S = 300.0
 #: Two evaluations at the checks' ten minutes, and a restart in between.
 FRESHNESS_LIMIT_S = 900.0
 

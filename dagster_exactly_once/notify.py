@@ -14,6 +14,8 @@ from email.message import EmailMessage
 import dagster as dg
 from pydantic import Field
 
+from exactly_once.diagnosis import Diagnosis, Severity
+
 #: A tick sends the notice, and a slow receiver must not delay the daemon.
 SEND_BUDGET_S = 5.0
 
@@ -32,7 +34,7 @@ class Notice:
     what : str
         What happened, and the next step.
     code : str
-        The error's stable code, or ``HEALTH-`` and the state of the stream.
+        The diagnosis's stable code; of a failed run, the failure's own.
     incident : str
         The same for every notice of one incident, so that a receiver can join them.
     run_id : str
@@ -52,12 +54,22 @@ class Notice:
     severity: str = CRITICAL
     resolved: bool = False
 
+    @classmethod
+    def of(cls, why: Diagnosis, stream: str, sink_id: str, incident: str, more: str = "", run_id: str = "") -> Notice:
+        """Make the notice of a diagnosis; ``more`` are sentences that follow its own."""
+        return cls(stream, sink_id, f"{why.text}{more}", why.code, incident, run_id, urgency(why))
+
     @property
     def headline(self) -> str:
         """The notice in a few words, for a subject."""
         if self.resolved:
             return f"{self.code}: the stream {self.stream} no longer needs a person"
         return f"{self.code}: the stream {self.stream} needs a person"
+
+
+def urgency(why: Diagnosis) -> str:
+    """Return :data:`CRITICAL` for an error, else :data:`WARNING`."""
+    return CRITICAL if why.severity is Severity.ERROR else WARNING
 
 
 class NotSent(Exception):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dagster_exactly_once.names import RECOVERY_JOB
-from dagster_exactly_once.runs.history import Classified, StreamHistory
+from dagster_exactly_once.runs.failures import Failure, failure
+from dagster_exactly_once.runs.history import StreamHistory
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_NOT_BEFORE, TAG_RESTART_OF
@@ -31,8 +32,8 @@ def spec(name: str = "stream", sink_id: str = "s") -> StreamSpec:
 
 STREAM = spec()
 
-HEALS = Classified("EO-UNREACHABLE", "no broker answered")
-HOPELESS = Classified("EO-REWOUND", "the checkpoint was rewound", "Restore it", heals=False)
+HEALS = failure("EO-UNREACHABLE", "no broker answered")
+HOPELESS = failure("EO-REWOUND", "the checkpoint was rewound", "Restore it", heals=False)
 
 
 def run(run_id: str, status: str = "STARTED", *, at: float = NOW - 100, lived: float = 50.0, **rest: Any) -> Run:
@@ -67,7 +68,7 @@ def recovery(
 
 
 def history(
-    *streams: Run, recoveries: tuple[Run, ...] = (), why: Classified | None = HEALS, **rest: Any
+    *streams: Run, recoveries: tuple[Run, ...] = (), why: Failure | None = HEALS, **rest: Any
 ) -> StreamHistory:
     """Return a history, newest run first; a newest run that failed did so for ``why``."""
     failed = bool(streams) and streams[0].status == "FAILURE"

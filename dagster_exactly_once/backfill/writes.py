@@ -51,10 +51,10 @@ class SideWrites:
             self._bring_to_rest()
             yield
         except Exception as error:  # not an interrupt: Dagster must see that one unchanged
-            diagnosis = diagnose(error, FailurePlace(self.context.run.job_name))
+            failure = diagnose(error, FailurePlace(self.context.run.job_name))
             self.context.log.error(f"{self.what} failed: {error}")
             self._bring_to_rest()
-            raise as_failure(diagnosis) from error
+            raise as_failure(failure) from error
         except BaseException:
             self._bring_to_rest()
             raise

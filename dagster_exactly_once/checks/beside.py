@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.checks.evaluate import check_begun, check_on, result
-from dagster_exactly_once.checks.judgements import CheckVerdict, Metadata
+from dagster_exactly_once.checks.judgements import NOT_PROVEN, Metadata, passed, verdict
 from dagster_exactly_once.checks.readers import READ_BUDGET_S
 from dagster_exactly_once.checks.verified import DeclaredOrigin
 from dagster_exactly_once.declare.config import ReconcileConfig
@@ -19,6 +19,7 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.tables import table
 from exactly_once.commitlog.commit_log import read_log
+from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Partition
 from exactly_once.verify import Finding
@@ -26,6 +27,9 @@ from exactly_once.verify.by_origin.against import AgainstResult, compare_version
 from exactly_once.verify.by_origin.versions import Version
 
 SAME_AS_BLUE = "same_as_blue"
+
+#: The two versions make different output of the same input.
+DIFFERS = "CHECK-DIFFERS"
 
 
 def same_as_blue_check(green: Stream, blue: Stream) -> dg.AssetChecksDefinition:
@@ -63,11 +67,11 @@ def same_as_blue_check(green: Stream, blue: Stream) -> dg.AssetChecksDefinition:
     return same_as_blue
 
 
-def same_as(found: AgainstResult, green: str) -> CheckVerdict:
+def same_as(found: AgainstResult, green: str) -> Diagnosis:
     """Judge what the comparison with the sink ``found.sink_id`` says of the sink ``green``. Pure."""
     blue, unproven = found.sink_id, sum(found.unproven.values())
     if not found.counts.get("input"):
-        return CheckVerdict(True, f"Nothing to compare yet: {green} and {blue} have committed no input in common.")
+        return passed(f"Nothing to compare yet: {green} and {blue} have committed no input in common")
     sample = f"{plural(found.counts['input'], 'input record')} in {found.offsets:,} offsets that both have committed"
     metadata: Metadata = {
         "sampled": sample,
@@ -78,18 +82,18 @@ def same_as(found: AgainstResult, green: str) -> CheckVerdict:
     }
     if found.findings:
         sums = {f.anomaly.value: found.counts[f.anomaly.value] for f in found.findings}
-        said = (
+        sentence = (
             f"The output of {green} differs from that of {blue}: "
             f"{', '.join(f'{count:,} {name}' for name, count in sums.items())}, for example "
-            f"{found.findings[0].places[0]}. Compared: {sample}. To see the values, run exactly-once verify {green} "
-            f"--against {blue} with --origin and --checkpoint"
+            f"{found.findings[0].places[0]}. Compared: {sample}"
         )
-        return CheckVerdict(False, f"{said}.", False, metadata)
+        remedy = f"To see the values, run exactly-once verify {green} --against {blue} with --origin and --checkpoint"
+        return verdict(DIFFERS, Severity.WARN, sentence, remedy, **metadata)
     if not found.counts["same"]:
-        said = f"None of the {sample} could be compared: {next(iter(found.unproven), '')}"
-        return CheckVerdict(False, f"{said}.", False, metadata)
+        sentence = f"None of the {sample} could be compared: {next(iter(found.unproven), '')}"
+        return verdict(NOT_PROVEN, Severity.WARN, sentence, **metadata)
     also = f"; {unproven:,} others could not be compared" if unproven else ""
-    return CheckVerdict(True, f"The same output as {blue} for {sample}{also}.", False, metadata)
+    return passed(f"The same output as {blue} for {sample}{also}", **metadata)
 
 
 @dataclass(frozen=True)

@@ -2,31 +2,31 @@
 :mod:`dagster_exactly_once.checks.judgements`.
 """
 
+from dataclasses import replace
+
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.beside import same_as_blue_check
-from dagster_exactly_once.checks.evaluate import check_begun, check_on, earlier_notes, result
-from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
+from dagster_exactly_once.checks.evaluate import NeverBegun, check_begun, check_on, earlier_notes, result
+from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back, read_sink, read_stream
 from dagster_exactly_once.checks.rejected import letters_check
 from dagster_exactly_once.checks.verified import question_of
 from dagster_exactly_once.checks.windows import windows_closed_check
-from dagster_exactly_once.checks.writer import writer_of
 from dagster_exactly_once.declare.config import FreshnessConfig, PolicyConfig, ReconcileConfig
 from dagster_exactly_once.declare.stream import Checks, Stream
-from dagster_exactly_once.names import UNDER_WAY_POLICY_S
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare, lag
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.sink_state import facts_of
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.deadline import now_ms
-from exactly_once.kafka.admin import Admin
+from exactly_once.diagnosis import Thresholds, health
 from exactly_once.verify.by_origin.comparison import compare_origins
 from exactly_once.verify.expected import Expected, expected_input
 
 FRESHNESS = "freshness"
-_POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
+_POLICY = f"{Thresholds().stale_after_s:g} s unless configured"
 
 
 def checks_of(stream: Stream, blue: Stream | None = None) -> list[dg.AssetChecksDefinition]:
@@ -77,17 +77,20 @@ def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
 
 
 def _no_old_open_transaction(stream: Stream) -> dg.AssetChecksDefinition:
-    sinks = [stream.sink_id, *(spec.sink_id for spec in stream.side_specs)]
-
     @check_on(
         stream,
         "no_old_open_transaction",
-        "No transaction of the stream, of its backfill or of records that it sends again has been under way for longer "
-        f"than the policy ({_POLICY}), according to the coordinators. Covers all of them.",
+        "No transaction of the stream, of its backfill or of records that it sends again is open that nobody works "
+        f"on, or for longer than the policy ({_POLICY}) and the sink's own limit for a batch (70 % of the timeout). "
+        "Covers all of them.",
     )
-    def no_old_open_transaction(config: PolicyConfig, transactions: TransactionAdmin) -> dg.AssetCheckResult:
-        under_way = [t for sink_id in sinks for t in transactions.open_transactions(sink_id)]
-        return result(judgements.no_old_open_transaction(under_way, now_ms(), config.policy_s))
+    def no_old_open_transaction(
+        context: dg.AssetCheckExecutionContext, config: PolicyConfig, transactions: TransactionAdmin
+    ) -> dg.AssetCheckResult:
+        connection, budget_s = transactions.connection(), transactions.budget_s
+        specs = (stream.spec, *stream.side_specs)
+        found = {s.sink_id: read_sink(context.instance, s, connection, budget_s) for s in specs}
+        return result(judgements.no_old_open_transaction(found, Thresholds(stale_after_s=config.policy_s)))
 
     return no_old_open_transaction
 
@@ -97,13 +100,17 @@ def _last_stable_offset(stream: Stream) -> dg.AssetChecksDefinition:
         stream,
         "last_stable_offset_is_high_watermark",
         "read_committed readers reach the end of every partition of the outputs; a batch in flight may hold them back "
-        f"for as long as the policy allows ({_POLICY}). Covers all partitions.",
+        f"for as long as the policy allows ({_POLICY}), and one that nobody works on not at all. Covers all "
+        "partitions.",
     )
     def last_stable_offset_is_high_watermark(
-        config: PolicyConfig, kafka: KafkaTransactionalProducerFactory
+        context: dg.AssetCheckExecutionContext, config: PolicyConfig, kafka: KafkaTransactionalProducerFactory
     ) -> dg.AssetCheckResult:
-        blocks, partitions = held_back(kafka.connection(), stream.topics)
-        return result(judgements.last_stable_is_high_watermark(blocks, partitions, now_ms(), config.policy_s))
+        facts = read_sink(context.instance, stream.spec, kafka.connection(), READ_BUDGET_S)
+        ours = {where for t in facts.sink.open if t.verdict != "log" for where in t.partitions}
+        standing, partitions = held_back(kafka.connection(), stream.topics, ours)
+        facts, limits = replace(facts, standing=tuple(standing)), Thresholds(stale_after_s=config.policy_s)
+        return result(judgements.last_stable_is_high_watermark(facts, partitions, limits))
 
     return last_stable_offset_is_high_watermark
 
@@ -121,16 +128,18 @@ def _checkpoint_equals_commit_log(stream: Stream) -> dg.AssetChecksDefinition:
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
     ) -> dg.AssetCheckResult:
-        connection = kafka.connection()
-        # in this order: a stream that continues meanwhile can only plan batches that the log does not know yet
-        log = read_log(connection, stream.sink_id, READ_BUDGET_S)
-        location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-        progress = compare(checkpoints.read(location), log)
-        if progress.state == "unused":
-            check_begun(stream, log)
-        writer = writer_of(context.instance, stream, log)
-        verdict = judgements.checkpoint_equals_commit_log(progress, writer, now_ms(), config.policy_s)
-        return result(verdict, {"checkpoint": location})
+        limits = Thresholds(stale_after_s=config.policy_s, stall_after_s=config.policy_s)
+        found, history = read_stream(context.instance, stream, kafka, checkpoints, READ_BUDGET_S)
+        began_ms, checked_ms = found.progress.batch_started_ms, found.inspection.checked_ms
+        age_s = 0.0 if began_ms is None else (checked_ms - began_ms) / 1000
+        facts = facts_of(context.instance, stream.spec, found, history, waited_s=age_s)
+        if found.inspection.owner is None:
+            raise NeverBegun(health(facts))
+        newest = history.stream
+        unwanted = newest is None or newest.status == "FAILURE" or (newest.in_progress and not newest.waits)
+        unfinished = age_s > config.policy_s or (facts.at_work is False and unwanted)
+        verdict = judgements.checkpoint_equals_commit_log(facts, found.progress, unfinished, limits)
+        return result(verdict, {"checkpoint": found.checkpoint.location})
 
     return checkpoint_equals_commit_log
 
@@ -149,23 +158,19 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
     ) -> dg.AssetCheckResult:
-        connection = kafka.connection()
-        location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-        committed = checkpoints.committed_offsets(location)
-        last = checkpoints.read(location).last_commit
-        marked = checkpoints.marked_ms(location, after=last - 1) if last is not None else {}
-        waiting = 0
-        if not committed:
-            check_begun(stream, read_log(connection, stream.sink_id, READ_BUDGET_S))
-        else:
-            with Admin(connection, READ_BUDGET_S) as admin:
-                waiting = sum(lag(committed, topic, admin.watermarks(topic)) for topic in stream.source_topics)
+        found, history = read_stream(context.instance, stream, kafka, checkpoints, READ_BUDGET_S)
+        facts = facts_of(context.instance, stream.spec, found, history)
+        if found.inspection.owner is None:
+            raise NeverBegun(health(facts))
+        if found.checkpoint.torn:
+            return result(health(facts))
+        last, committed = found.checkpoint.last_commit, found.committed
+        marked = checkpoints.marked_ms(found.checkpoint.location, after=last - 1) if last is not None else {}
         verdict = judgements.freshness(
+            facts,
             sum(sum(committed.get(topic, {}).values()) for topic in stream.source_topics) if committed else None,
-            waiting,
             max(marked.values(), default=None),
             judgements.waiting_of(earlier_notes(context.instance, stream.outputs[0].key, FRESHNESS) or {}),
-            now_ms(),
             config.limit_s or declared.freshness_s,
         )
         return result(verdict)

@@ -6,15 +6,17 @@ One that cannot be evaluated says so, in place of a failed run and a red "Execut
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
-from dagster_exactly_once.checks.judgements import CheckVerdict
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.runs.failures import diagnose
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, health
+from exactly_once.diagnosis.facts import StreamFacts
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -24,6 +26,7 @@ from exactly_once.errors import (
     InvalidOption,
     NotAuthorized,
 )
+from exactly_once.inspection.findings import Inspection
 from exactly_once.protocol.log_state import LogState
 
 #: They tell nothing of the stream: brokers or the checkpoint's store are away, unknown, or refuse the question, or the
@@ -37,7 +40,11 @@ Check = Callable[..., dg.AssetCheckResult]
 
 
 class NeverBegun(Exception):
-    """The stream has never begun a batch, so there is nothing to check."""
+    """The stream has never begun a batch, so there is nothing to check; ``state`` says why."""
+
+    def __init__(self, state: Diagnosis):
+        super().__init__(state.text)
+        self.state = replace(state, severity=max(state.severity, Severity.WARN, key=lambda s: s.rank))
 
 
 def evaluated(check: Check) -> Check:
@@ -48,7 +55,7 @@ def evaluated(check: Check) -> Check:
         try:
             return check(*args, **kwargs)
         except NeverBegun as never:
-            return result(CheckVerdict(False, str(never)))
+            return result(never.state)
         except ExactlyOnceError as error:
             return result(judgements.not_evaluated(diagnose(error), grave=not isinstance(error, CANNOT_READ)))
 
@@ -77,15 +84,15 @@ def earlier_notes(instance: dg.DagsterInstance, asset: dg.AssetKey, name: str) -
 def check_begun(stream: Stream, log: LogState) -> None:
     """Make sure that the stream has begun a batch, with which it claims its sink. Raises NeverBegun."""
     if log.owner is None:
-        start = f"Launch {stream.spec.job}" if stream.managed else "Start the stream where it runs"
-        raise NeverBegun(f"The stream {stream.name} never ran: there is nothing to check yet. {start}.")
+        raise NeverBegun(health(SinkFacts(Inspection(stream.sink_id), stream=StreamFacts(managed=stream.managed))))
 
 
-def result(verdict: CheckVerdict, more: Mapping[str, Any] | None = None) -> dg.AssetCheckResult:
+def result(verdict: Diagnosis, more: Mapping[str, Any] | None = None) -> dg.AssetCheckResult:
     """Make the result that Dagster shows."""
+    codes = {"code": verdict.code, **({"way_out": verdict.remedy} if verdict.remedy else {})}
     return dg.AssetCheckResult(
-        passed=verdict.passed,
-        severity=dg.AssetCheckSeverity.ERROR if verdict.grave else dg.AssetCheckSeverity.WARN,
-        description=verdict.said,
-        metadata={**verdict.metadata, **(more or {})},
+        passed=verdict.severity is Severity.OK,
+        severity=dg.AssetCheckSeverity.ERROR if verdict.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN,
+        description=verdict.text,
+        metadata={**codes, **verdict.evidence, **(more or {})},
     )

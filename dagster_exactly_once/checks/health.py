@@ -2,20 +2,16 @@
 
 import dagster as dg
 
-from dagster_exactly_once.checks.evaluate import check_begun, check_on
+from dagster_exactly_once.checks.evaluate import NeverBegun, check_on
+from dagster_exactly_once.checks.readers import read_stream
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.history import Histories
-from dagster_exactly_once.runs.operator import alive_of
-from dagster_exactly_once.sensors.checkpoint_progress import facts, verdict
 from dagster_exactly_once.sensors.health import HEALTH, evaluation
 from dagster_exactly_once.sensors.settings import WatchPolicy
-from dagster_exactly_once.sensors.sink_state import sink_states
+from dagster_exactly_once.sensors.sink_state import facts_of
 from dagster_exactly_once.sensors.tick import BUDGET_S
-from exactly_once.deadline import Deadline
-from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
-from exactly_once.protocol.log_state import LogState
+from exactly_once.diagnosis import health as state_of_stream
 
 
 def health_check(stream: Stream) -> dg.AssetChecksDefinition:
@@ -26,8 +22,9 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         HEALTH,
         f"The state of the stream {stream.name}; the sensor exactly_once_checkpoint_progress evaluates it, so it is "
         "up to date without a run. Passed while the stream is healthy, idle, catching up or starting; a warning while "
-        "it lags, starts slowly, is operated by another driver or has no run in progress; failed when it is stalled, "
-        "frozen, in doubt or has lost its sink, or when its last run failed in a way that needs a person.",
+        "it lags, starts slowly, is operated by another driver, has no run in progress, or its last run failed and is "
+        "started again; failed when it is stalled, frozen, in doubt or has lost its sink, when its checkpoint is torn "
+        "or does not fit, or when its last run failed in a way that needs a person.",
     )
     def health(
         context: dg.AssetCheckExecutionContext,
@@ -35,24 +32,12 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         checkpoints: CheckpointReader,
         watch_policy: WatchPolicy,
     ) -> dg.AssetCheckResult:
-        found = sink_states(kafka, checkpoints, [stream.spec], Deadline(BUDGET_S), alive_of(context.instance))
-        if stream.sink_id not in found:
-            raise BrokerUnreachable(
-                f"the brokers did not answer for sink {stream.sink_id} within {BUDGET_S:g} s",
-                "Run exactly-once doctor to see which broker does not answer; then evaluate the check health again",
-            )
-        answer = found[stream.sink_id]
-        if isinstance(answer, ExactlyOnceError):
-            raise answer
-        history = Histories(context.instance).whole(stream.spec)
-        state, said, measured = "stopped", f"The sink {stream.sink_id} was never used", None
-        if answer is not None:
-            measured = answer.measured
-            judged = verdict(facts(stream.spec, answer, history, None, 0.0), watch_policy)
-            state, said = judged.state, judged.message
-        elif history.stream_failure is None:
-            check_begun(stream, LogState())
-        e = evaluation(stream.spec, state, f"{said}.", history, measured)
+        found, history = read_stream(context.instance, stream, kafka, checkpoints, BUDGET_S)
+        state = state_of_stream(facts_of(context.instance, stream.spec, found, history), watch_policy.limits)
+        if state.code == "HEALTH-NEVER-USED":
+            raise NeverBegun(state)
+        measured = found.measured if found.lags else None
+        e = evaluation(stream.spec, state, "", history.stream, measured)
         return dg.AssetCheckResult(
             passed=e.passed, severity=e.severity, description=e.description, metadata=dict(e.metadata)
         )

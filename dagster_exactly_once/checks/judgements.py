@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import Any
 
 from dagster_exactly_once.declare.rejected import Letters
-from dagster_exactly_once.names import RECOVERY_JOB, REPAIR_JOB
 from dagster_exactly_once.resources.checkpoints import StreamProgress
-from dagster_exactly_once.runs.failures import Diagnosis
+from dagster_exactly_once.runs.failures import Failure
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health
+from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.words import are, plural
-from exactly_once.txn.coordinators import Description
 from exactly_once.verify import Anomaly, Finding, Report
 from exactly_once.verify.by_origin.comparison import RETENTION, OriginResult
 from exactly_once.verify.by_origin.tally import FOREIGN
@@ -29,52 +29,28 @@ LONGEST_REASON = 200
 #: Why a record that is in no output that readers see is not called lost.
 HELD_BACK = "input records whose outputs are in the log, where readers are held back from them"
 
-#: The way out where open transactions hold readers back.
-_RECOVER = f"If no run is working on the sink, launch the job {RECOVERY_JOB}"
+#: The codes of the checks' own findings; of a symptom or of an error, a check has that one's.
+PASSED = "CHECK-PASSED"
+NOT_EXACTLY_ONCE = "CHECK-NOT-EXACTLY-ONCE"
+NOT_PROVEN = "CHECK-NOT-PROVEN"
+REJECTED = "CHECK-REJECTED"
 
 
-@dataclass(frozen=True)
-class CheckVerdict:
-    """The outcome of a check.
-
-    Attributes
-    ----------
-    grave : bool
-        Whether a failure means that the guarantee is broken or work has stopped (ERROR), or that a person should look
-        (WARN).
-    said : str
-        The sample and the finding, for a person.
-    """
-
-    passed: bool
-    said: str
-    grave: bool = False
-    metadata: Metadata = field(default_factory=dict)
+def verdict(code: str, severity: Severity, sentence: str, remedy: str = "", **evidence: Any) -> Diagnosis:
+    """Make the verdict of a check; its subject is the asset that the check is on."""
+    return Diagnosis(code, severity, "", sentence.rstrip("."), remedy, None, evidence)
 
 
-@dataclass(frozen=True)
-class Writer:
-    """The writer of the batch in flight.
-
-    Attributes
-    ----------
-    works : bool or None
-        Whether somebody does; None when the process is on another host, so that nobody here can tell.
-    said : str
-        The run or the driver; of one that no longer works, how it ended and what happens next.
-    failed : bool
-        Whether it ended although nobody had asked it to.
-    """
-
-    works: bool | None
-    said: str
-    failed: bool = False
+def passed(sentence: str, **evidence: Any) -> Diagnosis:
+    """Make the verdict of a check that passes."""
+    return verdict(PASSED, Severity.OK, sentence, **evidence)
 
 
-def not_evaluated(why: Diagnosis, grave: bool) -> CheckVerdict:
+def not_evaluated(why: Failure, grave: bool) -> Diagnosis:
     """Say why a check could not be evaluated: ``grave`` when the reason itself needs a person."""
-    metadata = {"evaluated": False, "code": why.code, "way_out": why.way_out}
-    return CheckVerdict(False, f"Not evaluated: {why.headline}", grave, metadata)
+    severity = Severity.ERROR if grave else Severity.WARN
+    remedy = "" if why.remedy.rstrip(". ") in why.sentence else why.remedy.rstrip(". ")
+    return verdict(why.code, severity, f"Not evaluated: {why.headline}", remedy, evaluated=False, way_out=why.remedy)
 
 
 #: Kinds of faults in the comparison of input and outputs. A torn batch is none: its records are lost or unseen.
@@ -84,10 +60,10 @@ _FAULTS = {Anomaly.LOST: "lost", Anomaly.UNSEEN: "unseen", Anomaly.DUPLICATE: "d
 _UNPLACED = "unplaced"
 
 
-def no_duplicates_and_no_loss(found: OriginResult | None) -> CheckVerdict:
+def no_duplicates_and_no_loss(found: OriginResult | None) -> Diagnosis:
     """Judge whether each input record of the window appears once across the outputs; None before the first batch."""
     if found is None or found.window is None:
-        return CheckVerdict(True, "The stream has committed no batch yet: there is nothing to compare.")
+        return passed("The stream has committed no batch yet: there is nothing to compare")
     counts, examples = _faults(found.findings)
     unseen, unproven = counts.pop("unseen"), {why: n for why, n in found.unproven.items() if why != RETENTION}
     cut = found.window.cut or ("older input was deleted by retention" if RETENTION in found.unproven else "")
@@ -106,16 +82,15 @@ def no_duplicates_and_no_loss(found: OriginResult | None) -> CheckVerdict:
     }
     if any(counts.values()):
         named = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-        said = f"NOT exactly once: {named}, for example {examples[0]}. Sampled: {sample}."
-        return CheckVerdict(False, said, True, {**metadata, "examples": examples})
+        sentence = f"NOT exactly once: {named}, for example {examples[0]}. Sampled: {sample}"
+        return verdict(NOT_EXACTLY_ONCE, Severity.ERROR, sentence, **metadata, examples=examples)
     if unseen:
         unproven[HELD_BACK] = unseen
     if unproven:
         named = "; ".join(f"{n:,} {why}" for why, n in unproven.items())
-        said = f"No duplicate was found, but loss could not be ruled out: {named}. Sampled: {sample}."
-        return CheckVerdict(False, said, False, {**metadata, "unproven": list(unproven)})
-    said = f"Every input record appears exactly once across the outputs. Sampled: {sample}."
-    return CheckVerdict(True, said, False, metadata)
+        sentence = f"No duplicate was found, but loss could not be ruled out: {named}. Sampled: {sample}"
+        return verdict(NOT_PROVEN, Severity.WARN, sentence, **metadata, unproven=list(unproven))
+    return passed(f"Every input record appears exactly once across the outputs. Sampled: {sample}", **metadata)
 
 
 def _faults(findings: Sequence[Finding]) -> tuple[dict[str, int], list[str]]:
@@ -129,132 +104,65 @@ def _faults(findings: Sequence[Finding]) -> tuple[dict[str, int], list[str]]:
     return counts, examples
 
 
-def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, policy_s: float) -> CheckVerdict:
-    """Judge, by the coordinators, whether one of the sinks' transactions has been open for longer than ``policy_s``."""
-    ages = {d.transactional_id: max(0.0, (now_ms - d.started_ms) / 1000) for d in under_way if d.started_ms >= 0}
-    old = [d for d in under_way if ages.get(d.transactional_id, 0.0) > policy_s]
-    metadata = {
-        "open_transactions": len(under_way),
-        "oldest_age_s": round(max(ages.values(), default=0.0), 1),
-        "policy_s": policy_s,
-        "old": [f"{d.transactional_id} ({d.state}, {ages[d.transactional_id]:.0f} s)" for d in old],
+def no_old_open_transaction(found: Mapping[str, SinkFacts], limits: Thresholds) -> Diagnosis:
+    """Judge, by sink, whether a transaction is open for longer than any batch takes, or one that nobody works on."""
+    open_now = [t for facts in found.values() for t in facts.sink.open]
+    evidence: Metadata = {
+        "open_transactions": len(open_now),
+        "oldest_age_s": round(max((t.age_s for t in open_now), default=0.0), 1),
+        "policy_s": limits.stale_after_s,
     }
-    if not old:
-        count = len(under_way)
-        said = (
-            f"{plural(count, 'transaction')} {are(count)} under way on the sinks, none for longer than {policy_s:g} s."
-        )
-        return CheckVerdict(True, said, False, metadata)
-    oldest = max(old, key=lambda d: ages[d.transactional_id])
-    blocked = ", ".join(f"{t}-{p}" for t, p in oldest.partitions) or "no partition yet"
-    said = (
-        f"{plural(len(old), 'transaction')} {are(len(old))} under way for longer than {policy_s:g} s. The oldest, "
-        f"{oldest.transactional_id}, has been open for {ages[oldest.transactional_id]:.0f} s of its "
-        f"{oldest.timeout_ms / 1000:.0f} s, and holds readers back on {blocked}. {_RECOVER}."
-    )
-    return CheckVerdict(False, said, True, metadata)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A partition with a last stable offset below its high watermark. ``since_ms`` is the time stamp of the record at
-    the last stable offset, None when that could not be read.
-    """
-
-    topic: str
-    partition: int
-    last_stable: int
-    high: int
-    since_ms: int | None
-
-    def age_s(self, now_ms: int) -> float | None:
-        """Return for how many seconds it has held readers back."""
-        return None if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
-
-
-def last_stable_is_high_watermark(
-    blocks: Sequence[Block], partitions: int, now_ms: int, policy_s: float
-) -> CheckVerdict:
-    """Judge whether readers reach the end of every output partition, except for a batch younger than ``policy_s``."""
-    old = [b for b in blocks if (age := b.age_s(now_ms)) is None or age > policy_s]
-    shown = [
-        f"{b.topic}-{b.partition}: {b.last_stable} of {b.high}"
-        + ("" if (age := b.age_s(now_ms)) is None else f" for {age:.0f} s")
-        for b in blocks
+    wrong = [
+        d
+        for facts in found.values()
+        for d in diagnose(facts, limits)
+        if d.code == "HEALTH-STALE-TRANSACTIONS" or (d.code == "HEALTH-IN-DOUBT" and facts.sink.open)
     ]
-    metadata = {"partitions": partitions, "blocked_now": shown, "blocked_too_long": len(old), "policy_s": policy_s}
-    if old:
-        said = (
-            f"Open transactions have held read_committed readers back for more than {policy_s:g} s on {len(old)} of "
-            f"{plural(partitions, 'partition')} ({'; '.join(shown)}). {_RECOVER}."
-        )
-        return CheckVerdict(False, said, True, metadata)
-    if blocks:
-        said = (
-            f"Open transactions hold readers back on {len(blocks)} of {plural(partitions, 'partition')}, none for more "
-            f"than {policy_s:g} s."
-        )
-    else:
-        said = f"Readers reach the end of all {partitions} partitions."
-    return CheckVerdict(True, said, False, metadata)
+    if wrong:
+        return replace(wrong[0], evidence={**evidence, **wrong[0].evidence})
+    count = len(open_now)
+    return passed(f"{plural(count, 'transaction')} {are(count)} open on the sinks, each of a batch at work", **evidence)
+
+
+def last_stable_is_high_watermark(facts: SinkFacts, partitions: int, limits: Thresholds) -> Diagnosis:
+    """Judge whether readers reach the end of every output partition, but for those that a young batch holds back."""
+    blocked = [f"{s.blocked.topic}-{s.blocked.partition}: {s.blocked.last_stable}" for s in facts.standing]
+    evidence: Metadata = {"partitions": partitions, "blocked_now": blocked, "policy_s": limits.stale_after_s}
+    for found in SYMPTOMS["HEALTH-READERS-WAIT"].find(facts, limits):
+        return replace(found, evidence={**evidence, **found.evidence})
+    if blocked:
+        held = f"Open transactions hold readers back on {len(blocked)} of {plural(partitions, 'partition')}"
+        return passed(f"{held}, none for longer than {limits.stale_after_s:g} s", **evidence)
+    return passed(f"Readers reach the end of all {partitions} partitions", **evidence)
 
 
 def checkpoint_equals_commit_log(
-    progress: StreamProgress, writer: Writer, now_ms: int, policy_s: float
-) -> CheckVerdict:
+    facts: SinkFacts, progress: StreamProgress, unfinished: bool, limits: Thresholds
+) -> Diagnosis:
     """Judge whether the checkpoint and the commit log agree; a young batch may be between the two, while somebody works
     on it or a person has ended the stream.
+
+    Parameters
+    ----------
+    unfinished : bool
+        Whether the batch in flight is older than the policy, or its run ended although nobody had asked it to.
     """
-    # a point in time is not a figure to plot; the sentence says how long ago it was
-    metadata = {name: value for name, value in progress.as_metadata().items() if name != "batch_started_ms"}
-    if progress.state in ("checkpoint lost", "foreign", "torn"):
-        said = {
-            "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: the checkpoint was "
-            "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in docs/errors.md",
-            "foreign": "The sink and the checkpoint belong to different queries. The sink refuses to start; see "
-            "EO-SINK-OWNED",
-            "torn": f"The checkpoint has torn files, and the sink refuses to start (EO-CHECKPOINT): "
-            f"{', '.join(progress.torn)}. Launch the job {REPAIR_JOB}, first as a dry run",
-        }[progress.state]
-        return CheckVerdict(False, f"{said}.", True, metadata)
-    started = progress.batch_started_ms
-    age = None if started is None else (now_ms - started) / 1000
+    # a point in time is not a figure to plot
+    known = {name: value for name, value in progress.as_metadata().items() if name != "batch_started_ms"}
+    evidence: Metadata = {**known, "progress": progress.state}
+    for found in diagnose(facts, limits):
+        racing = found.code == "HEALTH-CHECKPOINT-AHEAD" and facts.at_work is not False  # the log was read before
+        if found.code == "HEALTH-IN-DOUBT" or (SYMPTOMS[found.code].needs == "checkpoint" and not racing):
+            return replace(found, evidence={**found.evidence, **evidence})
     batch = progress.last_planned
-    old = age is not None and age > policy_s
-    if progress.state in ("in doubt", "in flight") and (old or writer.failed):
-        since = f" It began {age:.0f} s ago." if age is not None else ""
-        return CheckVerdict(False, f"{_between(progress, writer)}{since}", False, metadata)
-    if progress.open_decisions and (age is None or age > policy_s):
-        named = ", ".join(map(str, progress.open_decisions))
-        said = (
-            f"The commit log does not say that these decided batches are committed: {named}. The next start of the "
-            f"stream commits them, and so does the job {RECOVERY_JOB}: launch one of the two."
-        )
-        return CheckVerdict(False, said, True, metadata)
-    settled = {
-        "unused": "Neither the checkpoint nor the commit log has a batch yet",
-        "settled": f"The checkpoint and the commit log both end with batch {batch}",
-    }
-    if progress.state in settled:
-        return CheckVerdict(True, f"{settled[progress.state]}.", False, metadata)
-    return CheckVerdict(True, _between(progress, writer), False, metadata)
-
-
-def _between(progress: StreamProgress, writer: Writer) -> str:
-    """Say who works on the batch between checkpoint and commit log; else how that ended, and what happens next."""
-    batch = f"Batch {progress.last_planned}"
-    decided = progress.state == "in doubt"
-    if writer.works:
-        return (
-            f"{batch} is {'decided and about to be marked by Spark' if decided else 'being written'} by {writer.said}."
-        )
-    stands = (
-        "is decided, and Spark has not marked it" if decided else "is planned and not decided: nothing of it is visible"
-    )
-    if writer.works is None:
-        return f"{batch} {stands}. This instance cannot tell whether {writer.said} still works on it."
-    then = "The next start writes nothing of it again" if decided else "The next start writes it"
-    return f"{batch} {stands}. No run is working on it: {writer.said}. {then}."
+    if progress.state in ("in doubt", "in flight"):
+        if unfinished:
+            found = health(facts, limits)
+            return replace(found, severity=Severity.WARN, evidence={**found.evidence, **evidence})
+        decided = "decided and not marked by Spark" if progress.state == "in doubt" else "planned and not decided"
+        return passed(f"Batch {batch} is {decided}", **evidence)
+    settled = f"The checkpoint and the commit log both end with batch {batch}"
+    return passed("No batch is planned yet" if batch is None else settled, **evidence)
 
 
 @dataclass(frozen=True)
@@ -272,20 +180,21 @@ class Rejections:
     first: bool
 
 
-def too_many_rejected(found: Rejections, declared: Letters) -> CheckVerdict:
+def too_many_rejected(found: Rejections, declared: Letters) -> Diagnosis:
     """Judge by the number of records whether a stream has rejected too many, or made too many dead letters."""
     metadata: Metadata = {declared.metadata: found.count}
     since, noun = "so far" if found.first else "since the last evaluation", declared.noun
     if not found.count:
-        return CheckVerdict(True, f"The stream has {declared.did} no {noun} {since}.", False, metadata)
+        return passed(f"The stream has {declared.did} no {noun} {since}", **metadata)
     counted = plural(found.count, noun) if found.exact else f"about {found.count:,} offsets' worth of {noun}s"
-    said = f"The stream has {declared.did} {counted} {since}"
+    sentence = f"The stream has {declared.did} {counted} {since}"
     if found.reasons:
         reason, most = found.reasons.most_common(1)[0]
-        said += f"; most often ({most:,}): {shorten(reason, LONGEST_REASON, placeholder='…')}"
+        sentence += f"; most often ({most:,}): {shorten(reason, LONGEST_REASON, placeholder='…')}"
     grave = declared.error_above is not None and found.count > declared.error_above
-    passed = not grave and (declared.warn_above is None or found.count <= declared.warn_above)
-    return CheckVerdict(passed, f"{said}.", grave, metadata)
+    if not grave and (declared.warn_above is None or found.count <= declared.warn_above):
+        return passed(sentence, **metadata)
+    return verdict(REJECTED, Severity.ERROR if grave else Severity.WARN, sentence, **metadata)
 
 
 @dataclass(frozen=True)
@@ -296,7 +205,7 @@ class Waiting:
     since_ms: int
 
 
-def verified(report: Report) -> CheckVerdict:
+def verified(report: Report) -> Diagnosis:
     """Judge what ``verify`` says: no anomaly, and something was proven if there was anything to prove."""
     unproven, removed, balance = sum(report.unproven.values()), sum(report.removed.values()), report.balance.total
     metadata: Metadata = {
@@ -318,57 +227,49 @@ def verified(report: Report) -> CheckVerdict:
         **{f"anomalies_{name.replace(' ', '_')}": count for name, count in report.counts.items()},
     }
     if report.nothing_yet and report.clean:
-        return CheckVerdict(True, "The stream has decided no batch yet: there is nothing to prove.", False, metadata)
+        return passed("The stream has decided no batch yet: there is nothing to prove", **metadata)
     which = f"{report.first_batch} to {report.last_batch}"
     if not report.clean:
         counts = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
-        said = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Checked {which}."
-        return CheckVerdict(False, said, True, metadata)
+        sentence = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Checked {which}"
+        return verdict(NOT_EXACTLY_ONCE, Severity.ERROR, sentence, **metadata)
     if not report.parts and unproven:
-        said = f"No anomaly was found, but not one of the {unproven:,} parts of {which} could be proven"
-        said += f": {removed:,} of their records are not in the output any more." if removed else "."
-        return CheckVerdict(False, said, False, metadata)
-    said = f"No anomaly: {report.batches:,} batches ({which}) are proven"
-    said += f", {report.records:,} records in {report.parts:,} parts as decided"
+        sentence = f"No anomaly was found, but not one of the {unproven:,} parts of {which} could be proven"
+        sentence += f": {removed:,} of their records are not in the output any more" if removed else ""
+        return verdict(NOT_PROVEN, Severity.WARN, sentence, **metadata)
+    sentence = f"No anomaly: {report.batches:,} batches ({which}) are proven"
+    sentence += f", {report.records:,} records in {report.parts:,} parts as decided"
     if report.by_origin:
-        said += f"; {report.by_origin['input']:,} input records each have their output"
+        sentence += f"; {report.by_origin['input']:,} input records each have their output"
     others = balance.not_judged.total()
-    said += f"; {unproven:,} other parts could not be proven" if unproven else ""
-    said += f"; {others:,} records of others, or of older batches, were not judged." if others else "."
-    return CheckVerdict(True, said, False, metadata)
+    sentence += f"; {unproven:,} other parts could not be proven" if unproven else ""
+    sentence += f"; {others:,} records of others, or of older batches, were not judged" if others else ""
+    return passed(sentence, **metadata)
 
 
 def freshness(
-    position: int | None,
-    waiting: int,
-    last_commit_ms: int | None,
-    earlier: Waiting | None,
-    now_ms: int,
-    limit_s: float,
-) -> CheckVerdict:
+    facts: SinkFacts, position: int | None, last_commit_ms: int | None, earlier: Waiting | None, limit_s: float
+) -> Diagnosis:
     """Judge whether input has waited for longer than ``limit_s`` without a commit. Without input, everything is fresh.
 
     ``position`` is the sum of the committed offsets; None before the first batch. The arrival of the waiting input is
     unknown, since its time stamps are event times. So the wait counts from the first evaluation that saw input waiting
     at this position, or from the last commit if that is later.
     """
-    if position is None:
-        return CheckVerdict(True, "The stream has committed no batch yet: nothing can be stale.")
+    if position is None or facts.stream is None:
+        return passed("The stream has committed no batch yet: nothing can be stale")
+    now_ms, waiting = facts.sink.checked_ms, facts.stream.lag
     metadata: Metadata = {"position": position, "waiting_offsets": waiting, "limit_s": limit_s}
     if waiting == 0:
-        return CheckVerdict(True, "All input is committed; an idle stream is fresh.", False, metadata)
+        return passed("All input is committed; an idle stream is fresh", **metadata)
     since = earlier.since_ms if earlier is not None and earlier.position == position else now_ms
     since = max(since, last_commit_ms or 0)
     waited_s = max(0.0, (now_ms - since) / 1000)
     metadata |= {"waiting_since_ms": since, "waited_s": round(waited_s, 1)}
-    if waited_s > limit_s:
-        said = (
-            f"{waiting:,} offsets of input are waiting, and nothing has been committed for at least {waited_s:.0f} "
-            "s. Start the stream, or read the log of its run."
-        )
-        return CheckVerdict(False, said, False, metadata)
-    said = f"{waiting:,} offsets of input have been waiting for {waited_s:.0f} s so far."
-    return CheckVerdict(True, said, False, metadata)
+    if waited_s <= limit_s:
+        return passed(f"{waiting:,} offsets of input have been waiting for {waited_s:.0f} s so far", **metadata)
+    state = health(replace(facts, stream=replace(facts.stream, waited_s=waited_s)), Thresholds(stall_after_s=limit_s))
+    return replace(state, severity=Severity.WARN, evidence={**state.evidence, **metadata})
 
 
 def waiting_of(metadata: Mapping[str, Any]) -> Waiting | None:

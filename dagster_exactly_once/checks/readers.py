@@ -1,17 +1,29 @@
-"""The partitions in which open transactions hold the readers of the outputs back, and since when."""
+"""Reads what the checks judge: a stream, and the partitions in which open transactions hold its readers back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+import dagster as dg
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from dagster_exactly_once.checks.judgements import Block
+from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.runs.facts import stream_facts
+from dagster_exactly_once.runs.history import StreamHistory, read_history
+from dagster_exactly_once.runs.operator import alive_of, is_ours
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.sensors.sink_state import SinkState, sink_states
 from exactly_once.deadline import Deadline
-from exactly_once.errors import UnknownTopic
-from exactly_once.kafka.admin import Admin
+from exactly_once.diagnosis import SinkFacts
+from exactly_once.diagnosis.facts import Standing
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, UnknownTopic
+from exactly_once.inspection.findings import BlockedPartition
+from exactly_once.inspection.sink import inspect_sink
+from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.kafka.connection import Connection
 
 #: For each query of the brokers.
@@ -21,18 +33,68 @@ READ_BUDGET_S = 20.0
 RECORD_BUDGET_S = 5.0
 
 
-def held_back(connection: Connection, topics: Sequence[str]) -> tuple[list[Block], int]:
-    """Return the partitions that hold readers back now, and the number of all partitions."""
-    marks = []
+def read_stream(
+    instance: dg.DagsterInstance,
+    stream: Stream,
+    kafka: KafkaTransactionalProducerFactory,
+    checkpoints: CheckpointReader,
+    budget_s: float,
+) -> tuple[SinkState, StreamHistory]:
+    """Read the state of a stream, and then its runs.
+
+    Raises
+    ------
+    ExactlyOnceError
+        As :func:`~dagster_exactly_once.sensors.sink_state.sink_states` returns it; BrokerUnreachable when the time did
+        not suffice.
+    """
+    found = sink_states(kafka, checkpoints, [stream.spec], Deadline(budget_s), alive_of(instance)).get(stream.sink_id)
+    if found is None:
+        raise BrokerUnreachable(
+            f"the brokers did not answer for sink {stream.sink_id} within {budget_s:g} s",
+            "Run exactly-once doctor to see which broker does not answer; then evaluate the check again",
+        )
+    if isinstance(found, ExactlyOnceError):
+        raise found
+    return found, read_history(instance, stream.spec)
+
+
+def read_sink(instance: dg.DagsterInstance, stream: StreamSpec, connection: Connection, budget_s: float) -> SinkFacts:
+    """Read the facts of a sink without a checkpoint: its transactions, and the runs that work on it."""
+    sink = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of(instance))
+    ours = sink.owner is not None and is_ours(instance, sink.owner.claim)
+    return SinkFacts(sink, stream=stream_facts(stream, read_history(instance, stream), sink.owner, ours))
+
+
+def held_back(connection: Connection, topics: Sequence[str], ours: Collection[Partition]) -> tuple[list[Standing], int]:
+    """Return the partitions that hold readers back now, and the number of all partitions.
+
+    Parameters
+    ----------
+    ours : collection of (str, int)
+        The partitions of the sink's open transactions.
+    """
     with Admin(connection, READ_BUDGET_S) as admin:
-        for topic in topics:
-            with suppress(UnknownTopic):  # the first start makes it
-                marks += [(topic, p, w) for p, w in admin.watermarks(topic).items()]
+        before = _watermarks(admin, topics)
+        held = {where: w for where, w in before.items() if w.last_stable < w.high}
+        # a marker that was just being written must not look like a waiting reader
+        after = _watermarks(admin, list(dict.fromkeys(topic for topic, _ in held)))
     return [
-        Block(topic, p, w.last_stable, w.high, _record_time_ms(connection, topic, p, w.last_stable))
-        for topic, p, w in marks
-        if w.last_stable < w.high
-    ], len(marks)
+        Standing(
+            BlockedPartition(*where, w.last_stable, w.high, where in ours),
+            _record_time_ms(connection, *where, w.last_stable),
+        )
+        for where, w in after.items()
+        if where in held and w.last_stable == held[where].last_stable
+    ], len(before)
+
+
+def _watermarks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:
+    found: dict[Partition, Watermarks] = {}
+    for topic in topics:
+        with suppress(UnknownTopic):  # the first start makes it
+            found |= {(topic, p): w for p, w in admin.watermarks(topic).items()}
+    return found
 
 
 def _record_time_ms(connection: Connection, topic: str, partition: int, offset: int) -> int | None:

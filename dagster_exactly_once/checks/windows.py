@@ -3,12 +3,13 @@
 import dagster as dg
 
 from dagster_exactly_once.checks.evaluate import check_on, result
-from dagster_exactly_once.checks.judgements import CheckVerdict, Metadata
+from dagster_exactly_once.checks.judgements import passed, verdict
 from dagster_exactly_once.declare.complete import in_ranges
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.recovery.windows import Windows, windows_of
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.inspection.words import are, plural
 
 WINDOWS_CLOSED = "windows_closed"
@@ -40,22 +41,21 @@ def windows_closed_check(stream: Stream) -> dg.AssetChecksDefinition:
     return windows_closed
 
 
-def closed_up_to_now(windows: Windows, job: str) -> CheckVerdict:
+def closed_up_to_now(windows: Windows, job: str) -> Diagnosis:
     """Judge whether windows stay open that no run comes back to; ``job`` closes them. Pure."""
     every = windows.declared.every
     if not windows.reported:
-        return CheckVerdict(True, f"No {every} is closed yet.")
+        return passed(f"No {every} is closed yet")
     oldest, missing = min(windows.reported), windows.left_open()
     if not missing:
         closed = f"Each {every} from {windows.noted or oldest} to {max(windows.reported)} is closed."
         unknown = f"Nobody noted where the events begin: if earlier, the job {job} closes what is missing."
-        return CheckVerdict(True, closed if windows.noted else f"{closed} {unknown}")
+        return passed(closed if windows.noted else f"{closed} {unknown}")
     certain = bool(windows.noted) or missing[-1] > oldest
     evidence = "" if certain else ", and by its time stamps the input has records from before the oldest closed one"
     sentence = (
         f"{plural(len(missing), every)} {are(len(missing))} open behind newer ones that are closed, and no run of the "
-        f"stream comes back to them: {in_ranges(windows.declared, missing)}{evidence}. Run the job {job}, first as a "
-        "dry run."
+        f"stream comes back to them: {in_ranges(windows.declared, missing)}{evidence}"
     )
-    metadata: Metadata = {"code": CODE, "open_windows": len(missing), "first_open": missing[0], "way_out": job}
-    return CheckVerdict(False, sentence, certain, metadata)
+    remedy, severity = f"Run the job {job}, first as a dry run", Severity.ERROR if certain else Severity.WARN
+    return verdict(CODE, severity, sentence, remedy, open_windows=len(missing), first_open=missing[0])

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field, create_model
 
-from dagster_exactly_once.names import UNDER_WAY_POLICY_S
+from exactly_once.diagnosis import Thresholds
 from exactly_once.errors import InvalidOption
 from exactly_once.options import is_secret
 from exactly_once.protocol.names import check_sink_id
@@ -164,7 +164,7 @@ class ReconcileConfig(dg.Config):
 class PolicyConfig(dg.Config):
     """Time limits: a check fails when something is under way for longer."""
 
-    policy_s: float = Field(default=UNDER_WAY_POLICY_S, gt=0, description="Seconds.")
+    policy_s: float = Field(default=Thresholds().stale_after_s, gt=0, description="Seconds.")
 
 
 class FreshnessConfig(dg.Config):

@@ -13,15 +13,15 @@ from dagster_exactly_once.recovery import tables
 from dagster_exactly_once.recovery.audited import JobFinding, first_step, passed_on
 from dagster_exactly_once.recovery.work import Audit, NotAtRest, SinkBusy, SinkRegistry, Work, consented, counts
 from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.runs.facts import frozen
 from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.history import read_history
 from dagster_exactly_once.runs.operator import alive_of, is_ours, operator_of
-from dagster_exactly_once.runs.process import RunProcess, how_to_end, runs_on, tag_run
+from dagster_exactly_once.runs.process import RunProcess, runs_on, tag_run
 from dagster_exactly_once.runs.tags import TAG_RESTART_OF
 from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.inspection.findings import Inspection
-from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.inspection.words import owner_sentence, plural
 from exactly_once.protocol.loss import lost_parts
@@ -213,10 +213,9 @@ def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
     """Stop while a run other than a recovery is alive. Two recoveries at once are safe: the later one continues."""
     for run in _others(context, sink_id):
         if run.frozen:
-            raise SinkBusy(
-                f"run {run.run_id} of {run.job} holds sink {sink_id} and is frozen: {describe_frozen(run.frozen)}",
-                how_to_end(run.frozen),
-            )
+            why = frozen(f"run {run.run_id}", run.frozen, sink_id)
+            holds = f"run {run.run_id} of {run.job} holds sink {sink_id}"
+            raise SinkBusy(f"{holds}. {why.code}: {why.sentence}", why.remedy)
         raise SinkBusy(
             f"Run {run.run_id} of {run.job} (Python process {run.pid} on {run.host}) works on sink {sink_id}",
             f"Terminate run {run.run_id[:8]} of {run.job}, then launch the job {RECOVERY_JOB} again; or launch it with "
@@ -239,11 +238,9 @@ def owner_gone(
     while found.owner is not None and found.owner.works:
         claim = found.owner.claim
         if found.owner.frozen:
-            raise SinkBusy(
-                f"the {claim.process}, which is not a Dagster run in progress, owns sink {sink_id} and is frozen: "
-                f"{describe_frozen(found.owner.frozen)}",
-                f"End that process with {end_command(found.owner.frozen)}, then launch the job {RECOVERY_JOB} again",
-            )
+            why = frozen(claim.process, found.owner.frozen, sink_id)
+            holds = f"the {claim.process}, which is not a Dagster run in progress, owns sink {sink_id}"
+            raise SinkBusy(f"{holds}. {why.code}: {why.sentence}", why.remedy)
         if time.monotonic() >= end:
             raise SinkBusy(
                 f"the {claim.process}, which is alive but is not a Dagster run, owns sink {sink_id}",

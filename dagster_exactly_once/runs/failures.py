@@ -1,4 +1,4 @@
-"""Diagnosis of a failure for a person: the code, the cause, what is safe, the way out.
+"""Classifies a failure for a person: the code, the cause, what is safe, the remedy.
 
 Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code,
 so the diagnosis finds them in the text; it recognises failures of Spark and its source by the names of Spark's errors.
@@ -8,42 +8,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import dagster as dg
 
 from dagster_exactly_once.resources.checkpoints import Offsets
 from dagster_exactly_once.runs.own_exception import Raised, raised_in
+from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.errors import ExactlyOnceError, TransformFailed, all_errors, sentence_in, way_out_in
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """A classified failure.
+class Failure(Diagnosis):
+    """Why a run failed.
+
+    Its code is ``EO-...`` of the sink, ``SPARK-...`` for Spark and its source, ``UNCLASSIFIED`` for everything else;
+    its sentence is what happened: for the sink's errors, the whole message with what is safe and the remedy.
 
     Attributes
     ----------
-    code : str
-        ``EO-...`` of the sink, ``SPARK-...`` for Spark and its source, ``UNCLASSIFIED`` for everything else.
-    cause : str
-        What happened; for the sink's errors, the whole message with what is safe and the way out.
-    restart_heals : bool
-        Whether starting again, unchanged, is the right reaction.
+    unwanted : bool
+        Whether a person had asked the run to end before it failed.
     """
 
-    code: str
-    cause: str
-    way_out: str
-    restart_heals: bool
+    unwanted: bool = False
+
+    @property
+    def heals(self) -> bool:
+        """Whether starting again, unchanged, is the right reaction."""
+        return self.severity is Severity.WARN
 
     @property
     def headline(self) -> str:
         """Code and cause; the sink's own messages begin with their code."""
-        return self.cause if self.cause.startswith(self.code) else f"{self.code}: {self.cause}"
+        return self.sentence if self.sentence.startswith(self.code) else f"{self.code}: {self.sentence}"
 
     def as_metadata(self) -> dict[str, str | bool]:
-        """Return the diagnosis as plain values."""
-        return asdict(self)
+        """Return what the failed step of a run keeps: :func:`~dagster_exactly_once.runs.history.classify` reads it."""
+        return {
+            "code": self.code,
+            "cause": self.sentence,
+            "way_out": self.remedy,
+            "restart_heals": self.heals,
+        }
+
+
+def failure(code: str, cause: str, remedy: str = "", heals: bool = True, unwanted: bool = False) -> Failure:
+    """Return why a run failed; one that a restart heals is a warning."""
+    severity = Severity.WARN if heals else Severity.ERROR
+    return Failure(code, severity, "the run", cause, remedy, unwanted=unwanted)
 
 
 #: Partitions that a message names.
@@ -210,12 +223,12 @@ _SPARK = (
 )
 
 
-def diagnose(error: BaseException, place: FailurePlace = NOWHERE) -> Diagnosis:
+def diagnose(error: BaseException, place: FailurePlace = NOWHERE) -> Failure:
     """Classify ``error``, which ended a stream at ``place``; never raises."""
     chain = list(_chain(error))
     for one in chain:
         if isinstance(one, ExactlyOnceError):
-            return Diagnosis(one.code, str(one), one.way_out, one.restart_heals)
+            return failure(one.code, str(one), one.way_out, one.restart_heals)
     text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
     raised = raised_in(text)  # first: the text of a user's exception may quote an error of the sink
     if raised is not None:
@@ -224,13 +237,13 @@ def diagnose(error: BaseException, place: FailurePlace = NOWHERE) -> Diagnosis:
     if sentence is not None:
         code = sentence.split(":", 1)[0].strip()
         kind = all_errors().get(code)
-        return Diagnosis(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
+        return failure(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
     for names, code, way_out, heals in _SPARK:
         if any(name in text for name in names):
             missing, advised = place.without_input() if code == INPUT_LOST else ("", "")
             cause = f"{_first_line(text)} The commit log says: {missing}" if missing else _first_line(text)
-            return Diagnosis(code, cause, advised or way_out, heals)
-    return Diagnosis(
+            return failure(code, cause, advised or way_out, heals)
+    return failure(
         "UNCLASSIFIED",
         _first_line(text),
         "Read the whole error in the compute log of the run. If it is a bug of the sink, report the error",
@@ -268,9 +281,9 @@ def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")[:500]
 
 
-def as_failure(diagnosis: Diagnosis) -> dg.Failure:
+def as_failure(failure: Failure) -> dg.Failure:
     """Make the failure of an op. Dagster never retries it: the stream's restart strategy decides about restarts."""
-    return dg.Failure(diagnosis.headline, metadata=diagnosis.as_metadata(), allow_retries=False)
+    return dg.Failure(failure.headline, metadata=failure.as_metadata(), allow_retries=False)
 
 
 @contextmanager

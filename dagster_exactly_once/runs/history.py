@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG, ErrorSource
+from dagster_exactly_once.runs.failures import Failure, failure
 from dagster_exactly_once.runs.runs import Run, Runs
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE
@@ -27,31 +28,6 @@ class FailedRun:
 
 
 @dataclass(frozen=True)
-class Classified:
-    """The reason why a run failed.
-
-    Attributes
-    ----------
-    heals : bool
-        Whether starting again, unchanged, is the right reaction.
-    unwanted : bool
-        Whether a person had asked the run to end before it failed.
-    """
-
-    code: str
-    cause: str
-    way_out: str = ""
-    heals: bool = True
-    unwanted: bool = False
-
-    @property
-    def sentences(self) -> str:
-        """Cause and way out, each with one full stop, and each once: a message of the sink has both in its cause."""
-        cause, way_out = self.cause.rstrip(". "), self.way_out.rstrip(". ")
-        return " ".join(f"{said}." for said in (cause, "" if way_out in cause else way_out) if said)
-
-
-@dataclass(frozen=True)
 class StreamHistory:
     """The runs that concern a sink, newest first.
 
@@ -61,7 +37,7 @@ class StreamHistory:
         Runs of the stream, of its own job or of others that materialize its assets.
     others : tuple of Run
         Runs in progress that work on the same sink, or will: see :meth:`Runs.others`.
-    stream_failure, recovery_failure : Classified or None
+    stream_failure, recovery_failure : Failure or None
         The failure of the newest of each, if it failed.
     """
 
@@ -69,8 +45,8 @@ class StreamHistory:
     streams: tuple[Run, ...] = ()
     recoveries: tuple[Run, ...] = ()
     others: tuple[Run, ...] = ()
-    stream_failure: Classified | None = None
-    recovery_failure: Classified | None = None
+    stream_failure: Failure | None = None
+    recovery_failure: Failure | None = None
 
     @property
     def stream(self) -> Run | None:
@@ -177,7 +153,7 @@ def attempt_of(run: Run) -> int:
     return int(found) if found.isdigit() else 0
 
 
-def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Classified:
+def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Failure:
     """Say why a run failed: by the classification of its failed step, else by its end.
 
     ``reason`` is Dagster's own, from the run's tag.
@@ -192,7 +168,7 @@ def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Cla
         data = event.step_failure_data
         told = {k: v.value for k, v in (data.user_failure_data.metadata if data.user_failure_data else {}).items()}
         if "restart_heals" in told:
-            return Classified(
+            return failure(
                 str(told.get("code", "UNCLASSIFIED")),
                 str(told.get("cause", "")),
                 str(told.get("way_out", "")),
@@ -200,22 +176,23 @@ def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Cla
                 unwanted,
             )
         if data.error_source is ErrorSource.INTERRUPT:
-            return Classified("INTERRUPTED", "something other than Dagster asked its process to end", unwanted=unwanted)
+            return failure("INTERRUPTED", "something other than Dagster asked its process to end", unwanted=unwanted)
         described = data.user_failure_data.description if data.user_failure_data else None
         error = data.error.cause or data.error if data.error else None
         message = described or (error.message if error else None) or f"step {event.step_key} failed"
-        return Classified("UNCLASSIFIED", _line(message), "Read the run's log", False, unwanted)
+        return failure("UNCLASSIFIED", _line(message), "Read the run's log", False, unwanted)
     said = next((_line(e.message or "") for e in events if e.event_type is kind.PIPELINE_FAILURE), None)
     last_words = said or "the run failed outside any step"
     if reason in _HOPELESS:
-        return Classified(reason, last_words, "Read the run's log", False, unwanted)
-    return Classified("PROCESS-GONE", last_words, unwanted=unwanted)
+        return failure(reason, last_words, "Read the run's log", False, unwanted)
+    return failure("PROCESS-GONE", last_words, unwanted=unwanted)
 
 
-def _why(instance: dg.DagsterInstance, runs: tuple[Run, ...]) -> Classified | None:
+def _why(instance: dg.DagsterInstance, runs: tuple[Run, ...]) -> Failure | None:
     if not runs or runs[0].status != "FAILURE":
         return None
-    return classify(instance, runs[0].run_id, runs[0].tags.get(RUN_FAILURE_REASON_TAG, ""))
+    why = classify(instance, runs[0].run_id, runs[0].tags.get(RUN_FAILURE_REASON_TAG, ""))
+    return replace(why, subject=f"run {runs[0].name}")
 
 
 def _line(text: str) -> str:

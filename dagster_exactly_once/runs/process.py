@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import dagster as dg
 import psutil
@@ -17,7 +18,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_SIGNED,
     TAG_SINK,
 )
-from exactly_once.inspection.processes import Frozen, Process, State, alive, belongs_to, end_command, frozen_among
+from exactly_once.inspection.processes import Frozen, Process, alive, belongs_to, cpu_s, frozen_among
 
 #: The statuses of a run that has ended, ...
 FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -29,6 +30,18 @@ WORKING = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
+
+
+class Tagged(Protocol):
+    """A run and its tags, as Dagster or :class:`~dagster_exactly_once.runs.runs.Run` has them."""
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Its tags."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
         return
 
 
-def own_tag(run: dg.DagsterRun, tag: str) -> str | None:
+def own_tag(run: Tagged, tag: str) -> str | None:
     """Return a tag that the run's own process has set; None before that, also where the run it repeats had one."""
     return run.tags.get(tag) if run.tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
 
@@ -98,30 +111,17 @@ def process_of(run: dg.DagsterRun) -> RunProcess:
     return RunProcess(run.run_id, run.job_name, python.host, python.pid, alive(python), frozen_among(processes))
 
 
-def _named(run: dg.DagsterRun, tag: str) -> Process | None:
+def cpu_of(run: Tagged) -> float | None:
+    """Return the processor time in seconds that the run's processes have had; None where nobody here can tell."""
+    python = _named(run, TAG_PID)
+    return cpu_s(python) if python is not None else None
+
+
+def _named(run: Tagged, tag: str) -> Process | None:
     """Return the process that a tag of the run's own names."""
     pid, _, started = (own_tag(run, tag) or "").partition("@")
     host, machine = own_tag(run, TAG_HOST) or "", own_tag(run, TAG_MACHINE) or ""
     return Process(host, machine, int(pid), float(started or 0)) if pid else None
-
-
-def how_to_end(frozen: Sequence[Frozen], canceling: bool = False) -> str:
-    """Say how a person ends a frozen run, as sentences without the last full stop.
-
-    Dagster's Terminate waits for the run's process to take the message, and holds the lock that every start of a run in
-    the code location needs. A process that is killed meanwhile never takes it, so it must first run again.
-    """
-    if not canceling:
-        return (
-            "Do not press Terminate, which would block every start in this code location: end the process with "
-            f"{end_command(frozen)}, after which the sensors recover the stream and start it again"
-        )
-    stopped = " ".join(str(f.process.pid) for f in frozen if f.state is State.STOPPED)
-    first = f"resume it with kill -CONT {stopped}" if stopped else "wait until the kernel releases it"
-    return (
-        f"Terminate waits for this process, and no run of this code location can start meanwhile: {first}. If that "
-        f"does not help, end the process with {end_command(frozen)} and restart the server of the code location"
-    )
 
 
 def report_dead(instance: dg.DagsterInstance, run_id: str) -> bool:

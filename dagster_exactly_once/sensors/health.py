@@ -2,71 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dagster as dg
 
-from dagster_exactly_once.notify import CRITICAL, WARNING
-from dagster_exactly_once.runs.history import Classified, StreamHistory
+from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.incidents import Trouble
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, health, state_of
 
 #: The name of the check, on the asset of the stream's first output.
 HEALTH = "health"
 
-#: The states in which nothing is wrong; those in which a person should look soon. Any other is an error.
-_WELL = ("healthy", "idle", "catching up", "starting")
-_SOON = ("stopped", "lagging", "slow start", "operated by another")
+#: States that need nobody, unless they are errors: the stream was never started, or a person has ended its run.
+_AT_REST = ("HEALTH-NEVER-USED", "HEALTH-STOPPED")
+
+
+def calm(state: Diagnosis) -> bool:
+    """Return whether a person may skip a stream in this state."""
+    return state.severity is Severity.OK or (state.code in _AT_REST and state.severity is Severity.WARN)
 
 
 def evaluation(
-    stream: StreamSpec, state: str, sentence: str, history: StreamHistory, measured: float | None = None
+    stream: StreamSpec, state: Diagnosis, more: str, run: Run | None, measured: float | None = None
 ) -> dg.AssetCheckEvaluation:
-    """Judge the health: the state of the stream's sink, and why its last run failed. ``measured`` is when the
-    lag in the sentence was.
+    """Make the check's evaluation: the state of the stream, and the sentences of a tick that follow (``more``).
+
+    Parameters
+    ----------
+    run : Run or None
+        The newest run of the stream.
+    measured : float or None
+        When the lag in the sentence was.
     """
-    failed = needs_a_person(history)
-    run, why = history.stream, history.stream_failure
-    said, passed = sentence, state in _WELL
-    metadata: dict[str, dg.MetadataValue] = {"state": dg.MetadataValue.text(state)}
-    if measured is not None:
+    metadata = described(state)
+    if measured:
         metadata["lag_measured"] = dg.MetadataValue.timestamp(measured)
-    if failed and run is not None and why is not None:
-        said, passed = f"{sentence} Run {run.name} failed. {_why(why)}", False
-        metadata |= {"code": dg.MetadataValue.text(why.code), "way_out": dg.MetadataValue.text(why.way_out)}
     if run is not None:
         metadata["run"] = dg.MetadataValue.dagster_run(run.run_id)
     metadata["transactions"] = dg.MetadataValue.asset(dg.AssetKey.from_user_string(stream.asset))
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey.from_user_string(stream.asset_keys[0]),
         check_name=HEALTH,
-        passed=passed,
-        severity=dg.AssetCheckSeverity.WARN if state in _SOON and not failed else dg.AssetCheckSeverity.ERROR,
-        description=said,
+        passed=state.severity is Severity.OK,
+        severity=dg.AssetCheckSeverity.ERROR if state.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN,
+        description=f"{state.text}{more}",
         metadata=metadata,
     )
 
 
-def trouble(state: str, lag: int, lag_limit: int, managed: bool = True) -> Trouble | None:
-    """Return what a person must know of a state, should it stay; None when nothing.
+def described(state: Diagnosis) -> dict[str, dg.MetadataValue]:
+    """Return the state of a stream as metadata: its name, its code, what ends it, and why the newest run failed."""
+    found = {"state": state_of(state.code), "code": state.code, "way_out": state.remedy}
+    found["failure"] = state.evidence.get("failure", "")
+    return {name: dg.MetadataValue.text(text) for name, text in found.items() if text}
 
-    Parameters
-    ----------
-    managed : bool
-        Whether this code location runs the stream.
+
+def trouble(facts: SinkFacts, limits: Thresholds) -> Diagnosis | None:
+    """Return what a person must know of a stream's state, should it stay; None when nothing.
+
+    By the lag alone whether it lags: between two batches a stream that falls behind may look as if it caught up. A
+    failed run has a notice of its own.
     """
-    if state in _WELL or state == "lagging":
-        # by the lag alone: between two batches a stream that falls behind may look as if it caught up
-        return Trouble("HEALTH-LAGGING", WARNING, lag) if lag > lag_limit else None
-    if state == "stopped":  # here a person ended the run, or its failure has a notice of its own; elsewhere, who knows
-        return None if managed or lag == 0 else Trouble("HEALTH-STOPPED")
-    return Trouble(f"HEALTH-{state.upper().replace(' ', '-')}", WARNING if state in _SOON else CRITICAL)
-
-
-def _why(why: Classified) -> str:
-    """Return the code, the cause and the way out, each once: a message of the sink has all three."""
-    return f"{'' if why.cause.startswith(why.code) else f'{why.code}: '}{why.sentences}"
-
-
-def needs_a_person(history: StreamHistory) -> bool:
-    """Return whether the stream's newest run failed, and neither a restart follows nor a person had ended it."""
-    why = history.stream_failure
-    return why is not None and not why.heals and not why.unwanted
+    assert facts.stream is not None
+    state = health(replace(facts, stream=replace(facts.stream, last_lag=None)), limits)
+    silent = calm(state) or state.code.startswith(("HEALTH-FAILED", "HEALTH-CHECKPOINT-"))
+    return None if silent else state

@@ -5,13 +5,15 @@ The sensors keep an incident in their cursor. A failed run is an incident of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from dagster_exactly_once.notify import CRITICAL, Notice, Notifier, NotSent
+from dagster_exactly_once.notify import CRITICAL, Notice, Notifier, NotSent, urgency
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.tick import Memory
 from exactly_once.deadline import Deadline
+from exactly_once.diagnosis import Diagnosis
+from exactly_once.diagnosis.registry import SYMPTOMS
 
 #: Trouble that has been away for this long is over: several ticks of the slowest sensor in which it was not seen twice.
 OVER_AFTER_S = 60.0
@@ -21,35 +23,14 @@ OVER_AFTER_S = 60.0
 TELL_BUDGET_S = 10.0
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """A trouble that a tick sees and that a person must end, should it stay.
-
-    Attributes
-    ----------
-    code : str
-        For the notice.
-    severity : str
-        ``WARNING`` or ``CRITICAL`` of :mod:`dagster_exactly_once.notify`.
-    level : float or None
-        A figure that falls while the trouble mends by itself: each new low begins the wait anew.
-    at_once : bool
-        It cannot mend by itself, so nobody waits for it.
-    """
-
-    code: str
-    severity: str = CRITICAL
-    level: float | None = None
-    at_once: bool = False
-
-
-def follow(trouble: Trouble | None, last: Memory, now: float) -> dict[str, Any]:
+def follow(trouble: Diagnosis | None, last: Memory, now: float) -> dict[str, Any]:
     """Return what to keep of an incident after a tick: empty without one.
 
     Parameters
     ----------
-    trouble : Trouble or None
-        What the tick saw.
+    trouble : Diagnosis or None
+        What the tick saw and a person must end, should it stay. Each new low of the figure that its symptom names
+        (``level``) begins the wait anew.
     last : mapping
         What was kept of the tick before.
 
@@ -64,25 +45,26 @@ def follow(trouble: Trouble | None, last: Memory, now: float) -> dict[str, Any]:
     kept: dict[str, Any] = {"began": now, **last}
     kept.pop("gone", None)
     lowest = last.get("level")
-    if trouble.level is not None:
-        if lowest is not None and trouble.level < lowest and not kept.get("told"):
+    if level := SYMPTOMS[trouble.code].level:
+        figure = trouble.evidence[level]
+        if lowest is not None and figure < lowest and not kept.get("told"):
             kept["began"] = now
-        kept["level"] = trouble.level if lowest is None else min(lowest, trouble.level)
-    if trouble.severity == CRITICAL:
+        kept["level"] = figure if lowest is None else min(lowest, figure)
+    if urgency(trouble) == CRITICAL:
         kept.setdefault("critical", now)
     else:
         kept.pop("critical", None)
     return kept
 
 
-def due(trouble: Trouble | None, kept: Memory, after_s: float, now: float) -> bool:
-    """Return whether a person is to be told now: of trouble that stayed for ``after_s``, once, and once more when it
-    stayed as critical after a warning.
+def due(trouble: Diagnosis | None, kept: Memory, after_s: float, now: float) -> bool:
+    """Return whether a person is to be told now: of trouble that stayed for ``after_s`` (at once of what never mends by
+    itself), once, and once more when it stayed as critical after a warning.
     """
-    if trouble is None or kept.get("told") in (CRITICAL, trouble.severity):
+    if trouble is None or kept.get("told") in (CRITICAL, urgency(trouble)):
         return False
-    since = kept["critical"] if trouble.severity == CRITICAL else kept["began"]
-    return bool(trouble.at_once or now - since >= after_s)
+    since = kept["critical"] if urgency(trouble) == CRITICAL else kept["began"]
+    return bool(SYMPTOMS[trouble.code].at_once or now - since >= after_s)
 
 
 def over(kept: Memory, now: float) -> bool:
@@ -107,22 +89,23 @@ class Teller:
         self._refused = ""
 
     def tell(
-        self, stream: StreamSpec, trouble: Trouble | None, message: str, last: Memory, now: float
+        self, stream: StreamSpec, trouble: Diagnosis | None, message: str, last: Memory, now: float, more: str = ""
     ) -> tuple[dict[str, Any], str]:
-        """Follow an incident, and send what is due: return what to keep, and what the tick adds to its sentence."""
+        """Follow an incident, and send what is due: return what to keep, and what the tick adds to its sentence.
+
+        The notice that it is over has the ``message``; the others have the trouble's own, and ``more``.
+        """
         kept, said = follow(trouble, last, now), ""
         incident = f"{stream.sink_id}/{self._kind}/{kept['began']:.0f}" if kept else ""
         if trouble is not None and due(trouble, kept, self._after_s, now):
-            what = f"{message} Open the asset {stream.asset} in Dagster."
-            said = self.send(
-                Notice(stream.name, stream.sink_id, what, trouble.code, incident, severity=trouble.severity)
-            )
+            more = f"{more} Open the asset {stream.asset} in Dagster."
+            notice = Notice.of(trouble, stream.name, stream.sink_id, incident, more)
+            said = self.send(notice)
             if not said:
-                kept |= {"told": trouble.severity, "code": trouble.code}
+                kept |= {"told": notice.severity, "code": notice.code}
         elif over(kept, now):
-            said = self.send(
-                Notice(stream.name, stream.sink_id, message, kept["code"], incident, "", kept["told"], resolved=True)
-            )
+            notice = Notice(stream.name, stream.sink_id, message, kept["code"], incident, "", kept["told"])
+            said = self.send(replace(notice, resolved=True))
             if not said:
                 kept = {}
         return kept, said

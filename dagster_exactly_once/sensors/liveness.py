@@ -8,8 +8,9 @@ import dagster as dg
 
 from dagster_exactly_once.names import LIVENESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
+from dagster_exactly_once.runs.facts import frozen as diagnosis_of_frozen
 from dagster_exactly_once.runs.history import Histories, StreamHistory, attempt_of
-from dagster_exactly_once.runs.process import WORKING, how_to_end, process_of, report_dead, signed
+from dagster_exactly_once.runs.process import WORKING, process_of, report_dead, signed
 from dagster_exactly_once.runs.runs import Run, op_config
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import (
@@ -28,7 +29,6 @@ from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_stat
 from exactly_once.inspection.processes import (
     Frozen,
     State,
-    describe_frozen,
     end_command,
     end_frozen,
     resume_stopped,
@@ -109,7 +109,7 @@ def verdict(facts: LivenessFacts, stream: StreamSpec, end_frozen_after_s: float 
         return LivenessVerdict(_reported(dead), tuple(w.run_id for w in dead))
     frozen = tuple(w for w in facts.working if w.frozen)
     if frozen:
-        return _of_frozen(frozen, end_frozen_after_s)
+        return _of_frozen(frozen, end_frozen_after_s, stream.sink_id)
     start = _wanted(facts.history, stream)
     if isinstance(start, Start):
         said = f"The stream should run but does not, so this sensor starts it. {start.tags[TAG_CAUSE]}"
@@ -117,7 +117,7 @@ def verdict(facts: LivenessFacts, stream: StreamSpec, end_frozen_after_s: float 
     return LivenessVerdict("; ".join([*_alive(facts.working), start]) + ".")
 
 
-def _of_frozen(working: Sequence[Working], end_after_s: float) -> LivenessVerdict:
+def _of_frozen(working: Sequence[Working], end_after_s: float, sink_id: str | None = None) -> LivenessVerdict:
     """Decide about frozen runs.
 
     One that a person has asked to end goes on at once, and ends as it was told: until it has taken the message, Dagster
@@ -127,18 +127,17 @@ def _of_frozen(working: Sequence[Working], end_after_s: float) -> LivenessVerdic
     end: list[Frozen] = []
     resume: list[Frozen] = []
     for w in working:
-        what = f"run {w.name} of {w.job} is frozen: {describe_frozen(w.frozen)}"
+        found = diagnosis_of_frozen(f"run {w.name}", w.frozen, sink_id)
+        what = f"Run {w.name} of {w.job} is frozen. {found.code}: {found.text}"
         if w.canceling:
             resume += w.frozen
-            said.append(f"{what}. {how_to_end(w.frozen, True)}")
         elif 0 < end_after_s <= w.frozen_s:
             end += w.frozen
-            said.append(f"{what} for {w.frozen_s:.0f} s")
-        else:
-            rest = f". This sensor kills that process in {end_after_s - w.frozen_s:.0f} s" if end_after_s else ""
-            said.append(f"{what}{rest}. {how_to_end(w.frozen)}")
-    message = ". ".join(s[0].upper() + s[1:] for s in said)
-    return LivenessVerdict(f"{message}.", end=tuple(end), resume=tuple(resume))
+            what += f" It has been so for {w.frozen_s:.0f} s."
+        elif end_after_s:
+            what += f" This sensor kills that process in {end_after_s - w.frozen_s:.0f} s."
+        said.append(what)
+    return LivenessVerdict(" ".join(said), end=tuple(end), resume=tuple(resume))
 
 
 def liveness_sensor(

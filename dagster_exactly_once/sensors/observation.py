@@ -13,23 +13,22 @@ from dagster_exactly_once.names import ALL_STREAMS
 from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.sensors.health import described
 from dagster_exactly_once.sensors.sink_state import SinkState
 from dagster_exactly_once.tables import ROWS, open_table, table, when
+from exactly_once.diagnosis import Diagnosis
 from exactly_once.inspection.findings import RecentDecision
 from exactly_once.inspection.words import owner_sentence
-
-#: The states of streams that a person may skip.
-CALM = ("healthy", "idle", "catching up", "starting", "stopped", "never used")
 
 # Few and narrow columns: a table that is wider than the page pushes the ends of the sentences beside it out of sight.
 _RECENT = ("batch", "records", "decided_at", "prepare_ms", "decide_ms", "complete_ms", "by")
 
 
-def transactions(asset: str, sink_state: SinkState, state: str, sentence: str) -> dg.AssetObservation:
+def transactions(asset: str, sink_state: SinkState, state: Diagnosis, more: str) -> dg.AssetObservation:
     """Return the observation of one tick. Names and types of the numbers never change: each is a plot."""
     found = sink_state.inspection
     metadata: dict[str, Any] = {
-        "state": state,
+        **described(state),
         "owner": owner_sentence(found),
         "checkpoint": progress_sentence(sink_state.progress),
         "lag_offsets": sink_state.lag,
@@ -42,7 +41,7 @@ def transactions(asset: str, sink_state: SinkState, state: str, sentence: str) -
         "open": open_table(found),
         "recent": table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]]),
     }
-    return dg.AssetObservation(asset, description=sentence, metadata=metadata)
+    return dg.AssetObservation(asset, description=f"{state.text}{more}", metadata=metadata)
 
 
 def input_lags(stream: StreamSpec, lags: Sequence[int], measured: float) -> list[dg.AssetObservation]:
@@ -61,28 +60,34 @@ def input_lags(stream: StreamSpec, lags: Sequence[int], measured: float) -> list
 
 @dataclass(frozen=True)
 class StreamRow:
-    """One stream in the table of all; ``sink_state`` is None of one that was never used, or could not be looked at.
+    """One stream in the table of all.
 
     Attributes
     ----------
+    sink_state : SinkState or None
+        None of one that could not be looked at.
     run : Run or None
         The newest run of the stream.
-    said : str
-        The sentence of the tick.
+    message : str
+        What this tick says of it.
+    calm : bool
+        Whether a person may skip it.
     """
 
     stream: StreamSpec
     state: str
     sink_state: SinkState | None
     run: Run | None
-    said: str
+    message: str
+    calm: bool
 
     @property
     def cells(self) -> tuple[str, ...]:
         """Its cells, without the sentence: Dagster shows tables in a narrow column, and the row would fill the page."""
         found = self.sink_state.inspection if self.sink_state else None
-        lag = f"{self.sink_state.lag:,}" if self.sink_state else ""
-        count = str(len(found.open)) if found else ""
+        read = self.sink_state is not None and self.sink_state.lags
+        lag = f"{self.sink_state.lag:,}" if self.sink_state and read else ""
+        count = str(len(found.open)) if found and found.owner else ""
         oldest = f"{found.oldest_s:.0f} s" if found and found.open else ""
         run = f"{self.run.name} {self.run.status}" if self.run else ""
         return self.stream.name, self.state, lag, count, oldest, run, self.stream.sink_id
@@ -95,7 +100,7 @@ def all_streams(rows: Sequence[StreamRow], now: float) -> dg.AssetObservation:
     sentence and a link to the transactions. (Dagster shows no link in a cell.)
     """
     columns = ("stream", "state", "lag", "open", "oldest", "run", "sink")
-    ordered = sorted(rows, key=lambda row: row.state in CALM)
+    ordered = sorted(rows, key=lambda row: row.calm)
     states = Counter(row.state for row in ordered)
     said = ", ".join(f"{count} {state}" for state, count in states.items())
     metadata: dict[str, Any] = {
@@ -103,11 +108,11 @@ def all_streams(rows: Sequence[StreamRow], now: float) -> dg.AssetObservation:
         "looked_at": dg.MetadataValue.timestamp(now),
     }
     for row in ordered:
-        if row.state not in CALM:
-            metadata[f"{row.stream.name}: says"] = row.said
+        if not row.calm:
+            metadata[f"{row.stream.name}: says"] = row.message
         if row.run is not None:
             metadata[f"{row.stream.name}: run"] = dg.MetadataValue.dagster_run(row.run.run_id)
-        if row.state not in CALM:
+        if not row.calm:
             metadata[f"{row.stream.name}: asset"] = dg.MetadataValue.asset(
                 dg.AssetKey.from_user_string(row.stream.asset)
             )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.runs.facts import frozen
 from dagster_exactly_once.runs.history import StreamHistory
-from dagster_exactly_once.runs.process import how_to_end
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import (
@@ -18,12 +18,14 @@ from dagster_exactly_once.runs.tags import (
     TAG_RECOVERS,
     TAG_RESTART,
     TAG_RESTART_OF,
+    TAG_SINK,
 )
 from dagster_exactly_once.sensors.circuit import open_circuit
 from dagster_exactly_once.sensors.restart import Restart
 from dagster_exactly_once.sensors.settings import WatchPolicy
+from exactly_once.diagnosis import Diagnosis, Thresholds, state_of
+from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.findings import Owner
-from exactly_once.inspection.processes import describe_frozen, end_command
 
 #: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
 #: switched off.
@@ -55,6 +57,19 @@ class RecoveryNeed:
     limit: int = 0
 
 
+def need_of(why: Diagnosis, limits: Thresholds, now: float) -> RecoveryNeed | None:
+    """Return the recovery that ends what a diagnosis says, once that has lasted for as long as its threshold; None if
+    none does, or not yet. What began at another moment is another incident.
+    """
+    symptom = SYMPTOMS[why.code]
+    if not symptom.recovers or not symptom.threshold or why.since is None:
+        return None
+    if now - why.since <= getattr(limits, symptom.threshold):
+        return None
+    which = why.evidence.get("run") or f"{why.since:.3f}"
+    return RecoveryNeed(f"{state_of(why.code).replace(' ', '-')}/{which}", f"{why.code}: {why.text}")
+
+
 def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, owner_works: bool | None) -> str | None:
     """Say why no recovery may be launched now; None when one may.
 
@@ -68,10 +83,7 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
         if run.waits:
             return f"run {run.name} of {run.job} is {run.status} and will recover the sink when it starts"
         if run.frozen:
-            return (
-                f"run {run.name} of {run.job} is frozen: {describe_frozen(run.frozen)}. "
-                f"{how_to_end(run.frozen, run.canceling)}"
-            )
+            return f"run {run.name} of {run.job} is frozen. {frozen(run.name, run.frozen, run.tags.get(TAG_SINK)).text}"
         if run.works and run.job == RECOVERY_JOB:
             return f"recovery {run.name} is under way"
         if run.works:
@@ -84,8 +96,8 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
         return f"a person canceled recovery {last.name}; to recover the sink, launch the job {RECOVERY_JOB}"
     why = history.recovery_failure
     if last is not None and since and why is not None and not why.heals:
-        way_out = f". {why.way_out.rstrip('. ')}" if why.way_out else ""
-        return f"recovery {last.name} failed with {why.code}, which a retry will not fix{way_out}"
+        remedy = f". {why.remedy.rstrip('. ')}" if why.remedy else ""
+        return f"recovery {last.name} failed with {why.code}, which a retry will not fix{remedy}"
     if need.restart_of is not None:  # the restart strategy has its own limit
         return None
     failed = history.stream_failure
@@ -110,10 +122,7 @@ def ask(
     """
     refused = refusal(history, need, policy, owner.works if owner else None)
     if refused is not None and owner is not None and owner.frozen and not any(r.works for r in history.streams):
-        refused = (
-            f"the {owner.claim.process}, which is not a Dagster run in progress, owns the sink and is frozen: "
-            f"{describe_frozen(owner.frozen)}. End that process with {end_command(owner.frozen)}"
-        )
+        refused = f"the {owner.claim.process}, which is not a Dagster run in progress, owns the sink and is frozen"
     if refused is None and owner is not None and owner.works is None:
         refused = (
             f"the {owner.claim.process} holds the sink, and this Dagster instance cannot tell whether that driver is "

@@ -8,11 +8,13 @@ import dagster as dg
 from dagster_exactly_once.names import FAILURE_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.history import Classified, Histories, StreamHistory, attempt_of
+from dagster_exactly_once.runs.facts import frozen
+from dagster_exactly_once.runs.failures import Failure
+from dagster_exactly_once.runs.history import Histories, StreamHistory, attempt_of
 from dagster_exactly_once.runs.operator import alive_of
-from dagster_exactly_once.runs.process import how_to_end
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import TAG_SINK
 from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
 from dagster_exactly_once.sensors.recovery_requests import REQUESTED, RecoveryNeed, recovery_request, refusal, withheld
@@ -20,9 +22,11 @@ from dagster_exactly_once.sensors.restart import GiveUp, next_restart
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.commitlog.commit_log import read_log
+from exactly_once.diagnosis import SinkFacts, Thresholds
+from exactly_once.diagnosis.facts import StreamFacts
+from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection.findings import Owner
-from exactly_once.inspection.processes import describe_frozen
+from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.inspection.sink import owner_of
 
 #: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
@@ -37,14 +41,14 @@ class FailureVerdict:
     ----------
     raised : str or None
         The failed run that needs a person.
-    why : Classified or None
+    why : Failure or None
         Why that run failed.
     """
 
     message: str
     need: RecoveryNeed | None = None
     raised: str | None = None
-    why: Classified | None = None
+    why: Failure | None = None
 
 
 def verdict(
@@ -82,15 +86,15 @@ def verdict(
         problem = history.recovery_failure
         if since.status == "FAILURE" and problem is not None:
             if not problem.heals:
-                return _raise(f"{failed}, and its recovery {since.name} failed too", problem, since, _job(run))
+                return _raise(f"{failed}, and so did its recovery.", problem, since, _job(run))
             retried = since.restart_of is not None
     if not _heals(why, owner):
-        return _raise(failed, why, run, _job(run))
+        return _raise("", why, run, _job(run))
     decision = next_restart(restart, history.failures(), history.now)
     if isinstance(decision, GiveUp):
         return FailureVerdict(
-            f"{failed}, and no sensor starts the stream again: {decision.reason}. {why.sentences} Fix the cause, then "
-            f"launch {_job(run)}.",
+            f"{_text(why)} No sensor starts the stream again: {decision.reason}. Fix the cause, then launch "
+            f"{_job(run)}.",
             raised=run.run_id,
             why=why,
         )
@@ -99,7 +103,7 @@ def verdict(
         return FailureVerdict(
             f"{failed}; this sensor requests the recovery again in {wait_s:.0f} s (restart attempt {decision.attempt})."
         )
-    need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision, restart.limit)
+    need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.sentence}", run, decision, restart.limit)
     refused = refusal(history, need, watch, owner.works if owner is not None else None)
     if refused is not None:
         return FailureVerdict(f"{failed}. {withheld(refused)}")
@@ -156,6 +160,7 @@ def run_failure_sensor(streams: Sequence[StreamSpec], every_s: int = 5) -> dg.Se
 
 def _frozen(run: Run, end_after_s: float) -> str:
     """Say what Dagster shows of a frozen run, what is true, and what happens next."""
+    why = frozen(f"run {run.name}", run.frozen, run.tags.get(TAG_SINK))
     if run.canceling:
         then = "The sensor exactly_once_liveness resumes a process that a signal has stopped. "
     elif end_after_s:
@@ -166,8 +171,8 @@ def _frozen(run: Run, end_after_s: float) -> str:
     else:
         then = ""
     return (
-        f"Dagster still shows run {run.name} as {run.status}, but {describe_frozen(run.frozen)}, so the run commits "
-        f"nothing. {then}{how_to_end(run.frozen, run.canceling)}."
+        f"Dagster still shows run {run.name} as {run.status}, but it is frozen and commits nothing. {then}{why.code}: "
+        f"{why.text}"
     )
 
 
@@ -243,7 +248,7 @@ def _settled(failed: str, recovery: Run) -> FailureVerdict | None:
     return None
 
 
-def _heals(why: Classified, owner: Owner | None) -> bool:
+def _heals(why: Failure, owner: Owner | None) -> bool:
     """Return whether a restart is right. A superseded driver must not take the sink back from a live successor."""
     if why.code not in SUPERSEDED or owner is None:
         return why.heals
@@ -258,17 +263,23 @@ def _job(run: Run) -> str:
     return "the stream" if run.job.startswith("__") else f"the job {run.job}"
 
 
-def _raise(failed: str, why: Classified, run: Run, job: str) -> FailureVerdict:
-    said = f"{failed}: a restart does not fix {why.code}. {why.sentences} Then launch {job}."
-    return FailureVerdict(said, raised=run.run_id, why=why)
+def _raise(before: str, why: Failure, run: Run, job: str) -> FailureVerdict:
+    said = f"{before} {_text(why)} A restart does not fix {why.code}: then launch {job}."
+    return FailureVerdict(said.strip(), raised=run.run_id, why=why)
 
 
-def _notice(stream: StreamSpec, incident: str, run_id: str, message: str, why: Classified | None) -> Notice:
+def _text(why: Failure) -> str:
+    """Return what all screens say of a failed run."""
+    facts = SinkFacts(Inspection(""), stream=StreamFacts(failed=why))
+    return next(SYMPTOMS["HEALTH-FAILED"].find(facts, Thresholds())).text
+
+
+def _notice(stream: StreamSpec, incident: str, run_id: str, message: str, why: Failure | None) -> Notice:
     code = why.code if why else "UNCLASSIFIED"
     return Notice(stream.name, stream.sink_id, message, code, f"{stream.sink_id}/{incident}", run_id)
 
 
-def _observation(stream: StreamSpec, run_id: str, message: str, why: Classified | None) -> dg.AssetObservation:
+def _observation(stream: StreamSpec, run_id: str, message: str, why: Failure | None) -> dg.AssetObservation:
     return dg.AssetObservation(
         stream.asset,
         description=message,
@@ -276,6 +287,6 @@ def _observation(stream: StreamSpec, run_id: str, message: str, why: Classified 
             "needs_a_person": message,
             "failed_run": dg.MetadataValue.dagster_run(run_id),
             "code": why.code if why else "UNCLASSIFIED",
-            "way_out": why.way_out if why else "",
+            "way_out": why.remedy if why else "",
         },
     )

@@ -8,6 +8,10 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import Field
 
+from exactly_once.diagnosis import Thresholds
+
+_LIMITS = Thresholds()
+
 
 class _FromEnvironment(dg.ConfigurableResource):
     """Fields that environment variables may set: the prefix, then the field's name in capitals."""
@@ -68,18 +72,21 @@ class WatchPolicy(_FromEnvironment):
     """The policy that says what counts as normal for the sensors."""
 
     stall_after_s: float = Field(
-        default=120.0, gt=0, description="Stalled: input has waited this long without a commit."
+        default=_LIMITS.stall_after_s, gt=0, description="Stalled: input has waited this long without a commit."
     )
     lag_limit: int = Field(
-        default=200_000, ge=0, description="A stream more offsets behind than this is catching up or lagging."
+        default=_LIMITS.lag_limit, ge=0, description="A stream more offsets behind than this is catching up or lagging."
     )
     stale_after_s: float = Field(
-        default=300.0,
+        default=_LIMITS.stale_after_s,
         gt=0,
-        description="A transaction open for longer is stale; set it well above the longest batch, below the timeout.",
+        description=(
+            "A transaction open for longer is stale, unless somebody works on the sink and its own limit for a batch "
+            "(70 % of the timeout) is higher; set it well above the longest batch, below the timeout."
+        ),
     )
     hanging_older_than_s: float = Field(
-        default=900.0,
+        default=_LIMITS.hanging_older_than_s,
         gt=0,
         description="Only older transactions can hang; set it to the brokers' transaction.max.timeout.ms, or more.",
     )
@@ -101,3 +108,13 @@ class WatchPolicy(_FromEnvironment):
     )
     window_s: float = Field(default=900.0, gt=0, description="Circuit breaker: the length of the window.")
     healthy_s: float = Field(default=120.0, gt=0, description="Circuit breaker: a run that lasted this long closes it.")
+
+    @property
+    def limits(self) -> Thresholds:
+        """The limits at which a symptom begins."""
+        return Thresholds(
+            stall_after_s=self.stall_after_s,
+            lag_limit=self.lag_limit,
+            stale_after_s=self.stale_after_s,
+            hanging_older_than_s=self.hanging_older_than_s,
+        )

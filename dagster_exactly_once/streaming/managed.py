@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.failures import Diagnosis, FailurePlace, as_failure, diagnose
+from dagster_exactly_once.runs.failures import Failure, FailurePlace, as_failure, diagnose
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.supervisor import Supervisor
@@ -166,28 +166,26 @@ class ManagedStream:
             )
 
     def _finish(self) -> ReportWindow:
-        diagnosis = None
+        failure = None
         try:
             self.supervisor.raise_failure()
-        except Exception as failure:
-            diagnosis = diagnose(
-                failure, FailurePlace(self.job, *self.observer.in_flight(), self.observer.without_input)
-            )
-            self.context.log.error(f"The query failed: {failure}")
-        self._settle(diagnosis)
+        except Exception as error:
+            failure = diagnose(error, FailurePlace(self.job, *self.observer.in_flight(), self.observer.without_input))
+            self.context.log.error(f"The query failed: {error}")
+        self._settle(failure)
         window = self._read_window(final=True)
-        if diagnosis is not None:
+        if failure is not None:
             if window is not None:
                 self._tell(window)
-            raise as_failure(diagnosis)
+            raise as_failure(failure)
         if window is None:
             raise dg.Failure("The query ended, but the reason could not be determined; see the log of this run.")
         self._records += window.records
         return window
 
-    def _settle(self, diagnosis: Diagnosis | None) -> None:
+    def _settle(self, failure: Failure | None) -> None:
         """Commit decided batches and abort undecided transactions, unless a newer driver owns the sink."""
-        if diagnosis is None and not self._anything_open():
+        if failure is None and not self._anything_open():
             return
         try:
             if self.observer.superseded():

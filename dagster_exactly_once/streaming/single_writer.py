@@ -10,12 +10,12 @@ import time
 import dagster as dg
 
 from dagster_exactly_once.recovery.work import SinkBusy
-from dagster_exactly_once.runs.process import FINISHED, how_to_end, tag_run
+from dagster_exactly_once.runs.facts import frozen
+from dagster_exactly_once.runs.process import FINISHED, tag_run
 from dagster_exactly_once.runs.runs import Run, Runs
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_BESIDE, TAG_CONTINUES, TAG_READY, TAG_STREAM, TAG_WRITES
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection.processes import describe_frozen
 
 #: A recovery takes seconds, and some minutes with thousands of parts; one whose process died is reported within two. A
 #: long run gives up its rotation before.
@@ -135,8 +135,8 @@ class SingleWriter:
 
 def _awaits(other: Run, sink_id: str) -> str:
     if other.frozen:
-        said, how = describe_frozen(other.frozen), how_to_end(other.frozen, other.canceling)
-        return f"Run {other.name} of {other.job} holds sink {sink_id} and is frozen: {said}. {how}."
+        why = frozen(f"run {other.name}", other.frozen, sink_id)
+        return f"Run {other.name} of {other.job} holds sink {sink_id} and is frozen. {why.code}: {why.text}"
     return (
         f"Run {other.name} of {other.job} works on sink {sink_id}. This run begins when that run has ended; terminate "
         "the one that you do not want."

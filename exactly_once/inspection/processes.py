@@ -123,6 +123,18 @@ def alive(process: Process) -> bool | None:
     return None if state is None else state is not State.GONE
 
 
+def cpu_s(process: Process) -> float | None:
+    """Return the seconds of processor time of a process and its descendants; None where this one cannot tell."""
+    if not alive(process):
+        return None
+    try:
+        found = psutil.Process(process.pid)
+        times = [p.cpu_times() for p in (found, *found.children(recursive=True))]
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return None
+    return sum(t.user + t.system for t in times)
+
+
 def owner_alive(claim: Claim, alive_of: AliveOf | None = None) -> bool | None:
     """Return whether the process of ``claim`` still runs; None when this cannot be told.
 

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from exactly_once.errors import ExtraMissing, StoreRefused
-from exactly_once.participants.files.stores import LocalStore, Store
+from exactly_once.participants.files.stores import ArrowStore, LocalStore, Store
 from exactly_once.participants.tables import Conflict, OpenTable, TableParticipant, connected
-from exactly_once.participants.tables.files import ArrowStore, TableLocation, check_columns, each
+from exactly_once.participants.tables.files import TableLocation, check_columns, each
 
 try:
     from deltalake import DeltaTable

@@ -15,9 +15,9 @@ from typing import Any
 from pyarrow import fs
 
 from exactly_once.errors import ExtraMissing, InvalidSchema, StoreRefused
-from exactly_once.participants.files.stores import LocalStore, Store
+from exactly_once.participants.files.stores import ArrowStore, LocalStore, Store
 from exactly_once.participants.tables import Conflict, OpenTable, TableParticipant, connected
-from exactly_once.participants.tables.files import ArrowStore, TableLocation
+from exactly_once.participants.tables.files import TableLocation
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog

@@ -133,7 +133,7 @@ def test_a_batch_is_planned_anew_only_when_that_is_typed_out(instance, torn):
         result = repair(instance, torn.sink_id, dry_run=False, plan_anew=True, consequence=wrong)
         assert not result.success and torn.text("offsets/2")
         why = classify(instance, result.run_id)
-        assert why.code == "EO-REFUSED" and typed in why.way_out
+        assert why.code == "EO-REFUSED" and typed in why.remedy
     assert repair(instance, torn.sink_id, dry_run=False, plan_anew=True, consequence=typed).success
     assert not (torn.root / "offsets" / "2").exists()
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_repaired_fails_with_what_is_known(instance, torn):
     result = repair(instance, torn.sink_id, dry_run=False)
     assert not result.success
     why = classify(instance, result.run_id)
-    assert (why.code, why.heals) == ("EO-CHECKPOINT", False) and "commits/2" in why.cause
+    assert (why.code, why.heals) == ("EO-CHECKPOINT", False) and "commits/2" in why.sentence
     assert repair(instance, torn.sink_id).success  # a dry run only says so
 
 

@@ -96,7 +96,7 @@ def test_a_hanging_transaction_is_listed_then_ended_and_a_foreign_one_only_with_
         refused = run(instance, dead.sink_id, transaction=theirs, dry_run=False, consequence=wrong)
         why = classify(instance, refused.run_id)
         assert (
-            why.code == "EO-REFUSED" and f"set consequence to: {phrase}" in why.way_out and "--force" not in why.cause
+            why.code == "EO-REFUSED" and f"set consequence to: {phrase}" in why.remedy and "--force" not in why.sentence
         )
         assert 2 in blocked(unverified, topic)
     gone = run(instance, dead.sink_id, transaction=ours, dry_run=False)

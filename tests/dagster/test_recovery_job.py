@@ -142,7 +142,7 @@ def test_a_batch_that_is_in_doubt_is_raised_and_the_rest_is_swept_all_the_same(i
     result = recover(instance, dead.sink_id)
     assert not result.success
     why = classify(instance, result.run_id)
-    assert (why.code, why.heals) == ("EO-EXPIRED", False) and why.way_out
+    assert (why.code, why.heals) == ("EO-EXPIRED", False) and why.remedy
     with Admin(connection) as admin:
         assert "Abort" in describe(admin, [undecided])[undecided].state
 
@@ -190,7 +190,7 @@ def test_nothing_is_changed_while_a_run_lives_unless_told_to_take_over(instance,
     result = recover(instance, dead.sink_id)
     assert not result.success
     why = classify(instance, result.run_id)
-    assert (why.code, why.heals) == ("EO-SINK-BUSY", True) and run_id in why.cause
+    assert (why.code, why.heals) == ("EO-SINK-BUSY", True) and run_id in why.sentence
     assert len(inspect_sink(connection, dead.sink_id).open) == 1
     assert recover(instance, dead.sink_id, take_over=True).success
     assert inspect_sink(connection, dead.sink_id).quiet
@@ -221,7 +221,7 @@ def test_a_frozen_owner_is_named_with_the_command_that_ends_it(instance, connect
         until("it is stopped", lambda: process.status() == psutil.STATUS_STOPPED, 10)
         result = recover(instance, frozen.sink_id)
         why = classify(instance, result.run_id)
-        assert why.code == "EO-SINK-BUSY" and "is frozen" in why.cause and f"kill -9 {driver.pid}" in why.way_out
+        assert why.code == "EO-SINK-BUSY" and "is frozen" in why.sentence and f"kill -9 {driver.pid}" in why.remedy
         driver.kill()
     assert recover(instance, frozen.sink_id).success
 
@@ -239,7 +239,7 @@ def test_the_sink_of_another_dagster_instance_is_recovered_only_with_the_typed_c
         result = recover(instance, theirs.sink_id, **config)
         why = classify(instance, result.run_id)
         assert not result.success and why.code == "EO-SINK-OPERATED"
-        assert "fence the driver 1 on elsewhere (operated by dagster/production/run-1)" in why.way_out
+        assert "fence the driver 1 on elsewhere (operated by dagster/production/run-1)" in why.remedy
         assert len(inspect_sink(connection, theirs.sink_id).open) == 1
     phrase = "fence the driver 1 on elsewhere (operated by dagster/production/run-1)"
     assert recover(instance, theirs.sink_id, take_over=True, fence=phrase).success

@@ -53,7 +53,7 @@ def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path,
     undecided = old.open_part(0)
     refused, _ = launched(defs, instance, "orders", dry_run=False, **where)
     why = classify(instance, refused.run_id)
-    assert why.code == "EO-REFUSED" and undecided in why.cause and old.read().retired is None
+    assert why.code == "EO-REFUSED" and undecided in why.sentence and old.read().retired is None
     for producer in old.producers:
         producer.abort_transaction(30)
 

@@ -85,7 +85,7 @@ def test_state_that_is_damaged_stops_the_stream_and_a_copy_of_the_checkpoint_bri
         return
     assert ended.failure is not None
     found = diagnose(RuntimeError(ended.failure))
-    assert (found.code, found.restart_heals) == ("SPARK-STATE-UNREADABLE", False), ended.failure
+    assert (found.code, found.heals) == ("SPARK-STATE-UNREADABLE", False), ended.failure
     files.replace(kept)
     driver.complete(job)
     assert sorted(bench.visible()) == sorted(set(bench.input.expected()))

@@ -136,7 +136,7 @@ def test_a_torn_checkpoint_names_its_repair_and_goes_on_after_it(
         check_whole(str(settled.checkpoint), settled.sink_id)
     if torn != {"commits/2": b"v1"}:  # which Spark takes for a batch with a watermark of 0
         found = diagnose(RuntimeError(warm.run(settled.job).failure))
-        assert found.code == "EO-CHECKPOINT" and "checkpoint_repair" in found.way_out, found
+        assert found.code == "EO-CHECKPOINT" and "checkpoint_repair" in found.remedy, found
 
     dry = repair.examine(settled.connection, settled.sink_id, str(settled.checkpoint))
     assert {name: action for name, action in actions(dry).items() if ".crc" not in name} == expected
@@ -319,7 +319,7 @@ def test_a_checksum_that_was_left_behind_does_not_stop_spark_s_default_file_mana
     tear(bench.checkpoint, "commits/1", None)
     bench.input.add()
     found = diagnose(RuntimeError(stream.run(bench.job).failure))
-    assert found.code == "SPARK-TWO-DRIVERS" and "checkpoint_repair" in found.way_out
+    assert found.code == "SPARK-TWO-DRIVERS" and "checkpoint_repair" in found.remedy
     (bench.checkpoint / "commits/1").unlink(missing_ok=True)  # Spark renames a file before its checksum
     assert actions(mend(bench)) == {"commits/.1.crc": "remove"}
     stream.complete(bench.job)

@@ -16,14 +16,13 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from fsspec.implementations.arrow import ArrowFSWrapper
-from pyarrow.fs import LocalFileSystem
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from exactly_once.conformance import ParticipantConformance
 from exactly_once.errors import Expired, PrepareFailed, StoreRefused, Unfinished
 from exactly_once.participants import files
 from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.files.stores import FsspecStore
+from exactly_once.participants.files.stores import HdfsStore
 from testkit.processes import until
 
 
@@ -75,22 +74,18 @@ class TestParquet(Files):
         return list(found.to_table(self.schema.names).to_pylist())
 
 
-class _ThroughFsspec(FsspecStore):
-    """The wrapper that fsspec's HDFS is, around Arrow's local files: all of its code but the name node."""
-
-    def __init__(self, root: Path):
-        super().__init__(ArrowFSWrapper(LocalFileSystem()), str(root))
-
-
 @pytest.mark.long
-class TestThroughFsspec(TestJsonLines):
+class TestThroughArrow(TestJsonLines):
     """The store for HDFS. Its processes are killed in :class:`TestJsonLines`; here they only run."""
 
     crashes = 1
 
     @pytest.fixture(autouse=True)
-    def fsspec(self, place: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(files, "store_of", lambda url: _ThroughFsspec(Path(url)))
+    def arrow(self, place: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All of the store's code but the name node: around Arrow's local files."""
+        monkeypatch.setattr(
+            files, "store_of", lambda url: HdfsStore(url, lambda: SubTreeFileSystem(url, LocalFileSystem()))
+        )
 
 
 def _typed(row: dict[str, Any]) -> dict[str, Any]:

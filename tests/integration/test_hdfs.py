@@ -137,7 +137,7 @@ def test_a_name_node_that_is_killed_ends_the_stream_and_its_next_start_continues
     said = diagnose(RuntimeError(refused.failure))
     print(refused.failure)
     hdfs.start(NAME_NODE)
-    assert (said.code, said.restart_heals) == ("SPARK-CHECKPOINT-AWAY", True)
+    assert (said.code, said.heals) == ("SPARK-CHECKPOINT-AWAY", True)
     bench.input.add()
     start(native()).complete(on_hdfs)
     bench.assert_exactly_once()
@@ -158,7 +158,7 @@ def test_a_stream_runs_on_through_a_restart_of_the_name_node(
     print(ended.failure)
     hdfs.start(NAME_NODE)
     said = diagnose(RuntimeError(ended.failure))
-    assert said.restart_heals, said
+    assert said.heals, said
     struck.complete(on_hdfs)
     bench.assert_exactly_once()
 

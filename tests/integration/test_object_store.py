@@ -84,7 +84,7 @@ def test_a_store_that_does_not_answer_spark_ends_the_stream_and_its_next_start_c
     finally:
         s3.resume()
     said = diagnose(RuntimeError(failure))
-    assert (said.code, said.restart_heals) == ("SPARK-CHECKPOINT-AWAY", True)
+    assert (said.code, said.heals) == ("SPARK-CHECKPOINT-AWAY", True)
     bench.input.add()
     struck.complete(on_s3)
     bench.assert_exactly_once()
@@ -109,7 +109,7 @@ def test_a_store_that_refuses_is_not_one_to_wait_for(s3: S3, bench: Bench, drive
     missing = bench.job.having(checkpointLocation="s3a://no-such-bucket/streams/clicks")
     refused = driver(conf={**s3.conf, **IMPATIENT}).run(missing)
     assert "The specified bucket does not exist" in str(refused.failure)
-    assert not diagnose(RuntimeError(refused.failure)).restart_heals, refused.failure
+    assert not diagnose(RuntimeError(refused.failure)).heals, refused.failure
     wrong = driver(conf={**s3.conf, **IMPATIENT, "spark.hadoop.fs.s3a.endpoint": "http://s3.invalid"}).run(missing)
     assert "UnknownHostException" in str(wrong.failure)
-    assert not diagnose(RuntimeError(wrong.failure)).restart_heals, wrong.failure
+    assert not diagnose(RuntimeError(wrong.failure)).heals, wrong.failure

@@ -8,9 +8,12 @@ every reader after a crash.
 from __future__ import annotations
 
 import os
-import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import IO, Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from pyarrow import fs
 
 from exactly_once.errors import StoreRefused
 
@@ -18,8 +21,7 @@ from exactly_once.errors import StoreRefused
 #: but its client cannot make a file durable before the decision.
 ATOMIC_RENAME: Mapping[str, str] = {
     "file": "rename(2), and fsync of files and directories; so is NFS",
-    "hdfs": "one rename in the name node's journal (fsspec's mv is one call of pyarrow's move); close() waits for the "
-    "replicas",
+    "hdfs": "one rename in the name node's journal; close() waits for the replicas",
 }
 
 
@@ -61,7 +63,7 @@ class Store(Protocol):
 
 def store_of(url: str) -> Store:
     """Return the store that ``url`` names; a path names a local or mounted file system. Raise StoreRefused when the
-    store has no atomic rename of directories, or fsspec is not installed.
+    store has no atomic rename of directories.
     """
     protocol, separator, path = url.rpartition("://")
     if not separator or protocol in ("file", "local"):
@@ -72,13 +74,8 @@ def store_of(url: str) -> Store:
             "of a batch",
             f"Write to one of: {', '.join(ATOMIC_RENAME)}; or write the rows to Kafka and store them from there",
         )
-    try:
-        # not by its protocol: hdfs-native registers a client for it, which renames and closes in another way
-        from fsspec.implementations.arrow import HadoopFileSystem  # type: ignore[import-untyped]
-    except ImportError as e:
-        raise StoreRefused(f"{url!r} needs fsspec, which is not installed", "Install the extra 'files'") from e
-    arrow = HadoopFileSystem(**HadoopFileSystem._get_kwargs_from_urls(url))
-    return FsspecStore(arrow, HadoopFileSystem._strip_protocol(url))
+    # by Arrow, not by fsspec: hdfs-native registers a client there, which renames and closes in another way
+    return HdfsStore(urlsplit(url).path.rstrip("/"), partial(_hadoop, url))
 
 
 class LocalStore:
@@ -145,54 +142,82 @@ class LocalStore:
             os.close(directory)
 
 
-class FsspecStore:
-    """A file system of fsspec that :data:`ATOMIC_RENAME` names: what it confirms is durable."""
+class ArrowStore:
+    """A file system of Arrow: what it confirms is durable, and a directory is there as soon as a file is in it.
 
-    def __init__(self, fs: Any, root: str):
-        self.fs, self.root = fs, root.rstrip("/")
+    ``connect`` makes Arrow's file system of the folder ``root``. It travels to the tasks by pickle, the file system
+    does not.
+    """
 
-    def _at(self, path: str) -> str:
-        return posixpath.join(self.root, path).rstrip("/")
+    def __init__(self, root: str, connect: Callable[[], fs.FileSystem]):
+        self.root, self.connect = root, connect
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"root": self.root, "connect": self.connect}
+
+    @cached_property
+    def fs(self) -> fs.FileSystem:
+        """The file system."""
+        return self.connect()
 
     def make(self, path: str) -> None:
-        self.fs.makedirs(self._at(path), exist_ok=True)
+        """Do nothing: an object store has no directories."""
 
     def create(self, path: str) -> IO[bytes]:
-        file: IO[bytes] = self.fs.open(self._at(path), "wb")
+        file: IO[bytes] = self.fs.open_output_stream(path)
         return file
 
     def open(self, path: str) -> IO[bytes]:
-        file: IO[bytes] = self.fs.open(self._at(path), "rb")
+        file: IO[bytes] = self.fs.open_input_file(path)
         return file
 
     def seal(self, file: IO[bytes]) -> None:
         file.close()
 
     def size(self, path: str) -> int | None:
-        try:
-            return int(self.fs.info(self._at(path))["size"] or 0)
-        except FileNotFoundError:
-            return None
+        size: int | None = self.fs.get_file_info(path).size
+        return size
 
     def names(self, path: str) -> list[str]:
-        try:
-            return sorted(posixpath.basename(p.rstrip("/")) for p in self.fs.ls(self._at(path), detail=False))
-        except FileNotFoundError:
-            return []
+        found = self.fs.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(one.base_name for one in found)
 
     def move(self, old: str, new: str) -> None:
-        self.fs.mv(self._at(old), self._at(new))
+        self.fs.move(old, new)
 
     def remove(self, path: str) -> bool:
-        if self.size(path) is None:
+        try:
+            self.fs.delete_file(path)
+        except FileNotFoundError:
             return False
-        self.fs.rm_file(self._at(path))
         return True
 
     def remove_empty(self, path: str) -> None:
-        """Remove it in two steps, since HDFS has no such request: only for directories that no task fills any more."""
-        if not self.names(path) and self.fs.isdir(self._at(path)):
-            self.fs.rmdir(self._at(path))
+        """Do nothing: an object store has no directories."""
 
     def sync(self, path: str) -> None:
         """Do nothing: each call that returned is durable."""
+
+
+class HdfsStore(ArrowStore):
+    """HDFS, whose directories are there without a file in them."""
+
+    def make(self, path: str) -> None:
+        self.fs.create_dir(path)
+
+    def remove(self, path: str) -> bool:
+        return self.size(path) is not None and super().remove(path)  # libhdfs does not say that a file was gone
+
+    def remove_empty(self, path: str) -> None:
+        """Remove it in two steps, since HDFS has no such request: only for directories that no task fills any more."""
+        if not self.names(path) and self.fs.get_file_info(path).type == fs.FileType.Directory:
+            self.fs.delete_dir(path)
+
+
+def _hadoop(url: str) -> fs.FileSystem:
+    """Return the folder that ``hdfs://[user@]host[:port]/path[?replication=N]`` names, by libhdfs."""
+    parts = urlsplit(url)
+    host, _, port = parts.netloc.rpartition("@")[2].partition(":")  # not parts.hostname: a name service has capitals
+    [replication] = parse_qs(parts.query).get("replication", ["3"])
+    hdfs = fs.HadoopFileSystem(host or "default", int(port or 0), user=parts.username, replication=int(replication))
+    return fs.SubTreeFileSystem(parts.path, hdfs)

@@ -16,11 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import IO, Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-from pyarrow import fs
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
 from exactly_once.participant import PartName
@@ -78,63 +76,6 @@ class TableLocation:
     identity: str
     schema: pa.Schema
     store: Store
-
-
-class ArrowStore:
-    """A :class:`~exactly_once.participants.files.stores.Store` on an object store: what it confirms is durable.
-
-    ``connect`` makes Arrow's file system of the folder ``root``. It travels to the tasks by pickle, the file system
-    does not.
-    """
-
-    def __init__(self, root: str, connect: Callable[[], fs.FileSystem]):
-        self.root, self.connect = root, connect
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"root": self.root, "connect": self.connect}
-
-    @cached_property
-    def fs(self) -> fs.FileSystem:
-        """The file system."""
-        return self.connect()
-
-    def make(self, path: str) -> None:
-        """Do nothing: an object store has no directories."""
-
-    def create(self, path: str) -> IO[bytes]:
-        file: IO[bytes] = self.fs.open_output_stream(path)
-        return file
-
-    def open(self, path: str) -> IO[bytes]:
-        file: IO[bytes] = self.fs.open_input_file(path)
-        return file
-
-    def seal(self, file: IO[bytes]) -> None:
-        file.close()
-
-    def size(self, path: str) -> int | None:
-        size: int | None = self.fs.get_file_info(path).size
-        return size
-
-    def names(self, path: str) -> list[str]:
-        found = self.fs.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(one.base_name for one in found if one.is_file)
-
-    def move(self, old: str, new: str) -> None:
-        self.fs.move(old, new)
-
-    def remove(self, path: str) -> bool:
-        try:
-            self.fs.delete_file(path)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def remove_empty(self, path: str) -> None:
-        """Do nothing: an object store has no directories."""
-
-    def sync(self, path: str) -> None:
-        """Do nothing: each call that returned is durable."""
 
 
 class TableWriter(FileWriter):

@@ -19,7 +19,7 @@ from exactly_once.participant import PartName
 from exactly_once.participants import files
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.files.names import directory_of, part_of
-from exactly_once.participants.files.stores import ATOMIC_RENAME, FsspecStore, LocalStore, store_of
+from exactly_once.participants.files.stores import ATOMIC_RENAME, HdfsStore, LocalStore, store_of
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedPart
 
@@ -56,17 +56,17 @@ def test_a_store_without_atomic_rename_is_refused_by_name(url: str) -> None:
 
 def test_files_on_hdfs_are_written_by_arrow_whatever_else_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """hdfs-native, for checkpoints, puts itself in the place of Arrow's client; no commit was ever killed there."""
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr("fsspec.core.get_filesystem_class", lambda protocol: pytest.fail(f"{protocol} by its name"))
+    asked: list[tuple[Any, ...]] = []
 
-    def connect(**how: Any) -> pafs.FileSystem:
-        asked.append(how)
+    def connect(host: str, port: int, user: str | None, replication: int) -> pafs.FileSystem:
+        asked.append((host, port, user, replication))
         return pafs.LocalFileSystem()
 
     monkeypatch.setattr(pafs, "HadoopFileSystem", connect)
-    store = store_of("hdfs://nameService:8020/archive/orders")
-    assert isinstance(store, FsspecStore) and store.root == "/archive/orders"
-    assert (asked[0]["host"], asked[0]["port"]) == ("nameService", 8020)
+    for url in ("hdfs://nameService:8020/archive/orders", "hdfs://etl@nameService/archive/orders?replication=2"):
+        store = store_of(url)
+        assert isinstance(store, HdfsStore) and store.root == store.fs.base_path.rstrip("/") == "/archive/orders"
+    assert asked == [("nameService", 8020, None, 3), ("nameService", 0, "etl", 2)]
 
 
 def test_local_paths_and_urls_are_the_same_place(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from dagster_exactly_once.checks.evaluate import evaluated
 from dagster_exactly_once.checks.judgements import Block, Waiting, Writer
 from dagster_exactly_once.checks.writer import judged
 from dagster_exactly_once.declare.origin import Record
-from dagster_exactly_once.runs.history import Classified, StreamHistory
+from dagster_exactly_once.runs.failures import failure
+from dagster_exactly_once.runs.history import StreamHistory
 from dagster_exactly_once.runs.runs import Run
 from exactly_once.error_headers import OFFSET, PARTITION, TOPIC
 from exactly_once.errors import (
@@ -243,22 +244,20 @@ def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passe
             "the process of run r1 is gone; the sensors recover",
         ),
         (
-            StreamHistory(0, (run("FAILURE"),), stream_failure=Classified("PROCESS-GONE", "c")),
+            StreamHistory(0, (run("FAILURE"),), stream_failure=failure("PROCESS-GONE", "c")),
             GONE,
             False,
             "run r1 failed (PROCESS-GONE); the sensors recover it and start it again",
         ),
         (
-            StreamHistory(
-                0, (run("FAILURE"),), (run("STARTED", "r2"),), stream_failure=Classified("PROCESS-GONE", "c")
-            ),
+            StreamHistory(0, (run("FAILURE"),), (run("STARTED", "r2"),), stream_failure=failure("PROCESS-GONE", "c")),
             GONE,
             False,
             "run r1 failed (PROCESS-GONE); recovery r2 is running",
         ),
         (
             StreamHistory(
-                0, (run("FAILURE"),), stream_failure=Classified("EO-TRANSFORM", "c", "Fix the function.", False)
+                0, (run("FAILURE"),), stream_failure=failure("EO-TRANSFORM", "c", "Fix the function.", False)
             ),
             GONE,
             False,

@@ -26,10 +26,10 @@ def as_spark_says(error):
 @pytest.mark.parametrize("kind", all_errors().values(), ids=lambda kind: kind.code)
 def test_every_error_of_the_sink_is_recognised_in_spark_s_text(kind):
     found = diagnose(as_spark_says(kind("the thing broke", "Do this, then that")))
-    assert (found.code, found.restart_heals) == (kind.code, kind.restart_heals)
-    assert found.cause.startswith(f"{kind.code}: the thing broke.")
-    assert found.way_out == "Do this, then that."
-    assert found.headline == found.cause
+    assert (found.code, found.heals) == (kind.code, kind.restart_heals)
+    assert found.sentence.startswith(f"{kind.code}: the thing broke.")
+    assert found.remedy == "Do this, then that."
+    assert found.headline == found.sentence
 
 
 @pytest.mark.parametrize("safe", [None, "One thing is safe. Another is too"])
@@ -37,7 +37,7 @@ def test_a_way_out_of_several_sentences_is_kept_whole(safe):
     """The last sentence alone may tell a person to accept a loss that the first one would have avoided."""
     way_out = "Restore the file. If it is gone for good, set sink.adopt=q/7 for one start"
     error = CheckpointRewound("batch 7 is missing. So is batch 8", way_out, safe=safe)
-    assert diagnose(as_spark_says(error)).way_out == f"{way_out}."
+    assert diagnose(as_spark_says(error)).remedy == f"{way_out}."
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_coordinator_that_is_gone_is_restarted_and_one_that_cannot_be_started_
     """
     said = f"{code}: {what}. The next start commits what is decided; nothing else is visible. What to do: {way_out}."
     found = diagnose(as_spark_says(said))
-    assert (found.code, found.cause, found.restart_heals) == (code, said, heals)
-    assert found.way_out.startswith(way_out)
+    assert (found.code, found.sentence, found.heals) == (code, said, heals)
+    assert found.remedy.startswith(way_out)
 
 
 def test_what_is_lost_with_the_input_is_what_the_commit_log_says():
@@ -62,19 +62,19 @@ def test_what_is_lost_with_the_input_is_what_the_commit_log_says():
     lost = RuntimeError("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost")
     place = FailurePlace(without_input=lambda: ("batch 7 is committed", "Mark it"))
     found = diagnose(lost, place)
-    assert found.cause.endswith("The commit log says: batch 7 is committed") and found.way_out == "Mark it"
-    assert "checkpoint inspect" in diagnose(lost).way_out
+    assert found.sentence.endswith("The commit log says: batch 7 is committed") and found.remedy == "Mark it"
+    assert "checkpoint inspect" in diagnose(lost).remedy
     assert "batch 7" not in diagnose(RuntimeError("java.lang.OutOfMemoryError: Java heap space"), place).cause
 
 
 def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():
     found = diagnose(Fenced("claim 3 is superseded", "Stop this driver"))
-    assert (found.code, found.way_out) == ("EO-FENCED", "Stop this driver")
+    assert (found.code, found.remedy) == ("EO-FENCED", "Stop this driver")
 
 
 def test_what_a_restart_cannot_heal_is_marked():
-    assert diagnose(as_spark_says(BrokerUnreachable("no broker", "Check"))).restart_heals
-    assert not diagnose(as_spark_says(Expired("batch 3 is lost", "Restore"))).restart_heals
+    assert diagnose(as_spark_says(BrokerUnreachable("no broker", "Check"))).heals
+    assert not diagnose(as_spark_says(Expired("batch 3 is lost", "Restore"))).heals
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_a_restart_cannot_heal_is_marked():
 )
 def test_failures_of_spark_and_its_source_have_codes_of_their_own(text, code):
     found = diagnose(StreamingQueryException(f"[STREAM_FAILED] ...: {text}"))
-    assert found.code == code and found.way_out
+    assert found.code == code and found.remedy
 
 
 def test_a_cause_further_down_is_found():
@@ -266,12 +266,12 @@ def test_an_exception_of_the_user_s_own_comes_first_with_its_place_batch_and_inp
     """
     text, said = OWN[own]
     found = diagnose(StreamingQueryException(f"{STREAM}{text}{OF_QUERY}"), AT_147)
-    assert (found.code, found.restart_heals) == ("EO-TRANSFORM", False)
-    assert found.cause.startswith(
+    assert (found.code, found.heals) == ("EO-TRANSFORM", False)
+    assert found.sentence.startswith(
         f"EO-TRANSFORM: {said}, on batch 147. Nothing of batch 147 was written; the next start reads the "
         "input from orders-0@4822, orders-1@4825 again. What to do: Correct the function, reload the code location and "
         "launch price_orders_stream again, which repeats batch 147."
-    ), found.cause
+    ), found.sentence
 
 
 def test_a_bug_of_the_sink_is_not_called_the_user_s(tmp_path):
@@ -311,5 +311,5 @@ def test_the_function_that_builds_the_query_is_named_where_a_package_holds_it():
 
 def test_the_rest_is_said_to_be_unclassified():
     found = diagnose(ZeroDivisionError("division by zero"))
-    assert (found.code, found.cause) == ("UNCLASSIFIED", "ZeroDivisionError: division by zero")
+    assert (found.code, found.sentence) == ("UNCLASSIFIED", "ZeroDivisionError: division by zero")
     assert found.headline == "UNCLASSIFIED: ZeroDivisionError: division by zero"

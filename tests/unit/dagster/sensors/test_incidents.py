@@ -8,20 +8,18 @@ import pytest
 
 from dagster_exactly_once.notify import CRITICAL, WARNING, Notice, Notifier, NotSent
 from dagster_exactly_once.sensors import incidents
-from dagster_exactly_once.sensors.health import trouble
-from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller, Trouble
-from dagster_exactly_once.sensors.stale_transactions import StaleFacts
-from dagster_exactly_once.sensors.stale_transactions import trouble as trouble_of_transactions
+from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
+from exactly_once.diagnosis import Diagnosis, Severity
 from testkit.sensor_facts import STREAM
-from tests.unit.dagster.sensors.test_sensor_stale_transactions import stale
 
 AFTER_S = 180.0
-BAD, SOON = Trouble("HEALTH-STALLED"), Trouble("HEALTH-SLOW-START", WARNING)
-HANGS = Trouble("HEALTH-HANGING", at_once=True)
+BAD = Diagnosis("HEALTH-STALLED", Severity.ERROR, "s", "It is stalled", "Look")
+SOON = Diagnosis("HEALTH-SLOW-START", Severity.WARN, "s", "It starts slowly", "Look")
+HANGS = Diagnosis("HEALTH-HANGING", Severity.ERROR, "s", "It hangs", "Look")
 
 
-def lag(level: int) -> Trouble:
-    return Trouble("HEALTH-LAGGING", WARNING, level)
+def lag(level: int) -> Diagnosis:
+    return Diagnosis("HEALTH-LAGGING", Severity.WARN, "s", "It lags", "Look", None, {"lag": level})
 
 
 class Receiver(Notifier):
@@ -46,7 +44,7 @@ class Receiver(Notifier):
         self._taken.append(notice)
 
 
-def told(*ticks: tuple[float, Trouble | None], receiver: Receiver | None = None) -> list[tuple[str, str, bool]]:
+def told(*ticks: tuple[float, Diagnosis | None], receiver: Receiver | None = None) -> list[tuple[str, str, bool]]:
     """What is sent while a stream looks like this at these times: code, severity, whether it is over."""
     receiver, kept = receiver or Receiver(), {}
     for now, seen in ticks:
@@ -111,7 +109,7 @@ def test_all_notices_of_an_incident_have_its_key_and_the_next_incident_another()
     other = Receiver()
     told((500, BAD), (700, BAD), receiver=other)
     assert other.taken[0].incident != receiver.taken[0].incident
-    assert STREAM.asset in other.taken[0].what  # the next click
+    assert other.taken[0].what.startswith(BAD.text) and STREAM.asset in other.taken[0].what  # the next click
 
 
 @pytest.mark.parametrize("error", [NotSent("the webhook is down"), RuntimeError("a bug in somebody's notifier")])
@@ -148,47 +146,3 @@ def test_an_end_that_nobody_took_is_told_again() -> None:
     assert said and kept
     kept, said = Teller(receiver, "health", AFTER_S).tell(STREAM, None, "Healthy.", kept, over + 10)
     assert (said, kept) == ("", {}) and receiver.taken[-1].resolved
-
-
-@pytest.mark.parametrize(
-    ("state", "offsets", "code", "severity"),
-    [
-        ("healthy", 10, None, None),
-        ("idle", 0, None, None),
-        ("starting", 10, None, None),
-        ("stopped", 9_999, None, None),  # a person ended it, or its failure has a notice of its own
-        ("lagging", 9_999, "HEALTH-LAGGING", WARNING),
-        ("catching up", 9_999, "HEALTH-LAGGING", WARNING),  # the level tells whether it does
-        ("slow start", 10, "HEALTH-SLOW-START", WARNING),
-        ("operated by another", 0, "HEALTH-OPERATED-BY-ANOTHER", WARNING),
-        ("stalled", 10, "HEALTH-STALLED", CRITICAL),
-        ("frozen", 0, "HEALTH-FROZEN", CRITICAL),
-        ("in doubt", 0, "HEALTH-IN-DOUBT", CRITICAL),
-        ("owner lost", 10, "HEALTH-OWNER-LOST", CRITICAL),
-    ],
-)
-def test_which_states_a_person_must_know_of(state: str, offsets: int, code: str | None, severity: str | None) -> None:
-    found = trouble(state, offsets, lag_limit=1_000)
-    assert (found and found.code, found and found.severity) == (code, severity)
-
-
-def test_a_stream_that_runs_elsewhere_and_stopped_is_told_while_input_waits() -> None:
-    """No run of it fails here, so nothing else would say that its driver is gone."""
-    assert trouble("stopped", 9, 1_000, managed=False) == Trouble("HEALTH-STOPPED", CRITICAL)
-    assert trouble("stopped", 0, 1_000, managed=False) is None
-
-
-@pytest.mark.parametrize(
-    ("facts", "worked_on", "code"),
-    [
-        (StaleFacts(open=3), False, None),
-        (StaleFacts((stale(0, 400),), 1), False, "HEALTH-STALE-TRANSACTIONS"),
-        (StaleFacts((stale(0, 400),), 1), True, None),  # a run is at it
-        (StaleFacts((stale(0, 400, "decided"),), 1), False, None),  # in doubt: told by checkpoint_progress
-        (StaleFacts(hanging_ours=("out-0@17",)), True, "HEALTH-HANGING"),
-        (StaleFacts(hanging_foreign=("out-0@17",), foreign=("payments",)), False, None),
-    ],
-)
-def test_which_transactions_a_person_must_know_of(facts: StaleFacts, worked_on: bool, code: str | None) -> None:
-    found = trouble_of_transactions(facts, worked_on)
-    assert (found and found.code) == code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagster_exactly_once.notify import Notice, Notifier
-from dagster_exactly_once.runs.history import Classified
+from dagster_exactly_once.runs.failures import failure
 from dagster_exactly_once.runs.tags import (
     TAG_ATTEMPT,
     TAG_BESIDE,
@@ -28,8 +28,8 @@ STOPPED = (Frozen(Process("vm", "m", 7, 1.0), State.STOPPED),)
 
 WATCH = WatchPolicy()
 DEFAULT = RestartPolicy(jitter=0.0, end_frozen_after_s=0.0)
-FENCED = Classified("EO-FENCED", "a newer driver owns the sink", heals=False)
-PREPARE = Classified("EO-PREPARE", "a transaction was ended by another client", heals=True)
+FENCED = failure("EO-FENCED", "a newer driver owns the sink", heals=False)
+PREPARE = failure("EO-PREPARE", "a transaction was ended by another client", heals=True)
 
 
 def fixed_delay(attempts, delay_s):
@@ -64,7 +64,7 @@ def test_a_frozen_run_is_not_called_started_without_what_is_true():
 
 def test_a_recovery_that_an_older_release_queued_is_requested_again_as_this_release_takes_it():
     """Mishap: Dagster refuses its configuration, which has a sink_id alone, and the stream stays down."""
-    refused = Classified("PROCESS-GONE", "This run has been marked as failed from outside the execution context.")
+    refused = failure("PROCESS-GONE", "This run has been marked as failed from outside the execution context.")
     failed = run("r1", "FAILURE", at=NOW - 200)
     queued = recovery("c", "FAILURE", restart_of="r1", at=NOW - 100)
     found = history(failed, recoveries=(queued,), recovery_failure=refused)
@@ -88,7 +88,7 @@ def test_a_failure_from_long_before_the_first_tick_is_seen():
         ([run("r1", "SUCCESS")], {}, "SUCCESS"),
         ([run("r1", "CANCELED")], {}, "CANCELED"),
         ([run("r2", "CANCELED"), run("r1", "FAILURE")], {}, "CANCELED"),
-        ([run("r1", "FAILURE")], {"why": Classified("PROCESS-GONE", "", unwanted=True)}, "asked it to end"),
+        ([run("r1", "FAILURE")], {"why": failure("PROCESS-GONE", "", unwanted=True)}, "asked it to end"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "STARTED", restart_of="r1"),)}, "is STARTED"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "QUEUED"),)}, "is QUEUED"),
         ([run("r1", "FAILURE")], {"recoveries": (recovery("c", restart_of="r1"),)}, "liveness starts"),
@@ -133,10 +133,10 @@ def test_a_person_s_strategy_none_is_kept():
 
 def test_a_stream_that_is_given_up_says_cause_and_way_out_as_sentences():
     """Mishap: "no space left on device Fix the cause", without what to do."""
-    full = Classified("SPARK-STATE", "no space left on device", "Free the disk.")
+    full = failure("SPARK-STATE", "no space left on device", "Free the disk.")
     found = judged(run("r1", "FAILURE"), strategy=RestartPolicy(strategy="none"), why=full)
     assert "no space left on device. Free the disk. " in found.message and ".." not in found.message
-    said = Classified("EO-REWOUND", "EO-REWOUND: it was rewound. What to do: Restore it.", "Restore it")
+    said = failure("EO-REWOUND", "EO-REWOUND: it was rewound. What to do: Restore it.", "Restore it")
     assert judged(run("r1", "FAILURE"), strategy=RestartPolicy(strategy="none"), why=said).message.count("Restore") == 1
 
 
@@ -153,12 +153,12 @@ def test_attempts_are_counted_from_the_run_that_a_person_launched():
 def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
     """It has no other end: a recovery that fails at once would else be asked for at each tick."""
     failed = recovery("c1", "FAILURE", at=NOW - 3, lived=2.0, restart_of="r1")
-    facts = {"recoveries": (failed,), "recovery_failure": Classified("EO-UNREACHABLE", "no answer")}
+    facts = {"recoveries": (failed,), "recovery_failure": failure("EO-UNREACHABLE", "no answer")}
     found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 10.0), **facts)
     assert found.need is None and "requests the recovery again in 9 s (restart attempt 2)" in found.message
     found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 0.5), **facts)
     assert found.need is not None and found.need.restart.attempt == 2
-    facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
+    facts["recovery_failure"] = failure("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
     found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 0.5), **facts)
     assert found.need is None and found.raised == "c1" and "sink.accept.lost" in found.message
 
@@ -225,7 +225,7 @@ def test_the_gate_refuses(found, owner_works, says: str):
 def test_the_gate_refuses_what_doing_it_again_does_not_heal():
     found = history(
         recoveries=(recovery("c", "FAILURE"),),
-        recovery_failure=Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
+        recovery_failure=failure("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
     )
     assert "EO-EXPIRED" in (refusal(found, NEED, WATCH, False) or "")
 
@@ -233,7 +233,7 @@ def test_the_gate_refuses_what_doing_it_again_does_not_heal():
 @pytest.mark.parametrize("way_out", ["", "Say sink.accept.lost", "Restore it. Then start it."])
 def test_a_refusal_is_a_sentence_with_one_full_stop(way_out):
     """Mishap: "a retry will not fix. .", of an error without a way out."""
-    lost = Classified("EO-EXPIRED", "lost", way_out, heals=False)
+    lost = failure("EO-EXPIRED", "lost", way_out, heals=False)
     _, said = ask(STREAM, history(recoveries=(recovery("c", "FAILURE"),), recovery_failure=lost), NEED, WATCH, None)
     assert said.endswith(f"{way_out.rstrip('.') or 'fix'}.") and ". ." not in said and ".." not in said
 
