@@ -271,7 +271,8 @@ def _raise(before: str, why: Failure, run: Run, job: str) -> FailureVerdict:
 def _text(why: Failure) -> str:
     """Return what all screens say of a failed run."""
     facts = SinkFacts(Inspection(""), stream=StreamFacts(failed=why))
-    return next(SYMPTOMS["HEALTH-FAILED"].find(facts, Thresholds())).text
+    failed = next(SYMPTOMS["HEALTH-FAILED"].find(facts, Thresholds()))
+    return f"{failed.code}: {failed.text}"
 
 
 def _notice(stream: StreamSpec, incident: str, run_id: str, message: str, why: Failure | None) -> Notice:

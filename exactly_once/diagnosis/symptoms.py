@@ -452,12 +452,17 @@ def _recover(f: SinkFacts) -> str:
 
 
 def how_to_end(frozen: Sequence[Frozen]) -> str:
-    """Return how a person ends frozen processes, without a full stop at its end."""
+    """Return how a person ends frozen processes, without a full stop at its end.
+
+    Dagster's Terminate waits for the run's process to take the message, and holds the lock that every start of a run in
+    the code location needs. A process that is killed meanwhile never takes it, so it must first run again.
+    """
     stopped = " ".join(str(p.process.pid) for p in frozen if p.state is State.STOPPED)
-    resumed = f"; if somebody has, first resume the process with kill -CONT {stopped}" if stopped else ""
+    first = f"resume the process with kill -CONT {stopped}" if stopped else "wait until the kernel releases the process"
     return (
         f"End the process with {end_command(frozen)}. In Dagster, do not press Terminate, which would wait for this "
-        f"process and block every start in its code location{resumed}"
+        f"process and block every start in its code location; if somebody has, first {first}, and if that does not "
+        "help, restart the server of the code location after the kill"
     )
 
 

@@ -6,6 +6,7 @@ import dagster as dg
 
 from dagster_exactly_once import Checks, exactly_once_stream
 from dagster_exactly_once.checks.beside import _DeclaredOfBoth, _differences, same_as
+from exactly_once.diagnosis import Severity
 from exactly_once.verify import Anomaly, Finding
 from exactly_once.verify.by_origin.against import FEWER, AgainstResult
 
@@ -27,16 +28,16 @@ def stream(name: str, output: str, **more):
 def test_the_same_output_passes_and_says_how_much_was_compared():
     """Mishap: somebody takes over on a green check that has compared nothing."""
     verdict = same_as(AgainstResult("orders", 104, SAME, read=160), "orders-v2")
-    assert verdict.passed and verdict.said == (
+    assert verdict.code == "CHECK-PASSED" and verdict.text == (
         "The same output as orders for 80 input records in 104 offsets that both have committed."
     )
-    assert verdict.metadata["same"] == 80 and verdict.metadata["only_old"] == 0
+    assert verdict.evidence["same"] == 80 and verdict.evidence["only_old"] == 0
     nothing = same_as(AgainstResult("orders"), "orders-v2")
-    assert nothing.passed and nothing.said.startswith("Nothing to compare yet: orders-v2 and orders have")
+    assert nothing.code == "CHECK-PASSED" and nothing.sentence.startswith("Nothing to compare yet: orders-v2 and")
     some = same_as(AgainstResult("orders", 104, {**SAME, "same": 70}, unproven={FEWER: 10}), "orders-v2")
-    assert some.passed and some.said.endswith("; 10 others could not be compared.")
+    assert some.code == "CHECK-PASSED" and some.evidence["records_unproven"] == 10
     none = same_as(AgainstResult("orders", 104, {**SAME, "same": 0}, unproven={FEWER: 80}), "orders-v2")
-    assert not none.passed and "None of the 80 input records" in none.said and FEWER in none.said
+    assert (none.code, none.severity) == ("CHECK-NOT-PROVEN", Severity.WARN) and FEWER in none.sentence
 
 
 def test_a_difference_warns_with_its_numbers_and_the_command_that_shows_it():
@@ -45,8 +46,8 @@ def test_a_difference_warns_with_its_numbers_and_the_command_that_shows_it():
     differ = Finding(Anomaly.DIFFERS, "2 differ", places=("orders-0@5",), records=2, examples=("orders-0@5: value",))
     counts = {**SAME, "same": 75, "differs": 2, "only old": 3}
     verdict = same_as(AgainstResult("orders", 104, counts, (differ, lost)), "orders-v2")
-    assert not verdict.passed and not verdict.grave
-    assert verdict.said == (
+    assert (verdict.code, verdict.severity) == ("CHECK-DIFFERS", Severity.WARN)
+    assert verdict.text == (
         "The output of orders-v2 differs from that of orders: 2 differs, 3 only old, for example orders-0@5. Compared: "
         "80 input records in 104 offsets that both have committed. To see the values, run exactly-once verify "
         "orders-v2 --against orders with --origin and --checkpoint."

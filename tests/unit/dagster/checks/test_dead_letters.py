@@ -223,7 +223,8 @@ def test_an_origin_that_is_no_place_in_a_record_is_refused_when_the_code_loads(o
 def test_the_check_of_dead_letters_says_how_many_and_why(count, first, said):
     """Guards against a warning that speaks of rejected records, which are in another topic."""
     verdict = too_many_rejected(Rejections(count, True, Counter({"why": count}), {}, first), DeadLetters("d"))
-    assert (verdict.said, verdict.passed, verdict.metadata) == (said, count == 0, {"dead_letters": count})
+    code = "CHECK-REJECTED" if count else "CHECK-PASSED"
+    assert (verdict.text, verdict.code, verdict.evidence) == (said, code, {"dead_letters": count})
 
 
 LEFT, WITH_ID = "did not fit its schema, and is JSON.", "with its schema id."

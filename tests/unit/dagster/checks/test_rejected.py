@@ -23,6 +23,7 @@ from dagster_exactly_once.checks.rejected import _start
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.streaming.spans import OffsetSpan
 from exactly_once import error_headers
+from exactly_once.diagnosis import Severity
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Watermarks
 
@@ -114,19 +115,20 @@ def found(count, exact=True, first=False):
 def test_the_check_judges_by_its_limits(count, warn, error, passed, grave):
     """Guards against a limit that is one off, and against an error that passes since there is no warning."""
     verdict = too_many_rejected(found(count), Rejected("r", warn, error))
-    assert (verdict.passed, verdict.grave) == (passed, grave)
+    severity = Severity.OK if passed else Severity.ERROR if grave else Severity.WARN
+    assert (verdict.code, verdict.severity) == ("CHECK-PASSED" if passed else "CHECK-REJECTED", severity)
 
 
 def test_the_check_says_how_many_and_why():
     """Guards against a warning that a person cannot act on without reading the topic."""
-    said = too_many_rejected(found(1_200), Rejected("r")).said
+    said = too_many_rejected(found(1_200), Rejected("r")).text
     assert (
         said
         == "The stream has rejected 1,200 records since the last evaluation; most often (1,200): KeyError: 'amount'."
     )
     assert (
         "about 70,000 offsets' worth of records so far"
-        in too_many_rejected(found(70_000, exact=False, first=True), Rejected("r")).said
+        in too_many_rejected(found(70_000, exact=False, first=True), Rejected("r")).sentence
     )
 
 

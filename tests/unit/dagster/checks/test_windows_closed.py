@@ -5,6 +5,7 @@ import pytest
 from dagster_exactly_once.checks.windows import closed_up_to_now
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.recovery.windows import Windows
+from exactly_once.diagnosis import Severity
 
 #: 2026-01-31 14:00 UTC.
 TWO = 1_769_868_000_000
@@ -33,13 +34,10 @@ def found(reported, noted=None, by_input=None, watermark_ms=TWO):
 )
 def test_hours_that_stay_open_are_named_and_certain_ones_fail(windows, grave, missing):
     verdict = closed_up_to_now(windows, "close")
-    assert (verdict.passed, verdict.grave, windows.left_open()) == (False, grave, [hour(n) for n in missing])
-    assert verdict.metadata == {
-        "code": "EO-WARN-WINDOWS",
-        "open_windows": len(missing),
-        "first_open": hour(missing[0]),
-        "way_out": "close",
-    }
+    severity = Severity.ERROR if grave else Severity.WARN
+    assert (verdict.code, verdict.severity) == ("EO-WARN-WINDOWS", severity) and "close" in verdict.remedy
+    assert windows.left_open() == [hour(n) for n in missing]
+    assert verdict.evidence == {"open_windows": len(missing), "first_open": hour(missing[0])}
 
 
 @pytest.mark.parametrize(
@@ -56,10 +54,10 @@ def test_hours_that_stay_open_are_named_and_certain_ones_fail(windows, grave, mi
     ids=["none", "none yet", "noted", "as the input", "dated later", "behind the watermark", "no batch"],
 )
 def test_hours_that_are_closed_or_can_still_get_records_pass(windows):
-    assert (closed_up_to_now(windows, "close").passed, windows.left_open()) == (True, [])
+    assert (closed_up_to_now(windows, "close").code, windows.left_open()) == ("CHECK-PASSED", [])
 
 
 def test_where_nobody_noted_the_first_hour_the_check_says_so():
     """Records may be dated long after their events: a check that only passes would say what it does not know."""
-    assert "Nobody noted" in closed_up_to_now(found([11, 12]), "close").said
-    assert "Nobody noted" not in closed_up_to_now(found([11, 12], noted=11), "close").said
+    assert "Nobody noted" in closed_up_to_now(found([11, 12]), "close").sentence
+    assert "Nobody noted" not in closed_up_to_now(found([11, 12], noted=11), "close").sentence

@@ -64,7 +64,7 @@ def test_what_is_lost_with_the_input_is_what_the_commit_log_says():
     found = diagnose(lost, place)
     assert found.sentence.endswith("The commit log says: batch 7 is committed") and found.remedy == "Mark it"
     assert "checkpoint inspect" in diagnose(lost).remedy
-    assert "batch 7" not in diagnose(RuntimeError("java.lang.OutOfMemoryError: Java heap space"), place).cause
+    assert "batch 7" not in diagnose(RuntimeError("java.lang.OutOfMemoryError: Java heap space"), place).sentence
 
 
 def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():

@@ -1,5 +1,6 @@
-"""``exactly_once_checkpoint_progress``: what Dagster knows of a stream's run, and what a tick asks for. (Which facts are
-which state is the matter of tests/unit/diagnosis.)
+"""``exactly_once_checkpoint_progress``: what Dagster knows of a stream's run, and what a tick asks for.
+
+Which facts are which state is the matter of tests/unit/diagnosis.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def test_a_failure_that_a_restart_heals_is_a_warning_and_one_that_was_wanted_is_
 
 
 def test_a_start_is_stalled_only_when_its_processes_use_no_processor(monkeypatch) -> None:
-    """Mishap: on a slow host "Terminate the run if it hangs" came while Spark was starting: it would have begun anew."""
+    """Mishap: on a slow host "Terminate the run if it hangs" came while Spark was starting: it would begin anew."""
     starts = run("r1", at=NOW - 500)
     found, used, kept = history(starts), [], {}
     monkeypatch.setattr(checkpoint_progress, "cpu_of", lambda run: used[-1])

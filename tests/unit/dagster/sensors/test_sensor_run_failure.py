@@ -54,7 +54,7 @@ def test_a_frozen_run_is_not_called_started_without_what_is_true():
     """Mishap: "Run r1 is STARTED" beside a process that a signal has stopped: a person believed it, and went to bed."""
     frozen = history(run("r1", frozen=STOPPED))
     said = verdict(frozen, RestartPolicy(), WATCH).message
-    assert said.startswith("Dagster still shows run r1 as STARTED, but process 7 on vm is stopped by a signal, so the ")
+    assert said.startswith("Dagster still shows run r1 as STARTED, but") and "HEALTH-FROZEN" in said
     assert "exactly_once_liveness kills that process once it has been frozen for 120 s" in said and "kill -9 7" in said
     assert "exactly_once_liveness" not in verdict(frozen, DEFAULT, WATCH).message
     canceling = history(run("r1", "CANCELING", frozen=STOPPED))
@@ -201,9 +201,9 @@ NEED = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
         (history(run("r1", "STARTED")), None, "is working on the sink"),
         (history(run("r1", "STARTED", alive=None)), None, "is working on the sink"),  # on another host
         (history(run("r1", "CANCELING")), None, "is working on the sink"),
-        (history(run("r1", "STARTED", frozen=STOPPED)), None, "run r1 of stream is frozen: process 7 on vm is stopped"),
-        (history(run("r1", "STARTED", frozen=STOPPED)), None, "end the process with kill -9 7"),
-        (history(run("r1", "CANCELING", frozen=STOPPED)), None, "resume it with kill -CONT 7"),
+        (history(run("r1", "STARTED", frozen=STOPPED)), None, "run r1 of stream is frozen"),
+        (history(run("r1", "STARTED", frozen=STOPPED)), None, "kill -9 7"),
+        (history(run("r1", "CANCELING", frozen=STOPPED)), None, "kill -CONT 7"),
         (history(recoveries=(recovery("c", "STARTED"),)), None, "recovery c is under way"),
         (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
         (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write is working"),

@@ -213,7 +213,7 @@ def test_the_streams_that_need_attention_come_first(instance):
     new(instance, ORDERS, S.STARTED)
     new(instance, CLICKS, S.FAILURE, tags={RUN_FAILURE_REASON_TAG: "RUN_EXCEPTION"})
     first, _ = said(tick(instance, "exactly_once_run_failure"))
-    assert first.startswith("clicks: ") and "a restart does not fix RUN_EXCEPTION" in first
+    assert first.startswith("clicks: HEALTH-FAILED: ") and "RUN_EXCEPTION" in first
 
 
 # -- what a tick keeps -----------------------------------------------------------------------------------------------
@@ -324,7 +324,11 @@ def look(sink_id, run_id="", lag=0, alive=True):
     claim = Claim(3, "q", int((time.time() - 60) * 1000), "stream", "host-a", 4711, operator=f"dagster/i/{run_id}")
     checkpoint = Checkpoint("/c")
     found = Inspection(sink_id, Owner(claim, alive))
-    return sink_state.SinkState(found, checkpoint, compare(checkpoint, LogState()), lag, measured=time.time())
+    return sink_state.SinkState(found, checkpoint, compare(checkpoint, LogState()), lag, (lag,), time.time())
+
+
+def unused(sink_id):
+    return sink_state.SinkState(Inspection(sink_id), Checkpoint(""), compare(Checkpoint(""), LogState()), 0)
 
 
 def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(instance, monkeypatch):
@@ -339,7 +343,7 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
         "lagging": look("lagging", runs[lagging], 9_999),
         "failed": look("failed", alive=False),
         "torn": CommitLogDamaged("a stray record", "Stop its writer"),
-        "unused": None,
+        "unused": unused("unused"),
     }
     monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: found)
     result = tick(instance, "exactly_once_checkpoint_progress", streams, lag_limit=1_000)
@@ -361,7 +365,9 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert set(page.metadata) == {*below, *(f"{n}: run" for n in linked)}  # a sentence in the table would fill the page
     assert {r["stream"]: r["run"][:8] for r in rows if r["run"]} == {n: run[:8] for n, run in linked.items()}
     assert linked["failed"] and time.time() - page.metadata["looked_at"].value < 60  # how old the lag is
-    assert "above the limit of 1,000" in page.metadata["lagging: says"].value
+    assert page.metadata["lagging: says"].value.startswith("HEALTH-LAGGING: ")
+    failure = page.metadata["failed: says"].value  # as health says it: Mishap: "never used", and no cause
+    assert all(text in failure for text in ("HEALTH-FAILED", "EO-REWOUND: c. w.")), failure
     assert "a stray record" in page.metadata["torn: says"].value
     links = [page.metadata[f"{n}: asset"].asset_key.to_user_string() for n in needy]
     assert links == [f"{n}_transactions" for n in needy]
@@ -393,7 +399,7 @@ def test_the_lag_of_a_dead_stream_grows_on_every_page_that_shows_it(instance, mo
     assert set(found) == {ALL_STREAMS, "orders", "shop/dead"}
     assert [r.data["lag"] for r in found[ALL_STREAMS].metadata["streams"].records] == ["90,000"]
     assert found["orders"].metadata["lag_offsets_dead"].value == 90_000
-    assert "90,000 offsets of input are waiting" in found["shop/dead"].description
+    assert "90,000 offsets of input" in found["shop/dead"].description
     measured = {found[ALL_STREAMS].metadata["looked_at"].value, found["orders"].metadata["lag_measured_dead"].value}
     assert measured == {found["shop/dead"].metadata["lag_measured"].value} == {1_030.0}
     assert pages(90_000, 1_040.0) == {}  # a lag that stands still is not written again
@@ -459,18 +465,29 @@ def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypa
     stream = spec("new", "new")
     mistake = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-OPTION", "cause": "c", "way_out": "w"})
     fails_with(mistake, stream).execute_in_process(instance=instance, raise_on_error=False)
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": None})
+    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": unused("new")})
     result = tick(instance, "exactly_once_checkpoint_progress", [stream])
     (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
-    assert (
-        not check.passed
-        and check.severity is dg.AssetCheckSeverity.ERROR
-        and "failed. EO-OPTION: c. w." in check.description
-    )
+    assert not check.passed and check.severity is dg.AssetCheckSeverity.ERROR
+    codes = {name: check.metadata[name].value for name in ("code", "failure", "state", "way_out")}
+    assert codes == {"code": "HEALTH-FAILED", "failure": "EO-OPTION", "state": "failed", "way_out": "w"}
     (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
     assert [r.data["state"] for r in page.metadata["streams"].records] == ["failed (EO-OPTION)"]
     again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
     assert again.asset_events == []
+
+
+def test_the_first_run_of_a_stream_is_starting_and_its_check_green(instance, monkeypatch):
+    """Mishap: "The sink was never used", in amber, of a run that had just been launched."""
+    stream = spec("new", "new")
+    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": unused("new")})
+    assert [e.asset_key for e in tick(instance, "exactly_once_checkpoint_progress", [stream]).asset_events] == [
+        dg.AssetKey(ALL_STREAMS)
+    ]
+    new(instance, stream, S.STARTED, tags=MINE)
+    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
+    (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+    assert (check.passed, check.metadata["code"].value) == (True, "HEALTH-STARTING")
 
 
 # -- liveness over several streams -----------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def test_a_run_that_waits_for_a_frozen_one_does_not_advise_to_terminate_it(insta
     monkeypatch.setattr(process, "frozen_among", lambda _: stopped)
     with pytest.raises(Waited):
         second.writer.begin()
-    assert "is frozen: process 7 on vm is stopped by a signal. Do not press Terminate" in second.said[0]
+    assert "HEALTH-FROZEN" in second.said[0] and "do not press Terminate" in second.said[0]
 
 
 def test_a_run_that_writes_already_comes_first_however_late_it_was_launched(instance, no_sleep):
