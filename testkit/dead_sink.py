@@ -34,11 +34,12 @@ class DeadSink:
         pid: int = 1,
         started: float = 0.0,
         operator: str = "",
+        checkpoint: str = "/c",
     ):
         self.connection, self.topic, self.sink_id = connection, topic, brokers.fresh_name("sink")
         self.log = CommitLog(connection, self.sink_id)
         machine = this_machine() if host == socket.gethostname() else ""
-        claim = Claim(1, "q", 0, "stream", host, pid, "/c", started, operator, machine)
+        claim = Claim(1, "q", 0, "stream", host, pid, checkpoint, started, operator, machine)
         self.log.claim(lambda state: claim, Deadline(30))
         self.producers: list[Producer] = []
 

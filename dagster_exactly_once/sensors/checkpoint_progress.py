@@ -152,7 +152,8 @@ class Judge:
         if need := need_of(state, limits, now):
             request, more = ask(stream, self.histories.whole(stream), need, self.policy, owner)
         wrong, incident = trouble(facts, limits), last.get("incident", {})
-        if wrong is not None or not any(r.in_progress for r in history.recoveries):  # one under way has not helped yet
+        recovering = any(r.in_progress for r in history.recoveries)  # it has not helped yet
+        if wrong is not None or incident.get("told") or not recovering:
             incident, unsaid = self.teller.tell(stream, wrong, f"{state.text}{more}", incident, now, more)
             more += unsaid
         memory = {

@@ -18,13 +18,13 @@ def diagnose(facts: SinkFacts, limits: Thresholds | None = None) -> tuple[Diagno
 
 def health(facts: SinkFacts, limits: Thresholds | None = None) -> Diagnosis:
     """Return the one state of a stream (:func:`state_of`): needs ``facts.stream``, and says nothing of the sink's other
-    symptoms. Of a stream that stands still, it is what its next start would be refused for.
+    symptoms. Of a stream that stands still here, it is what its next start would be refused for.
     """
     shown = (found for code in STATES for found in SYMPTOMS[code].find(facts, limits or Thresholds()))
     state = next(shown, None)
     if state is None:
         raise ValueError("the state of a stream needs the facts of its operator")
-    if state.code != "HEALTH-STOPPED":
-        return state
+    if state.code != "HEALTH-STOPPED" or facts.stream is None or not facts.stream.managed:
+        return state  # the checkpoint of a stream that runs elsewhere may be on a disk there
     refused = (found for code in REFUSED for found in SYMPTOMS[code].find(facts, limits or Thresholds()))
     return next(refused, state)

@@ -119,7 +119,7 @@ def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dag
 
     def says() -> bool:
         newest = dagster.sensor("exactly_once_checkpoint_progress")["sensorState"]["ticks"][0]
-        return newest["timestamp"] > before and "no run of the stream is in progress" in (newest["skipReason"] or "")
+        return newest["timestamp"] > before and "HEALTH-STOPPED" in (newest["skipReason"] or "")
 
     until("a new tick to speak", says, 40, every_s=0.3)
 

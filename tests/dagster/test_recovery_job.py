@@ -221,7 +221,7 @@ def test_a_frozen_owner_is_named_with_the_command_that_ends_it(instance, connect
         until("it is stopped", lambda: process.status() == psutil.STATUS_STOPPED, 10)
         result = recover(instance, frozen.sink_id)
         why = classify(instance, result.run_id)
-        assert why.code == "EO-SINK-BUSY" and "is frozen" in why.sentence and f"kill -9 {driver.pid}" in why.remedy
+        assert why.code == "EO-SINK-BUSY" and "HEALTH-FROZEN" in why.sentence and f"kill -9 {driver.pid}" in why.remedy
         driver.kill()
     assert recover(instance, frozen.sink_id).success
 

@@ -477,7 +477,7 @@ def test_a_run_on_another_host_lives_as_long_as_its_status_says(
     ours = DeadSink(connection, topic, operator=operator_of(instance, run))
     d = on_broker(instance, ours, bootstrap_servers)
     ours.decide(ours.open_part(0))
-    assert "the sink's owner is alive" in d.said("exactly_once_checkpoint_progress")
+    assert not d.tick("exactly_once_checkpoint_progress").run_requests
     to(instance, run, S.SUCCESS)
     assert d.tick("exactly_once_checkpoint_progress").run_requests
 
@@ -510,7 +510,10 @@ def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootst
     producer.abort_transaction(30)
 
 
-def test_a_sink_at_rest_without_a_run_is_stopped(instance, dead, bootstrap_servers):
+def test_a_sink_at_rest_without_a_run_is_stopped(instance, connection, topic, bootstrap_servers, tmp_path):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    dead = DeadSink(connection, topic, socket.gethostname(), DEAD, checkpoint=str(tmp_path))
     d = on_broker(instance, dead, bootstrap_servers)
     assert d.said("exactly_once_checkpoint_progress").startswith("HEALTH-STOPPED: ")
     assert d.tick("exactly_once_checkpoint_progress").asset_events == []  # told a moment ago, and nothing changed

@@ -223,6 +223,7 @@ def test_a_failed_run_is_an_error_unless_a_restart_heals_it():
         (Checkpoint("/cp", "q", 3, 3), stream(5), "checkpoint ahead"),
         (Checkpoint("/cp", "q", 3, 3), stream(5, worker=RUN), "healthy"),  # read at another moment than the log
         (Checkpoint("/cp"), stream(5, failed=BROKE), "failed"),  # of just this
+        (Checkpoint("/cp"), stream(5, managed=False), "stopped"),  # it may be on a disk elsewhere
         (Checkpoint("/cp", "q", 3, torn={"offsets/3": "it is empty"}), stream(5, worker=RUN), "checkpoint torn"),
     ],
 )
