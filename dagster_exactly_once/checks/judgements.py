@@ -150,7 +150,7 @@ def checkpoint_equals_commit_log(
     # a point in time is not a figure to plot
     known = {name: value for name, value in progress.as_metadata().items() if name != "batch_started_ms"}
     evidence: Metadata = {**known, "progress": progress.state}
-    for found in diagnose(facts, limits):
+    for found in sorted(diagnose(facts, limits), key=lambda d: SYMPTOMS[d.code].needs != "checkpoint"):
         racing = found.code == "HEALTH-CHECKPOINT-AHEAD" and facts.at_work is not False  # the log was read before
         if found.code == "HEALTH-IN-DOUBT" or (SYMPTOMS[found.code].needs == "checkpoint" and not racing):
             return replace(found, evidence={**found.evidence, **evidence})

@@ -7,6 +7,7 @@ mishap can be made exactly; no Spark.
 import json
 import os
 import re
+import socket
 import time
 import uuid
 
@@ -24,6 +25,7 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.commitlog.commit_log import CommitLog
+from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.error_headers import OFFSET, PARTITION, TOPIC
 from exactly_once.kafka.admin import Admin
@@ -34,6 +36,7 @@ from platform_assets.flights.asset import flights
 from platform_assets.flights.names import SINK_ID
 from platform_assets.flights.streams import flight_delays
 from testkit import oracle
+from testkit.dead_sink import DEAD
 from testkit.processes import until
 
 PARTITIONS = 2
@@ -111,8 +114,19 @@ class Stream:
         (self.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
         began = json.dumps({FLIGHTS: {str(p): 0 for p in self.position}})
         (self.checkpoint / "sources/0/0").write_text(f"\0v1\n{began}")
+        self.claim("h", os.getpid())
+
+    def claim(self, host, pid):
+        """Claim the sink, as a driver on another host or, with the pid DEAD, one that has died here."""
         log = CommitLog(self.site.connection, SINK_ID)
-        log.claim(lambda s: Claim(1, QUERY, 0, "stream", "h", os.getpid(), str(self.checkpoint)), Deadline(30))
+        machine = this_machine() if host == socket.gethostname() else ""
+        where = {"pid_started": 1.0, "machine": machine}
+
+        def claim(state):
+            token = state.owner.token + 1 if state.owner else 1
+            return Claim(token, QUERY, 0, "stream", host, pid, str(self.checkpoint), **where)
+
+        log.claim(claim, Deadline(30))
         log.close()
 
     def checks(self, **config):
@@ -155,8 +169,7 @@ def test_before_the_first_start_a_check_says_that_the_stream_never_ran(stream):
     assert found.keys() == NAMES
     unseen = ("no_duplicates_and_no_loss", "checkpoint_equals_commit_log", "freshness")
     assert failed(found) == dict.fromkeys(unseen, "WARN"), found
-    said = "The stream flight_delays never ran: there is nothing to check yet. Launch flight_delays_stream."
-    assert {found[name].description for name in unseen} == {said}
+    assert {found[name].metadata["code"].value for name in unseen} == {"HEALTH-NEVER-USED"}
 
 
 @pytest.mark.parametrize("servers", ["", pytest.param("127.0.0.1:1", marks=pytest.mark.long)])
@@ -269,10 +282,14 @@ def test_a_transaction_that_stays_open_is_seen_and_so_are_the_readers_that_wait_
     try:
         young = failed(stream.checks())
         assert not young.keys() & {"no_old_open_transaction", "last_stable_offset_is_high_watermark"}
-        policy = {"policy_s": 0.001}
-        found = stream.checks(no_old_open_transaction=policy, last_stable_offset_is_high_watermark=policy)
-        for name in ("no_old_open_transaction", "last_stable_offset_is_high_watermark"):
-            assert not found[name].passed and f"{FLIGHT_DELAYS}-0" in found[name].description
+        found = stream.checks(last_stable_offset_is_high_watermark={"policy_s": 0.001})
+        waits = found["last_stable_offset_is_high_watermark"]
+        assert waits.metadata["code"].value == "HEALTH-READERS-WAIT" and f"{FLIGHT_DELAYS}-0" in waits.description
+        stream.claim(socket.gethostname(), DEAD)  # the driver may have been at work on it until now
+        found = stream.checks()
+        stream.claim("h", os.getpid())
+        assert found["no_old_open_transaction"].metadata["code"].value == "HEALTH-STALE-TRANSACTIONS"
+        assert not found["last_stable_offset_is_high_watermark"].passed
     finally:
         producer.abort_transaction(30)
 
