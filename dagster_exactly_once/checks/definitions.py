@@ -107,10 +107,9 @@ def _last_stable_offset(stream: Stream) -> dg.AssetChecksDefinition:
         context: dg.AssetCheckExecutionContext, config: PolicyConfig, kafka: KafkaTransactionalProducerFactory
     ) -> dg.AssetCheckResult:
         facts = read_sink(context.instance, stream.spec, kafka.connection(), READ_BUDGET_S)
-        ours = {where for t in facts.sink.open if t.verdict != "log" for where in t.partitions}
-        standing, partitions = held_back(kafka.connection(), stream.topics, ours)
-        facts, limits = replace(facts, standing=tuple(standing)), Thresholds(stale_after_s=config.policy_s)
-        return result(judgements.last_stable_is_high_watermark(facts, partitions, limits))
+        standing, partitions = held_back(kafka.connection(), stream.topics, facts.sink.blocked)
+        limits = Thresholds(stale_after_s=config.policy_s)
+        return result(judgements.last_stable_is_high_watermark(replace(facts, standing=standing), partitions, limits))
 
     return last_stable_offset_is_high_watermark
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import dagster as dg
 from kafka import KafkaConsumer, TopicPartition
@@ -66,27 +67,30 @@ def read_sink(instance: dg.DagsterInstance, stream: StreamSpec, connection: Conn
     return SinkFacts(sink, stream=stream_facts(stream, read_history(instance, stream), sink.owner, ours))
 
 
-def held_back(connection: Connection, topics: Sequence[str], ours: Collection[Partition]) -> tuple[list[Standing], int]:
+def held_back(
+    connection: Connection, topics: Sequence[str], known: Iterable[BlockedPartition]
+) -> tuple[tuple[Standing, ...], int]:
     """Return the partitions that hold readers back now, and the number of all partitions.
 
     Parameters
     ----------
-    ours : collection of (str, int)
-        The partitions of the sink's open transactions.
+    known : iterable of BlockedPartition
+        Those of the sink's inspection, which say whose transactions hold them.
     """
+    whose = {(b.topic, b.partition): b for b in known}
     with Admin(connection, READ_BUDGET_S) as admin:
         before = _watermarks(admin, topics)
         held = {where: w for where, w in before.items() if w.last_stable < w.high}
         # a marker that was just being written must not look like a waiting reader
         after = _watermarks(admin, list(dict.fromkeys(topic for topic, _ in held)))
-    return [
+    standing = {p: w for p, w in after.items() if p in held and w.last_stable == held[p].last_stable}
+    return tuple(
         Standing(
-            BlockedPartition(*where, w.last_stable, w.high, where in ours),
-            _record_time_ms(connection, *where, w.last_stable),
+            replace(whose.get(p, BlockedPartition(*p, 0, 0, False)), last_stable=w.last_stable, high=w.high),
+            _record_time_ms(connection, *p, w.last_stable),
         )
-        for where, w in after.items()
-        if where in held and w.last_stable == held[where].last_stable
-    ], len(before)
+        for p, w in standing.items()
+    ), len(before)
 
 
 def _watermarks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:

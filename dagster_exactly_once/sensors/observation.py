@@ -10,13 +10,13 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.names import ALL_STREAMS
-from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.health import described
 from dagster_exactly_once.sensors.sink_state import SinkState
 from dagster_exactly_once.tables import ROWS, open_table, table, when
-from exactly_once.diagnosis import Diagnosis
+from exactly_once.diagnosis import Diagnosis, SinkFacts, Thresholds
+from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.findings import RecentDecision
 from exactly_once.inspection.words import owner_sentence
 
@@ -30,7 +30,7 @@ def transactions(asset: str, sink_state: SinkState, state: Diagnosis, more: str)
     metadata: dict[str, Any] = {
         **described(state),
         "owner": owner_sentence(found),
-        "checkpoint": progress_sentence(sink_state.progress),
+        "checkpoint": checkpoint_sentence(sink_state),
         "lag_offsets": sink_state.lag,
         "lag_measured": dg.MetadataValue.timestamp(sink_state.measured),
         "open_transactions": len(found.open),
@@ -120,18 +120,17 @@ def all_streams(rows: Sequence[StreamRow], now: float) -> dg.AssetObservation:
     return dg.AssetObservation(ALL_STREAMS, description=f"{said}. {moment}.", metadata=metadata)
 
 
-def progress_sentence(found: StreamProgress) -> str:
+def checkpoint_sentence(found: SinkState) -> str:
     """Describe the checkpoint, beside the commit log."""
-    batch = found.last_planned
+    facts, batch = SinkFacts(found.inspection, checkpoint=found.checkpoint), found.progress.last_planned
+    for code in ("HEALTH-CHECKPOINT-TORN", "HEALTH-CHECKPOINT-FOREIGN", "HEALTH-CHECKPOINT-LOST"):
+        for wrong in SYMPTOMS[code].find(facts, Thresholds()):
+            return f"{wrong.code}: {wrong.sentence}"
     return {
-        "unused": "no batch is planned yet",
         "settled": f"Spark has committed batch {batch}, and planned no other",
         "in flight": f"batch {batch} is planned and not decided",
         "in doubt": f"batch {batch} is decided, and Spark has not committed it yet",
-        "checkpoint lost": "it lacks batches that are decided: it was deleted, restored or rewound",
-        "foreign": "it belongs to a different query from that of the sink",
-        "torn": f"torn: {', '.join(found.torn)}",
-    }[found.state]
+    }.get(found.progress.state, "no batch is planned yet")
 
 
 def _recent_row(r: RecentDecision) -> tuple[str, ...]:

@@ -92,10 +92,12 @@ def rows(*without: str) -> list[Row]:
 
 
 def said(d: Daemon, name: str = NAME) -> str:
+    """What a tick says; of one that asks for a recovery, what the next one says while that waits."""
     result = d.tick(name)
-    assert result.skip_reason is not None or result.run_requests
-    requested = [r.tags["exactly_once/cause"] for r in result.run_requests or []]
-    return "\n".join([*requested, str(result.skip_reason and result.skip_reason.skip_message)])
+    if result.run_requests:
+        result = d.tick(name)
+    assert result.skip_reason is not None and not result.run_requests
+    return str(result.skip_reason.skip_message)
 
 
 def sentence_of(code: str, text: str) -> str:
