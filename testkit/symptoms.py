@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.diagnosis.facts import (
-    FailedRun,
     ForeignAbort,
     Hanging,
     OffsetSkew,
@@ -16,7 +15,7 @@ from exactly_once.diagnosis.facts import (
     Undecided,
     Worker,
 )
-from exactly_once.diagnosis.model import Diagnosis
+from exactly_once.diagnosis.model import Diagnosis, Severity
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.diagnosis.thresholds import Thresholds
 from exactly_once.inspection.findings import (
@@ -37,6 +36,7 @@ STOPPED = Frozen(Process("vm", "m", 4711, 1.0), State.STOPPED)
 ALIVE, GONE, UNSEEN = Owner(CLAIM, True), Owner(CLAIM, False), Owner(CLAIM, None)
 FROZEN = Owner(CLAIM, True, (STOPPED,))
 RUN = Worker("run 6369f6fc", age_s=1_000)
+BROKE = Diagnosis("EO-TRANSFORM", Severity.ERROR, "run 6369f6fc", "KeyError in f", "Correct f")
 
 
 def opened(
@@ -101,9 +101,7 @@ PLANTED: dict[str, SinkFacts] = {
     "HEALTH-ID-LEAK": SinkFacts(sink(), leaked=("eo:s:mine",)),
     "HEALTH-STALLED": SinkFacts(sink(ALIVE), stream=stream(5, 130, RUN, in_flight=8)),
     "HEALTH-OWNER-LOST": SinkFacts(sink(), stream=stream(5, worker=replace(RUN, works=False))),
-    "HEALTH-FAILED": SinkFacts(
-        sink(), stream=stream(5, failed=FailedRun("run 6369f6fc", "EO-TRANSFORM", "KeyError in f", "Correct f"))
-    ),
+    "HEALTH-FAILED": SinkFacts(sink(), stream=stream(5, failed=BROKE)),
     "HEALTH-OPERATED-BY-ANOTHER": SinkFacts(sink(ALIVE), stream=stream(5, has_run=True)),
     "HEALTH-SLOW-START": SinkFacts(sink(), stream=stream(5, worker=replace(RUN, begun=False, age_s=95))),
     "HEALTH-STARTING": SinkFacts(sink(), stream=stream(5, worker=replace(RUN, begun=False, age_s=20))),

@@ -35,6 +35,9 @@ NOT_EXACTLY_ONCE = "CHECK-NOT-EXACTLY-ONCE"
 NOT_PROVEN = "CHECK-NOT-PROVEN"
 REJECTED = "CHECK-REJECTED"
 
+#: How the codes of what is wrong with a checkpoint begin.
+_OF_CHECKPOINT = "HEALTH-CHECKPOINT-"
+
 
 def verdict(code: str, severity: Severity, sentence: str, remedy: str = "", **evidence: Any) -> Diagnosis:
     """Make the verdict of a check; its subject is the asset that the check is on."""
@@ -150,9 +153,8 @@ def checkpoint_equals_commit_log(
     # a point in time is not a figure to plot
     known = {name: value for name, value in progress.as_metadata().items() if name != "batch_started_ms"}
     evidence: Metadata = {**known, "progress": progress.state}
-    for found in sorted(diagnose(facts, limits), key=lambda d: SYMPTOMS[d.code].needs != "checkpoint"):
-        racing = found.code == "HEALTH-CHECKPOINT-AHEAD" and facts.at_work is not False  # the log was read before
-        if found.code == "HEALTH-IN-DOUBT" or (SYMPTOMS[found.code].needs == "checkpoint" and not racing):
+    for found in sorted(diagnose(facts, limits), key=lambda d: not d.code.startswith(_OF_CHECKPOINT)):
+        if found.code.startswith((_OF_CHECKPOINT, "HEALTH-IN-DOUBT")):
             return replace(found, evidence={**found.evidence, **evidence})
     batch = progress.last_planned
     if progress.state in ("in doubt", "in flight"):

@@ -88,6 +88,11 @@ class Run:
         return self.run_id[:8]
 
     @property
+    def sink_id(self) -> str | None:
+        """The sink that it works on; None before it has said so."""
+        return self.tags.get(TAG_SINK)
+
+    @property
     def host(self) -> str:
         """The machine of its process."""
         return self.tags.get(TAG_HOST, "")

@@ -18,7 +18,6 @@ from dagster_exactly_once.runs.tags import (
     TAG_RECOVERS,
     TAG_RESTART,
     TAG_RESTART_OF,
-    TAG_SINK,
 )
 from dagster_exactly_once.sensors.circuit import open_circuit
 from dagster_exactly_once.sensors.restart import Restart
@@ -83,7 +82,7 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
         if run.waits:
             return f"run {run.name} of {run.job} is {run.status} and will recover the sink when it starts"
         if run.frozen:
-            return f"run {run.name} of {run.job} is frozen. {frozen(run.name, run.frozen, run.tags.get(TAG_SINK)).text}"
+            return f"run {run.name} of {run.job} is frozen. {frozen(run.name, run.frozen, run.sink_id).text}"
         if run.works and run.job == RECOVERY_JOB:
             return f"recovery {run.name} is under way"
         if run.works:

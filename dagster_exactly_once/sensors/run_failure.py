@@ -14,7 +14,6 @@ from dagster_exactly_once.runs.history import Histories, StreamHistory, attempt_
 from dagster_exactly_once.runs.operator import alive_of
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.runs.tags import TAG_SINK
 from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
 from dagster_exactly_once.sensors.recovery_requests import REQUESTED, RecoveryNeed, recovery_request, refusal, withheld
@@ -160,7 +159,7 @@ def run_failure_sensor(streams: Sequence[StreamSpec], every_s: int = 5) -> dg.Se
 
 def _frozen(run: Run, end_after_s: float) -> str:
     """Say what Dagster shows of a frozen run, what is true, and what happens next."""
-    why = frozen(f"run {run.name}", run.frozen, run.tags.get(TAG_SINK))
+    why = frozen(f"run {run.name}", run.frozen, run.sink_id)
     if run.canceling:
         then = "The sensor exactly_once_liveness resumes a process that a signal has stopped. "
     elif end_after_s:

@@ -99,7 +99,9 @@ def facts_of(
         idle_s=max(0.0, history.now - last) if last else None,
         in_flight=found.checkpoint.in_flight,
     )
-    return SinkFacts(found.inspection, checkpoint=found.checkpoint, stream=known)
+    facts = SinkFacts(found.inspection, checkpoint=found.checkpoint, stream=known)
+    # the log was read before the checkpoint: where nobody works, that is how it stood afterwards too
+    return replace(facts, after=found.inspection.log) if facts.at_work is False else facts
 
 
 def sink_states(

@@ -221,7 +221,7 @@ def test_a_failed_run_is_an_error_unless_a_restart_heals_it():
         (Checkpoint("/cp"), stream(5), "checkpoint lost"),
         (Checkpoint("/cp", "other", 3), stream(5), "checkpoint foreign"),
         (Checkpoint("/cp", "q", 3, 3), stream(5), "checkpoint ahead"),
-        (Checkpoint("/cp", "q", 3, 3), stream(5, worker=RUN), "healthy"),  # read at another moment than the log
+        (Checkpoint("/cp", "q", 3, 3), stream(5, worker=RUN), "healthy"),
         (Checkpoint("/cp"), stream(5, failed=BROKE), "failed"),  # of just this
         (Checkpoint("/cp"), stream(5, managed=False), "stopped"),  # it may be on a disk elsewhere
         (Checkpoint("/cp", "q", 3, torn={"offsets/3": "it is empty"}), stream(5, worker=RUN), "checkpoint torn"),
@@ -229,7 +229,8 @@ def test_a_failed_run_is_an_error_unless_a_restart_heals_it():
 )
 def test_what_the_next_start_is_refused_for_is_the_state_of_a_stream_that_stands_still(checkpoint, facts, state):
     """It was called stopped, and a person started it to see it fail."""
-    assert state_of(health(SinkFacts(sink(GONE), checkpoint=checkpoint, stream=facts)).code) == state
+    found = SinkFacts(sink(GONE), checkpoint=checkpoint, after=sink(GONE).log, stream=facts)
+    assert state_of(health(found).code) == state
 
 
 def test_every_stream_has_a_state_whatever_its_facts():
