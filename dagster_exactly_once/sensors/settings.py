@@ -81,8 +81,8 @@ class WatchPolicy(_FromEnvironment):
         default=_LIMITS.stale_after_s,
         gt=0,
         description=(
-            "A transaction open for longer is stale, unless somebody works on the sink and its own limit for a batch "
-            "(70 % of the timeout) is higher; set it well above the longest batch, below the timeout."
+            "A transaction open for longer is stale, or for 70 % of its timeout if that is more and somebody works on "
+            "it; set it well above the longest batch."
         ),
     )
     hanging_older_than_s: float = Field(
