@@ -1,4 +1,4 @@
-"""What is wrong with a sink, in one sentence for every screen: facts in, diagnoses out. Pure."""
+"""The diagnosis of a sink, in one sentence for every screen: facts in, what is wrong out. Pure."""
 
 from exactly_once.diagnosis.facts import SinkFacts
 from exactly_once.diagnosis.judge import diagnose, health

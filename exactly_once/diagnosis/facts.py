@@ -55,7 +55,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class StreamFacts:
-    """What the operator of a stream knows of it, beside its sink.
+    """All that the operator of a stream knows of it, beside its sink.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class OffsetSkew:
 
 @dataclass(frozen=True)
 class Undecided:
-    """What a sink committed without a decision in its commit log: transactional ids, visible records, places."""
+    """All that a sink committed without a decision in its commit log: transactional ids, visible records, places."""
 
     names: tuple[str, ...]
     records: int
@@ -207,7 +207,7 @@ class SinkFacts:
 
     @property
     def at_work(self) -> bool | None:
-        """Whether somebody ends what is open in the sink; None when nobody here can tell."""
+        """True when somebody ends what is open in the sink; None when nobody here can tell."""
         if self.worker is not None and self.worker.alive and not self.worker.frozen:
             return True
         if self.frozen or not worked_on(self.sink) or self.sink.owner is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Severity(Enum):
-    """How much a diagnosis asks of a person, from nothing to acting now."""
+    """The urgency of a diagnosis, from nothing to do to acting now."""
 
     OK = "ok"
     WARN = "warn"

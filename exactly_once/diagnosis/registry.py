@@ -1,4 +1,4 @@
-"""What a symptom is, and the register of all of them by code."""
+"""The shape of a symptom, and the register of all of them by code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exactly_once.diagnosis.thresholds import Thresholds
 
 
 class Seen(NamedTuple):
-    """What one symptom found; the symptom itself adds its code and its severity. ``subject``: the sink without one."""
+    """One sight of a symptom; the symptom itself adds its code and its severity. ``subject``: the sink without one."""
 
     sentence: str
     remedy: str = ""
@@ -60,7 +60,7 @@ class Symptom:
 
     @property
     def meaning(self) -> str:
-        """What is wrong, in one sentence for the documentation."""
+        """One sentence that says what is wrong, for the documentation."""
         return self.judge.__doc__ or ""
 
     def find(self, facts: SinkFacts, limits: Thresholds) -> Iterator[Diagnosis]:

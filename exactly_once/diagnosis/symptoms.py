@@ -139,7 +139,7 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     if not old:
         return
     worst = max(old, key=lambda t: t.age_s)
-    began = f.sink.checked_ms - worst.age_s * 1000
+    began = round(f.sink.checked_ms - worst.age_s * 1000)
     which = f"{plural(len(old), 'undecided transaction')} of the sink {are(len(old))} open"
     why = "and nobody works on the sink" if at_work is False else "for longer than a batch may take"
     more = {"eldest": worst.transactional_id, "timeout_s": worst.timeout_s, "at_work": at_work}

@@ -1,4 +1,4 @@
-"""Who owns a hanging transaction, and which transactions the commit log wants committed: pure."""
+"""The owner of a hanging transaction, and the decision of any transaction, by the commit logs: pure."""
 
 from __future__ import annotations
 

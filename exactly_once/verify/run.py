@@ -404,7 +404,7 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
 
 
 class _Group(NamedTuple):
-    """What the sink's consumer group says against its commit log."""
+    """The contradictions between the sink's consumer group and its commit log."""
 
     skewed: tuple[OffsetSkew, ...] = ()
     forgotten: Mapping[str, int] = {}

@@ -1,4 +1,4 @@
-"""What only a verification reads of a sink (ids, published offsets, aborts of others), and the findings that the
+"""The facts that only a verification reads (ids, published offsets, aborts of others), and the findings that the
 diagnoses of a sink are. Pure.
 """
 

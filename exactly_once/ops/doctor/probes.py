@@ -323,7 +323,8 @@ class _Cluster:
         under_way = [t.transactional_id for t in ids if t.state in UNDER_WAY]
         described = [d for d in describe(self._admin, under_way).values() if d.state in UNDER_WAY]
         by_age = sorted(described, key=lambda d: d.started_ms)
-        at_work = list(dict.fromkeys(name for d in by_age if (name := sink_of(d.transactional_id)) is not None))
+        named = [] if self._sink_id is None else [self._sink_id]
+        at_work = list(dict.fromkeys([*named, *(s for d in by_age if (s := sink_of(d.transactional_id)) is not None)]))
         inspected = [inspect_sink(self._admin.connection, name, self._budget_s) for name in at_work[:_INSPECTED]]
         return cluster.judge_transactions(whose, len(ids), described, inspected, len(at_work))
 
