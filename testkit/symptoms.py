@@ -7,7 +7,7 @@ from dataclasses import replace
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.diagnosis.facts import (
     ForeignAbort,
-    Hanging,
+    HangingName,
     OffsetSkew,
     SinkFacts,
     Standing,
@@ -85,9 +85,9 @@ PLANTED: dict[str, SinkFacts] = {
     "HEALTH-OUTPUT-WAITS": SinkFacts(sink(pending=(decided(60, "unasked"),))),
     "HEALTH-FROZEN": SinkFacts(sink(FROZEN)),
     "HEALTH-STALE-TRANSACTIONS": SinkFacts(sink(GONE, opened(), opened(number=1))),
-    "HEALTH-HANGING": SinkFacts(sink(), hanging=(Hanging("out-0@40"),)),
-    "HEALTH-FOREIGN-HANGING": SinkFacts(sink(), hanging=(Hanging("out-0@40", "foreign", "app"),)),
-    "HEALTH-UNKNOWN-WRITER": SinkFacts(sink(), hanging=(Hanging("out-0@40", "unknown"),)),
+    "HEALTH-HANGING": SinkFacts(sink(), hanging=(HangingName("out-0@40"),)),
+    "HEALTH-FOREIGN-HANGING": SinkFacts(sink(), hanging=(HangingName("out-0@40", "foreign", "app"),)),
+    "HEALTH-UNKNOWN-WRITER": SinkFacts(sink(), hanging=(HangingName("out-0@40", "unknown"),)),
     "HEALTH-FOREIGN-TRANSACTION": SinkFacts(sink(), foreign=("app-1", "app-2")),
     "HEALTH-READERS-WAIT": SinkFacts(sink(), standing=(Standing(_BLOCKED),)),
     "HEALTH-CHECKPOINT-TORN": SinkFacts(_AT_REST, checkpoint=Checkpoint("/cp", "q", 7, torn={"offsets/7": "empty"})),

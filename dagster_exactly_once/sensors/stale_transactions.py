@@ -20,7 +20,7 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.deadline import Deadline
 from exactly_once.diagnosis import Diagnosis, SinkFacts, diagnose
-from exactly_once.diagnosis.facts import Hanging, StreamFacts
+from exactly_once.diagnosis.facts import HangingName, StreamFacts
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.errors import ExactlyOnceError, NotAuthorized
 from exactly_once.inspection.findings import Inspection, sink_of
@@ -39,7 +39,7 @@ FOREIGN_AT_MOST = 200
 #: rest of a reading.
 LEADERS_AT_ONCE = 10
 
-#: What the memory of a tick calls the hanging transactions of each kind of owner (:class:`Hanging`).
+#: What the memory of a tick calls the hanging transactions of each kind of owner (:class:`HangingName`).
 OWNERS = {"hanging_ours": "ours", "hanging_foreign": "foreign", "unknown": "unknown"}
 
 #: Beside these and ``foreign``: sentences about what a tick left out, each with the reason and the remedy.
@@ -136,7 +136,7 @@ def judge_stale(
         What the last tick kept of it.
     """
     told, now, limits = _told(last) if reading.told is None else reading.told, histories.now, policy.limits
-    hanging = tuple(Hanging(name, owner) for kind, owner in OWNERS.items() for name in told.get(kind, ()))
+    hanging = tuple(HangingName(name, owner) for kind, owner in OWNERS.items() for name in told.get(kind, ()))
     facts = SinkFacts(reading.inspection, hanging=hanging, foreign=tuple(told.get("foreign", ())), stream=known)
     found = [d for d in diagnose(facts, limits) if SYMPTOMS[d.code].needs in ("", "hanging")]
     message = " ".join(f"{d.code}: {d.text}" for d in found)
@@ -201,7 +201,7 @@ def _others(
         scope = _scope(admin, stream)
         foreign = _foreign(admin, stream, ours, policy)
     leaders = find_hanging(connection, scope.readable, policy.hanging_older_than_s, max(0.5, deadline.left))
-    hanging = [Hanging.of(attribute(h, {stream.sink_id: inspection.log}), stream.sink_id) for h in leaders]
+    hanging = [HangingName.of(attribute(h, {stream.sink_id: inspection.log}), stream.sink_id) for h in leaders]
     told: dict[str, list[str]] = {"foreign": foreign, NOT_READ: scope.left_out}
     for kind, owner in OWNERS.items():
         named = {name: name.rpartition("@")[0].rpartition("-")[0] for name in before.get(kind, ())}

@@ -93,7 +93,7 @@ class StreamFacts:
 
 
 @dataclass(frozen=True)
-class Hanging:
+class HangingName:
     """A hanging transaction: its name (``topic-partition@start offset``), and its owner as :class:`Attributed` has it:
     ``ours``, ``foreign``, or ``unknown`` (it hangs, or its transactional id may not be seen).
     """
@@ -103,7 +103,7 @@ class Hanging:
     transactional_id: str = ""
 
     @classmethod
-    def of(cls, found: Attributed, sink_id: str) -> Hanging:
+    def of(cls, found: Attributed, sink_id: str) -> HangingName:
         """Return it as the sink ``sink_id`` sees it: a transaction of another sink is a foreign one."""
         owner = "foreign" if found.owner == "ours" and found.sink_id != sink_id else found.owner
         return cls(found.hanging.name, owner, found.hanging.transactional_id or "")
@@ -155,7 +155,7 @@ class SinkFacts:
     Attributes
     ----------
     sink : Inspection
-    hanging : tuple of Hanging
+    hanging : tuple of HangingName
         On the sink's topics.
     foreign : tuple of str
         Transactional ids of others whose transactions have held readers of the sink's topics back for too long.
@@ -180,7 +180,7 @@ class SinkFacts:
     """
 
     sink: Inspection
-    hanging: tuple[Hanging, ...] = ()
+    hanging: tuple[HangingName, ...] = ()
     foreign: tuple[str, ...] = ()
     standing: tuple[Standing, ...] = ()
     checkpoint: Checkpoint | None = None

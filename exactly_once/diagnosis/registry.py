@@ -11,7 +11,7 @@ from exactly_once.diagnosis.model import Diagnosis, Severity
 from exactly_once.diagnosis.thresholds import Thresholds
 
 
-class Seen(NamedTuple):
+class Sign(NamedTuple):
     """One sight of a symptom; the symptom itself adds its code and its severity. ``subject``: the sink without one."""
 
     sentence: str
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     severity: Severity | None = None
 
 
-Judge = Callable[[SinkFacts, Thresholds], Iterator[Seen]]
+Judge = Callable[[SinkFacts, Thresholds], Iterator[Sign]]
 
 
 @dataclass(frozen=True)

@@ -7,30 +7,30 @@ from typing import Any
 
 from exactly_once.diagnosis.facts import SinkFacts, StreamFacts, Worker
 from exactly_once.diagnosis.model import Severity
-from exactly_once.diagnosis.registry import Seen, symptom
+from exactly_once.diagnosis.registry import Sign, symptom
 from exactly_once.diagnosis.thresholds import Thresholds
 from exactly_once.inspection.words import plural, upper
 
 
 @symptom("HEALTH-STALLED", Severity.ERROR, needs="stream", threshold="stall_after_s")
-def _stalled(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _stalled(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Input waits, somebody is at work, and no batch is decided."""
     s, w = f.stream, f.worker
     if s is None or s.lag == 0 or s.waited_s <= limits.stall_after_s:
         return
     if w is None or w.waits:
         if owner := _elsewhere(f):
-            yield Seen(f"{_waits(s)}, and {owner} commits nothing", "Check that driver on its host", _figures(s))
+            yield Sign(f"{_waits(s)}, and {owner} commits nothing", "Check that driver on its host", _figures(s))
             return
         if w is None:
             return
     if not w.begun:
         stands_s = min(w.age_s, w.age_s if w.quiet_s is None else w.quiet_s)
         if stands_s > limits.stall_after_s:
-            yield Seen(f"{_waits(s)}, and {_starts(w)}", f"{_SEE_RUN}. End the run if it hangs", _figures(s))
+            yield Sign(f"{_waits(s)}, and {_starts(w)}", f"{_SEE_RUN}. End the run if it hangs", _figures(s))
     elif w.works is not False and w.owns is not False and w.age_s > limits.stall_after_s:
         batch = f"; batch {s.in_flight} is in flight" if s.in_flight is not None else ""
-        yield Seen(
+        yield Sign(
             f"{_waits(s)}, and {w.name} is alive but commits nothing{batch}",
             "See the run's log and Spark's UI. Ending the run loses nothing: the next start continues",
             _figures(s),
@@ -38,14 +38,14 @@ def _stalled(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-OWNER-LOST", Severity.ERROR, needs="stream", threshold="stall_after_s", recovers=True)
-def _owner_lost(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _owner_lost(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The run's process is gone, or its sink has another owner."""
     w, owner = f.worker, f.sink.owner
     if w is None or w.waits or (w.works is not False and w.owns is not False):
         return
     gone = w.works is False
     taken = f"the {owner.claim.process} has taken its sink" if owner else "its sink has another owner"
-    yield Seen(
+    yield Sign(
         f"{upper(w.name)} is shown as in progress, but {'its process is gone' if gone else taken}",
         "The sensor exactly_once_liveness, if it is on, reports that within seconds; else end the run by hand"
         if gone
@@ -56,7 +56,7 @@ def _owner_lost(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-FAILED", Severity.ERROR, needs="stream", at_once=True)
-def _failed(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _failed(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The newest run failed; an error where starting again, unchanged, would fail again."""
     if f.stream is None or f.stream.failed is None or f.worker is not None:
         return
@@ -65,7 +65,7 @@ def _failed(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     cause, remedy = why.sentence.rstrip(". "), why.remedy.rstrip(". ")
     if remedy in cause:  # a message of the sink has its way out
         remedy = "" if remedy else "Start the stream again, if no sensor of Dagster does"
-    yield Seen(
+    yield Sign(
         f"{upper(why.subject)} failed{'; its process has not ended yet' if ends else ''}. {code}{cause}",
         remedy,
         {"failure": why.code, "run": why.subject, **_figures(f.stream)},
@@ -74,11 +74,11 @@ def _failed(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-OPERATED-BY-ANOTHER", Severity.WARN, needs="stream")
-def _operated_by_another(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _operated_by_another(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Another driver holds the sink of a stream that has run here."""
     owner = _elsewhere(f)
     if f.stream is not None and owner and f.stream.managed and f.stream.has_run:
-        yield Seen(
+        yield Sign(
             f"{upper(owner)} holds the sink, and is no run of this Dagster instance; {_progress(f.stream)}",
             "If it should not run, stop it on its host, then launch the stream here",
             _figures(f.stream),
@@ -86,35 +86,35 @@ def _operated_by_another(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-SLOW-START", Severity.WARN, needs="stream", threshold="starting_s")
-def _slow_start(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _slow_start(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A run was launched, and its first batch does not begin."""
     if f.stream is not None and (w := _starting_worker(f, limits)) and w.age_s > limits.starting_s:
-        yield Seen(f"{upper(_starts(w))}; {_progress(f.stream)}", _SEE_RUN, _figures(f.stream))
+        yield Sign(f"{upper(_starts(w))}; {_progress(f.stream)}", _SEE_RUN, _figures(f.stream))
 
 
 @symptom("HEALTH-STARTING", Severity.OK, needs="stream", threshold="starting_s")
-def _starting(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _starting(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A run was launched, and its first batch has not begun."""
     if f.stream is not None and (w := _starting_worker(f, limits)) and w.age_s <= limits.starting_s:
-        yield Seen(f"{upper(_starts(w))}; {_progress(f.stream)}", "", _figures(f.stream))
+        yield Sign(f"{upper(_starts(w))}; {_progress(f.stream)}", "", _figures(f.stream))
 
 
 @symptom("HEALTH-NEVER-USED", Severity.WARN, needs="stream")
-def _never_used(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _never_used(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """No stream has ever claimed the sink."""
     if f.stream is not None and f.sink.owner is None:
-        yield Seen(f"The sink {f.sink.sink_id} was never used: no batch of the stream has begun", "Start the stream")
+        yield Sign(f"The sink {f.sink.sink_id} was never used: no batch of the stream has begun", "Start the stream")
 
 
 @symptom("HEALTH-STOPPED", Severity.WARN, needs="stream")
-def _stopped(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _stopped(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """No run is in progress; an error of a stream that runs elsewhere, if input waits."""
     s = f.stream
     if s is None or s.worker is not None or s.failed is not None or f.sink.owner is None or _elsewhere(f):
         return
     waits = f", and {plural(s.lag, 'offset')} of input {'waits' if s.lag == 1 else 'wait'}" if s.lag else ""
     ends = "; the process of the last one has not ended yet" if _ending(f) else ""
-    yield Seen(
+    yield Sign(
         f"No run of the stream is in progress{waits}{ends}",
         "Start the stream" if s.managed else "Start the stream where it runs",
         _figures(s),
@@ -123,11 +123,11 @@ def _stopped(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-LAGGING", Severity.WARN, needs="stream", threshold="lag_limit", level="lag")
-def _lagging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _lagging(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The stream is behind its input, and does not come closer."""
     s = f.stream
     if s is not None and _moves(f) and s.lag > limits.lag_limit and not _shrinks(s):
-        yield Seen(
+        yield Sign(
             f"{upper(_progress(s))}: more than the limit of {limits.lag_limit:,}, and not fewer than before",
             "See Spark's UI for what is slow; give the stream more cores, or larger batches",
             _figures(s),
@@ -135,26 +135,26 @@ def _lagging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-CATCHING-UP", Severity.OK, needs="stream", threshold="lag_limit")
-def _catching_up(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _catching_up(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The stream is behind its input, and comes closer."""
     s = f.stream
     if s is not None and _moves(f) and s.lag > limits.lag_limit and _shrinks(s):
         fewer = (s.last_lag or 0) - s.lag
-        yield Seen(f"{upper(_progress(s))}, {fewer:,} fewer than at the look before", "", _figures(s))
+        yield Sign(f"{upper(_progress(s))}, {fewer:,} fewer than at the look before", "", _figures(s))
 
 
 @symptom("HEALTH-IDLE", Severity.OK, needs="stream")
-def _idle(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _idle(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The stream has read all its input."""
     if f.stream is not None and f.stream.lag == 0 and (who := _mover(f)):
-        yield Seen(f"{upper(who)} has read all its input, {_newest(f.stream)}", "", _figures(f.stream))
+        yield Sign(f"{upper(who)} has read all its input, {_newest(f.stream)}", "", _figures(f.stream))
 
 
 @symptom("HEALTH-HEALTHY", Severity.OK, needs="stream")
-def _healthy(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _healthy(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The stream commits batch after batch."""
     if f.stream is not None and 0 < f.stream.lag <= limits.lag_limit and (who := _mover(f)):
-        yield Seen(f"{upper(who)} works: {_progress(f.stream)}", "", _figures(f.stream))
+        yield Sign(f"{upper(who)} works: {_progress(f.stream)}", "", _figures(f.stream))
 
 
 #: The states of a stream: the first one that shows counts.

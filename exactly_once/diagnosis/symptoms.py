@@ -13,7 +13,7 @@ from typing import Any
 from exactly_once.checkpoint import repair_command
 from exactly_once.diagnosis.facts import SinkFacts
 from exactly_once.diagnosis.model import Severity
-from exactly_once.diagnosis.registry import Seen, symptom
+from exactly_once.diagnosis.registry import Sign, symptom
 from exactly_once.diagnosis.thresholds import Thresholds
 from exactly_once.inspection.findings import OpenTransaction, PendingDecision
 from exactly_once.inspection.processes import Frozen, State, describe_frozen, end_command
@@ -47,7 +47,7 @@ def under_way(facts: SinkFacts, limits: Thresholds) -> dict[int, OpenTransaction
 
 
 @symptom("HEALTH-IN-DOUBT", Severity.ERROR, threshold="completing_s", recovers=True)
-def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A decided batch is not proven committed, and nobody works on it."""
     if not f.sink.decided:
         return
@@ -56,7 +56,7 @@ def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     if f.at_work is False or age_s > (limits.stale_after_s if f.at_work else limits.completing_s):
         names = [d.name for d in f.sink.decided]
         one = len(names) == 1
-        yield Seen(
+        yield Sign(
             f"{upper(_some(names))} {are(len(names))} decided, but not proven committed"
             f"{', and nobody works on the sink' if f.at_work is False else ''}: readers may see only a part. "
             f"{'It was' if one else 'The oldest was'} decided at {_at(oldest)}",
@@ -67,10 +67,10 @@ def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-LOST-PARTS", Severity.ERROR)
-def _lost_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _lost_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Parts of a decided batch were aborted, or their topic was made again."""
     for pending, count in _counted(f, PartState.LOST):
-        yield Seen(
+        yield Sign(
             f"{upper(pending.name)} is decided, but {plural(count, 'part')} of it {are(count)} lost: readers miss "
             "their records",
             "Start the stream, which writes these parts again",
@@ -80,10 +80,10 @@ def _lost_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-UNKNOWN-PARTS", Severity.WARN, recovers=True)
-def _unknown_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _unknown_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """No coordinator knows what became of parts of a decided batch."""
     for pending, count in _counted(f, "unknown"):
-        yield Seen(
+        yield Sign(
             f"{upper(pending.name)} is decided, but no coordinator knows what became of {plural(count, 'part')} of it",
             f"{_recover(f)}. Either looks for {'it' if count == 1 else 'them'} in the output",
             {"batch": pending.batch_id, "name": pending.name, "parts": count},
@@ -92,13 +92,13 @@ def _unknown_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-OUTPUT-WAITS", Severity.ERROR)
-def _output_waits(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _output_waits(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Another output may not have committed a decided batch, and nobody works on it."""
     for pending in f.sink.decided:
         if not pending.unasked or pending.count(PartState.DECIDED) or f.at_work is not False:
             continue
         outputs = " and ".join(f"{plural(count, 'part')} in {name}" for name, count in pending.unasked.items())
-        yield Seen(
+        yield Sign(
             f"{upper(pending.name)} is decided, but its other outputs may not have committed it yet: {outputs}",
             "Start the stream, which commits it there",
             {"batch": pending.batch_id, "name": pending.name, "parts": dict(pending.unasked)},
@@ -116,12 +116,12 @@ def _counted(f: SinkFacts, state: str) -> Iterator[tuple[PendingDecision, int]]:
 
 
 @symptom("HEALTH-FROZEN", Severity.ERROR)
-def _frozen(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _frozen(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A process of the driver is stopped by a signal, or stuck in the kernel."""
     owner = f.sink.owner
     at_rest = owner is not None and owner.claim.purpose == "recovery" and f.sink.quiet  # and its process does no harm
     if f.frozen and not (at_rest and owner is not None and f.frozen == owner.frozen):
-        yield Seen(
+        yield Sign(
             f"The driver is alive but does nothing: {describe_frozen(f.frozen)}",
             f"{how_to_end(f.frozen)}. Then {_lower(_start_or_recover(f))}",
             {"pids": [p.process.pid for p in f.frozen], "states": [p.state.value for p in f.frozen]},
@@ -132,7 +132,7 @@ def _frozen(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-STALE-TRANSACTIONS", Severity.ERROR, threshold="stale_after_s", recovers=True)
-def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Undecided transactions are too old, or nobody works on the sink."""
     at_work = f.at_work
     old = [t for t in f.sink.open if t.verdict != "decided" and too_old(t, at_work, limits)]
@@ -143,7 +143,7 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     which = f"{plural(len(old), 'undecided transaction')} of the sink {are(len(old))} open"
     why = "and nobody works on the sink" if at_work is False else "for longer than a batch may take"
     more = {"eldest": worst.transactional_id, "timeout_s": worst.timeout_s, "at_work": at_work}
-    yield Seen(
+    yield Sign(
         f"{which}{', ' if at_work is False else ' '}{why}: readers wait. The oldest, {worst.transactional_id}, began "
         f"at {_at(began)}, and the brokers abort it after {worst.timeout_s:.0f} s",
         _recover(f)
@@ -165,10 +165,10 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-HANGING", Severity.ERROR, needs="hanging", threshold="hanging_older_than_s", at_once=True)
-def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """No coordinator will ever end a transaction of the sink."""
     if names := _named(f, "ours"):
-        yield Seen(
+        yield Sign(
             f"{plural(len(names), 'transaction')} of the sink {_hang(names)}: no coordinator will ever end "
             f"{'it' if len(names) == 1 else 'them'}, and readers wait",
             f"{_start_or_recover(f)}. If {'it' if len(names) == 1 else 'one'} stays, run exactly-once transactions "
@@ -180,10 +180,10 @@ def _hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-FOREIGN-HANGING", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
-def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A transaction of another application hangs on the sink's topics."""
     if names := _named(f, "foreign"):
-        yield Seen(
+        yield Sign(
             f"{plural(len(names), 'transaction')} of other applications {_hang(names)}, and readers of the sink's "
             "topics wait",
             "Ask the owners of these applications to end what hangs, with kafka-transactions.sh abort",
@@ -193,10 +193,10 @@ def _foreign_hanging(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-UNKNOWN-WRITER", Severity.WARN, needs="hanging", threshold="hanging_older_than_s")
-def _unknown_writer(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _unknown_writer(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """An old transaction of an unknown writer holds readers back."""
     if names := _named(f, "unknown"):
-        yield Seen(
+        yield Sign(
             f"{plural(len(names), 'old transaction')} of unknown writers {'holds' if len(names) == 1 else 'hold'} "
             f"readers of the sink's topics back: {_some(names)}. Either what is open hangs, or this principal may not "
             "see its transactional id",
@@ -208,11 +208,11 @@ def _unknown_writer(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-FOREIGN-TRANSACTION", Severity.WARN, needs="hanging", threshold="stale_after_s")
-def _foreign(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _foreign(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A transaction of another application holds readers back for too long."""
     if f.foreign:
         count = len(f.foreign)
-        yield Seen(
+        yield Sign(
             f"{plural(count, 'transaction')} of other applications {'holds' if count == 1 else 'hold'} readers of the "
             f"sink's topics back: {_some(f.foreign)}",
             "Their own clients end them, or the brokers after their timeouts; ask their owners if that takes too long",
@@ -222,7 +222,7 @@ def _foreign(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-READERS-WAIT", Severity.ERROR, needs="standing", threshold="stale_after_s")
-def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The last stable offset of an output partition stands."""
     now = f.sink.checked_ms
     after_s = {True: limits.stale_after_s, None: limits.stale_after_s, False: 0.0}[f.at_work]
@@ -237,7 +237,7 @@ def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
         "Run exactly-once transactions list --hanging, which names what hangs; a transaction of another application is "
         "ended by its own client or its timeout"
     )
-    yield Seen(
+    yield Sign(
         f"Readers of {plural(len(where), 'partition')} are held back by {holders}: {_some(where)}",
         _recover(f) if ours else other,
         {"places": where, "ours": ours},
@@ -265,11 +265,11 @@ _PUT_BACK = (
 
 
 @symptom("HEALTH-CHECKPOINT-TORN", Severity.ERROR, needs="checkpoint", at_once=True)
-def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A file of the checkpoint is torn."""
     if f.checkpoint is not None and f.checkpoint.torn:
         faults = "; ".join(f"{name}: {fault}" for name, fault in f.checkpoint.torn.items())
-        yield Seen(
+        yield Sign(
             f"The checkpoint {f.checkpoint.location} has torn files, and the next start refuses it (EO-CHECKPOINT): "
             f"{faults}",
             f"Run {repair_command(f.checkpoint.location, f.sink.sink_id)}, in Dagster the job "
@@ -280,11 +280,11 @@ def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-CHECKPOINT-FOREIGN", Severity.ERROR, needs="checkpoint", at_once=True)
-def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The checkpoint is of another query than the sink."""
     progress, bound = _compared(f), f.sink.log.owner.query_id if f.sink.log.owner else None
     if progress == "foreign" and f.checkpoint is not None:
-        yield Seen(
+        yield Sign(
             f"The checkpoint {f.checkpoint.location} is of query {f.checkpoint.query_id}, and the sink belongs to "
             f"query {bound}: the next start is refused (EO-SINK-OWNED)",
             "Use the checkpoint of the sink's own query, or another sink.id for this one",
@@ -294,13 +294,13 @@ def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-CHECKPOINT-LOST", Severity.ERROR, needs="checkpoint", at_once=True)
-def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The checkpoint lacks decided batches."""
     if _compared(f) == "checkpoint lost" and f.checkpoint is not None and f.sink.log.owner is not None:
         last = f.sink.log.last_decision(f.sink.log.owner.query_id or "")
         decided = f", and batch {last.batch_id} is decided" if last else ""
         ends = "there is none" if f.checkpoint.last_offsets is None else f"it ends at batch {f.checkpoint.last_offsets}"
-        yield Seen(
+        yield Sign(
             f"The checkpoint {f.checkpoint.location} was deleted, restored or rewound: {ends}{decided}. The next start "
             "refuses it (EO-REWOUND)",
             _PUT_BACK,
@@ -314,7 +314,7 @@ def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-CHECKPOINT-REWOUND", Severity.ERROR, needs="verify", at_once=True)
-def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The checkpoint has other offsets than were decided."""
     if f.checkpoint is None or f.planned is None or f.sink.log.owner is None:
         return
@@ -323,7 +323,7 @@ def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     silent = _compared(f) in ("torn", "foreign", "checkpoint lost") or (bound or "").startswith(WRITE)
     if last is not None and not silent and f.planned != last.offsets_digest:
         has = "other offsets than were decided" if f.planned else "no offsets"
-        yield Seen(
+        yield Sign(
             f"The checkpoint {f.checkpoint.location} has {has} for batch {last.batch_id}, which is decided. The next "
             "start refuses it (EO-REWOUND)",
             _PUT_BACK,
@@ -333,7 +333,7 @@ def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="verify", at_once=True)
-def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Spark counts a batch as committed that was never decided."""
     c = f.checkpoint
     if c is None or c.query_id is None or c.last_commit is None or f.after is None or _compared(f) == "foreign":
@@ -341,7 +341,7 @@ def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
     last = f.after.last_decision(c.query_id)
     if c.last_commit > (last.batch_id if last is not None else -1):
         decided = f"batch {last.batch_id}" if last is not None else "none"
-        yield Seen(
+        yield Sign(
             f"Spark counts batch {c.last_commit} as committed in the checkpoint {c.location}, but the last decided "
             f"batch of query {c.query_id} is {decided}",
             "Stop the stream and compare its input with its output (exactly-once verify --origin) before it starts "
@@ -366,21 +366,21 @@ def _compared(f: SinkFacts) -> str:
 
 
 @symptom("HEALTH-LOST-DECISION", Severity.ERROR, needs="verify", at_once=True)
-def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The commit log has lost the decision of a batch."""
     remedy = (
         "Do not start the stream: without the decision it may write the batch again. Find out who deleted records of "
         "the commit log, and see EO-LOG in docs/errors.md"
     )
     for query_id, batch_id in f.forgotten.items():
-        yield Seen(
+        yield Sign(
             f"The sink's consumer group has the offsets of batch {batch_id} of query {query_id}, committed with its "
             "decision, and the commit log holds no such decision",
             remedy,
             {"name": f"batch {batch_id}", "query_id": query_id, "batch": batch_id},
         )
     if f.undecided is not None:
-        yield Seen(
+        yield Sign(
             f"The commit log holds no decision, and {plural(len(f.undecided.names), 'id')} of the sink committed "
             f"transactions with {plural(f.undecided.records, 'record')} that readers get: the log was deleted, or its "
             "decisions were",
@@ -393,10 +393,10 @@ def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-FOREIGN-ABORT", Severity.ERROR, needs="verify")
-def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A transaction of another application was aborted with this sink's own."""
     for a in f.foreign_aborts:
-        yield Seen(
+        yield Sign(
             f"The transaction of {a.transactional_id} was aborted within a minute of a claim of sink "
             f"{f.sink.sink_id!r}, to which it does not belong",
             "Report this with the brokers' version: the sink aborts its own ids alone. Its application writes the "
@@ -410,12 +410,12 @@ def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-OFFSET-SKEW", Severity.WARN, needs="verify")
-def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The sink's consumer group is not at the last decision."""
     for s in f.skewed:
         where = f"{s.topic}-{s.partition}"
         stands = f"is at {where}@{s.offset}" if s.offset is not None else f"has no offset of {where}"
-        yield Seen(
+        yield Sign(
             f"The consumer group of sink offsets {stands}, but the last decision ({s.batch}) is at {s.decided}",
             "Find out who else commits offsets to this group; the next batch sets them right. Only lag tools read them",
             {"name": s.batch, "places": {f"{where}@{s.decided if s.offset is None else s.offset}": 0}},
@@ -424,10 +424,10 @@ def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
 
 
 @symptom("HEALTH-ID-LEAK", Severity.WARN, needs="verify")
-def _id_leak(f: SinkFacts, limits: Thresholds) -> Iterator[Seen]:
+def _id_leak(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The sink has transactional ids outside of its scheme."""
     if f.leaked:
-        yield Seen(
+        yield Sign(
             f"{plural(len(f.leaked), 'transactional id')} of {namespace(f.sink.sink_id)} {are(len(f.leaked))} outside "
             f"of its {SLOTS} slots and {VARIANTS + PROBES} variants, such as {f.leaked[0]!r}: no bound holds for them",
             "Find out which application uses the sink's prefix. The brokers forget an unused id after a week",

@@ -13,8 +13,7 @@ from exactly_once.checkpoint import Checkpoint, begins_of, read_checkpoint, read
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.diagnosis import Diagnosis, SinkFacts, Thresholds, diagnose
-from exactly_once.diagnosis.facts import Hanging as HangingFact
-from exactly_once.diagnosis.facts import OffsetSkew, Undecided
+from exactly_once.diagnosis.facts import HangingName, OffsetSkew, Undecided
 from exactly_once.diagnosis.symptoms import under_way
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError
 from exactly_once.inspection.findings import BlockedPartition, batch_name
@@ -337,7 +336,7 @@ def _read(
     diagnoses = diagnose(
         SinkFacts(
             replace(inspection, log=soon),
-            hanging=tuple(HangingFact.of(attribute(h, {task.sink_id: later}), task.sink_id) for h in hangs),
+            hanging=tuple(HangingName.of(attribute(h, {task.sink_id: later}), task.sink_id) for h in hangs),
             standing=tuple(
                 sink_findings.standing(inspection.blocked, waiting if earlier is None else earlier, explained)
             ),

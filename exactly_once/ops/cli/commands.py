@@ -16,7 +16,7 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, diagnose
-from exactly_once.diagnosis.facts import Hanging, Standing
+from exactly_once.diagnosis.facts import HangingName, Standing
 from exactly_once.diagnosis.model import worst
 from exactly_once.errors import InvalidOption, UnknownTopic
 from exactly_once.inspection.findings import Inspection, naming, sink_of
@@ -85,7 +85,7 @@ def _with_hanging(found: Inspection, hanging: Sequence[Attributed]) -> SinkFacts
     topics = {topic for r in found.recent for topic in r.decision.topics}
     topics |= {topic for t in found.open for topic, _ in t.partitions}
     mine = [h for h in hanging if h.sink_id == found.sink_id or (h.owner != "ours" and h.hanging.topic in topics)]
-    return SinkFacts(found, hanging=tuple(Hanging.of(h, found.sink_id) for h in mine))
+    return SinkFacts(found, hanging=tuple(HangingName.of(h, found.sink_id) for h in mine))
 
 
 def _idle(connection: Connection, found: list[Inspection]) -> list[Description]:

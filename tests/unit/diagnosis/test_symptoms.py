@@ -7,7 +7,7 @@ import pytest
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health, state_of
-from exactly_once.diagnosis.facts import Hanging, Standing, StreamFacts, Worker
+from exactly_once.diagnosis.facts import HangingName, Standing, StreamFacts, Worker
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.diagnosis.stream_symptoms import STATES
 from exactly_once.diagnosis.symptoms import under_way
@@ -115,7 +115,7 @@ def test_a_recovery_that_was_stopped_by_a_signal_after_its_work_is_no_symptom():
 
 
 def test_what_hangs_has_one_code_for_each_kind_of_owner():
-    hanging = (Hanging("out-0@17"), Hanging("out-1@3", "foreign"), Hanging("out-2@9", "unknown"))
+    hanging = (HangingName("out-0@17"), HangingName("out-1@3", "foreign"), HangingName("out-2@9", "unknown"))
     found = diagnose(SinkFacts(sink(ALIVE), hanging=hanging, foreign=("other-app",)))
     assert {d.code: d.subject for d in found} == {
         "HEALTH-HANGING": "out-0@17",

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.diagnosis import SinkFacts, diagnose
-from exactly_once.diagnosis.facts import Hanging
+from exactly_once.diagnosis.facts import HangingName
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction, Owner
 from exactly_once.kafka.groups import Published
 from exactly_once.ops.cli.verify import show
@@ -50,7 +50,7 @@ def test_each_transaction_of_a_diagnosis_is_one_finding_with_its_places() -> Non
 
 def test_what_hangs_is_one_finding_for_each_transaction() -> None:
     """Hanging: readers wait for ever. The command that ends it takes the name in the finding."""
-    hangs = tuple(Hanging(f"out-{n}@40", owner, "theirs") for n, owner in enumerate(("ours", "foreign", "unknown")))
+    hangs = tuple(HangingName(f"out-{n}@40", owner, "theirs") for n, owner in enumerate(("ours", "foreign", "unknown")))
     found = findings_of(None, hanging=hangs)
     assert {f.anomaly for f in found} == {Anomaly.HANGING}
     assert {f.code: f.places for f in found} == {

@@ -6,11 +6,11 @@ import pytest
 
 from dagster_exactly_once.sensors.stale_transactions import trouble
 from exactly_once.diagnosis import SinkFacts, diagnose
-from exactly_once.diagnosis.facts import Hanging, StreamFacts, Worker
+from exactly_once.diagnosis.facts import HangingName, StreamFacts, Worker
 from exactly_once.inspection.findings import Inspection, OpenTransaction, PendingDecision
 
 AT_WORK = StreamFacts(Worker("run r1"))
-OURS, FOREIGN = (Hanging("out-0@17"),), (Hanging("out-0@17", "foreign"),)
+OURS, FOREIGN = (HangingName("out-0@17"),), (HangingName("out-0@17", "foreign"),)
 
 
 def stale(verdict: str = "undecided") -> OpenTransaction:
