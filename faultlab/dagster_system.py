@@ -157,7 +157,7 @@ class DagsterSystem(Points):
         if run.status not in FINISHED:
             return None
         why = read_history(self.dagster.instance, self.spec).stream_failure
-        return f"{why.code}: {why.cause[:200]}" if why is not None else f"run {run.run_id[:8]} is {run.status.value}"
+        return f"{why.code}: {why.sentence[:200]}" if why is not None else f"run {run.run_id[:8]} is {run.status.value}"
 
     def drain(self, timeout_s: float) -> None:
         """Wait until the stream has caught up with its input, with nobody but Dagster at work on it; then end it,

@@ -40,9 +40,16 @@ class Planted:
     checkpoint: str = ""
 
 
-def dead_sink(connection: Connection, topic: str) -> DeadSink:
+def dead_sink(connection: Connection, topic: str, checkpoint: str = "/c") -> DeadSink:
     """Return a sink whose owner was on this host, and is dead."""
-    return DeadSink(connection, topic, socket.gethostname(), DEAD)
+    return DeadSink(connection, topic, socket.gethostname(), DEAD, checkpoint=checkpoint)
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files of a checkpoint."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 @contextmanager
@@ -109,11 +116,9 @@ def hanging(connection: Connection, topic: str, folder: Path) -> Iterator[Plante
 
 
 def _with_checkpoint(connection: Connection, topic: str, folder: Path, code: str, files: Mapping[str, str]) -> Planted:
-    sink = dead_sink(connection, topic)
+    sink = dead_sink(connection, topic, str(folder))
     sink.decide(name := sink.open_part(0), placed=True)
-    for file, text in files.items():
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text)
+    write(folder, files)
     return Planted(code, sink.sink_id, name, frozenset({"inspect", "verify"}), str(folder))
 
 

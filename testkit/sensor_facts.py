@@ -67,9 +67,7 @@ def recovery(
     return run(run_id, status, job=RECOVERY_JOB, tags=tags, **rest)
 
 
-def history(
-    *streams: Run, recoveries: tuple[Run, ...] = (), why: Failure | None = HEALS, **rest: Any
-) -> StreamHistory:
+def history(*streams: Run, recoveries: tuple[Run, ...] = (), why: Failure | None = HEALS, **rest: Any) -> StreamHistory:
     """Return a history, newest run first; a newest run that failed did so for ``why``."""
     failed = bool(streams) and streams[0].status == "FAILURE"
     return StreamHistory(NOW, streams, recoveries, stream_failure=why if failed else None, **rest)

@@ -132,7 +132,7 @@ def cpu_s(process: Process) -> float | None:
         times = [p.cpu_times() for p in (found, *found.children(recursive=True))]
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return None
-    return sum(t.user + t.system for t in times)
+    return float(sum(t.user + t.system for t in times))
 
 
 def owner_alive(claim: Claim, alive_of: AliveOf | None = None) -> bool | None:

@@ -123,8 +123,8 @@ class Stream:
         where = {"pid_started": 1.0, "machine": machine}
 
         def claim(state):
-            token = state.owner.token + 1 if state.owner else 1
-            return Claim(token, QUERY, 0, "stream", host, pid, str(self.checkpoint), **where)
+            self.token = state.owner.token + 1 if state.owner else 1
+            return Claim(self.token, QUERY, 0, "stream", host, pid, str(self.checkpoint), **where)
 
         log.claim(claim, Deadline(30))
         log.close()
@@ -310,6 +310,6 @@ def test_input_that_waits_for_a_stream_that_does_nothing_is_stale(stream):
 def test_a_checkpoint_that_was_rewound_is_seen(stream):
     """The commit log then holds a decision that the checkpoint does not know."""
     log = CommitLog(stream.site.connection, SINK_ID)
-    log.append(Decision(QUERY, stream.batches + 3, 1, (), "", 5, 0), Deadline(30))
+    log.append(Decision(QUERY, stream.batches + 3, stream.token, (), "", 5, 0), Deadline(30))
     log.close()
     assert failed(stream.checks())["checkpoint_equals_commit_log"] == "ERROR"
