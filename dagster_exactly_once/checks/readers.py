@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import dagster as dg
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
@@ -26,12 +24,10 @@ from exactly_once.inspection.findings import BlockedPartition
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.kafka.connection import Connection
+from exactly_once.txn.scan import batches
 
 #: For each query of the brokers.
 READ_BUDGET_S = 20.0
-
-#: For reading one record.
-RECORD_BUDGET_S = 5.0
 
 
 def read_stream(
@@ -83,14 +79,14 @@ def held_back(
         held = {where: w for where, w in before.items() if w.last_stable < w.high}
         # a marker that was just being written must not look like a waiting reader
         after = _watermarks(admin, list(dict.fromkeys(topic for topic, _ in held)))
-    standing = {p: w for p, w in after.items() if p in held and w.last_stable == held[p].last_stable}
-    return tuple(
-        Standing(
-            replace(whose.get(p, BlockedPartition(*p, 0, 0, False)), last_stable=w.last_stable, high=w.high),
-            _record_time_ms(connection, *p, w.last_stable),
-        )
-        for p, w in standing.items()
-    ), len(before)
+        standing = {p: w for p, w in after.items() if p in held and w.last_stable == held[p].last_stable}
+        return tuple(
+            Standing(
+                replace(whose.get(p, BlockedPartition(*p, 0, 0, False)), last_stable=w.last_stable, high=w.high),
+                _since_ms(admin, p, w),
+            )
+            for p, w in standing.items()
+        ), len(before)
 
 
 def _watermarks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:
@@ -101,26 +97,11 @@ def _watermarks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermar
     return found
 
 
-def _record_time_ms(connection: Connection, topic: str, partition: int, offset: int) -> int | None:
-    """Return the time stamp of the first record from ``offset`` on, committed or not; None if it could not be read."""
-    consumer = KafkaConsumer(
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        allow_auto_create_topics=False,
-        check_crcs=False,  # in pure Python it takes 0.1 s for a large batch, of which one time stamp is wanted
-        **connection.kafka_python(),
-    )
-    try:
-        tp = TopicPartition(topic, partition)
-        consumer.assign([tp])
-        consumer.seek(tp, offset)
-        deadline = Deadline(RECORD_BUDGET_S)
-        while not deadline.over:
-            for records in consumer.poll(200, max_records=1).values():
-                return int(records[0].timestamp)
-        return None
-    except KafkaError:  # the check takes an unknown age for too old
-        return None
-    finally:
-        consumer.close(autocommit=False)
+def _since_ms(admin: Admin, where: Partition, marks: Watermarks) -> int | None:
+    """Return the time stamp of the first records that readers do not reach; None if nobody can read it, which counts as
+    too long ago.
+    """
+    with suppress(ExactlyOnceError):
+        blocked = batches(admin, where, marks.last_stable, marks.last_stable, marks.high)
+        return next((batch.timestamp_ms for batch in blocked), None)
+    return None
