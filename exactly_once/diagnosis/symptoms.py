@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from exactly_once.checkpoint import repair_command
-from exactly_once.diagnosis.facts import SinkFacts
+from exactly_once.checkpoint import Checkpoint, repair_command
+from exactly_once.diagnosis.facts import ForeignAbort, SinkFacts
 from exactly_once.diagnosis.model import Severity
 from exactly_once.diagnosis.registry import Sign, symptom
 from exactly_once.diagnosis.thresholds import Thresholds
@@ -70,25 +70,17 @@ def _in_doubt(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
 def _lost_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Parts of a decided batch were aborted, or their topic was made again."""
     for pending, count in _counted(f, PartState.LOST):
-        yield Sign(
-            f"{upper(pending.name)} is decided, but {plural(count, 'part')} of it {are(count)} lost: readers miss "
-            "their records",
-            "Start the stream, which writes these parts again",
-            {"batch": pending.batch_id, "name": pending.name, "parts": count},
-            pending.decided_ms / 1000,
-        )
+        lost = f"but {plural(count, 'part')} of it {are(count)} lost: readers miss their records"
+        yield _of_batch(pending, lost, "Start the stream, which writes these parts again", count)
 
 
 @symptom("HEALTH-UNKNOWN-PARTS", Severity.WARN, recovers=True)
 def _unknown_parts(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """No coordinator knows what became of parts of a decided batch."""
     for pending, count in _counted(f, "unknown"):
-        yield Sign(
-            f"{upper(pending.name)} is decided, but no coordinator knows what became of {plural(count, 'part')} of it",
-            f"{_recover(f)}. Either looks for {'it' if count == 1 else 'them'} in the output",
-            {"batch": pending.batch_id, "name": pending.name, "parts": count},
-            pending.decided_ms / 1000,
-        )
+        unknown = f"but no coordinator knows what became of {plural(count, 'part')} of it"
+        look = f"{_recover(f)}. Either looks for {'it' if count == 1 else 'them'} in the output"
+        yield _of_batch(pending, unknown, look, count)
 
 
 @symptom("HEALTH-OUTPUT-WAITS", Severity.ERROR)
@@ -98,12 +90,13 @@ def _output_waits(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
         if not pending.unasked or pending.count(PartState.DECIDED) or f.at_work is not False:
             continue
         outputs = " and ".join(f"{plural(count, 'part')} in {name}" for name, count in pending.unasked.items())
-        yield Sign(
-            f"{upper(pending.name)} is decided, but its other outputs may not have committed it yet: {outputs}",
-            "Start the stream, which commits it there",
-            {"batch": pending.batch_id, "name": pending.name, "parts": dict(pending.unasked)},
-            pending.decided_ms / 1000,
-        )
+        waits = f"but its other outputs may not have committed it yet: {outputs}"
+        yield _of_batch(pending, waits, "Start the stream, which commits it there", dict(pending.unasked))
+
+
+def _of_batch(pending: PendingDecision, sentence: str, remedy: str, parts: int | dict[str, int]) -> Sign:
+    evidence = {"batch": pending.batch_id, "name": pending.name, "parts": parts}
+    return Sign(f"{upper(pending.name)} is decided, {sentence}", remedy, evidence, pending.decided_ms / 1000)
 
 
 def _counted(f: SinkFacts, state: str) -> Iterator[tuple[PendingDecision, int]]:
@@ -141,25 +134,17 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     worst = max(old, key=lambda t: t.age_s)
     began = round(f.sink.checked_ms - worst.age_s * 1000)
     which = f"{plural(len(old), 'undecided transaction')} of the sink {are(len(old))} open"
-    why = "and nobody works on the sink" if at_work is False else "for longer than a batch may take"
-    more = {"eldest": worst.transactional_id, "timeout_s": worst.timeout_s, "at_work": at_work}
+    why = ", and nobody works on the sink" if at_work is False else " for longer than a batch may take"
+    slow = (
+        "Read in the driver's log, and in Spark's UI, why its batch takes so long. If the driver hangs, end it; then "
+        f"{_lower(_start_or_recover(f))}"
+    )
+    where = {_writer(t): [f"{topic}-{p}" for topic, p in t.partitions] for t in old}
     yield Sign(
-        f"{which}{', ' if at_work is False else ' '}{why}: readers wait. The oldest, {worst.transactional_id}, began "
-        f"at {_at(began)}, and the brokers abort it after {worst.timeout_s:.0f} s",
-        _recover(f)
-        if at_work is False
-        else "Read in the driver's log, and in Spark's UI, why its batch takes so long. If the driver hangs, end it; "
-        f"then {_lower(_start_or_recover(f))}",
-        {
-            "transactions": {
-                _writer(t.transactional_id, t.producer_id, t.producer_epoch): [
-                    f"{topic}-{p}" for topic, p in t.partitions
-                ]
-                for t in old
-            },
-            "oldest_s": round(worst.age_s, 1),
-            **more,
-        },
+        f"{which}{why}: readers wait. The oldest, {worst.transactional_id}, began at {_at(began)}, and the brokers "
+        f"abort it after {worst.timeout_s:.0f} s",
+        _recover(f) if at_work is False else slow,
+        {"transactions": where, "eldest": worst.transactional_id, "timeout_s": worst.timeout_s, "at_work": at_work},
         began / 1000,
     )
 
@@ -225,7 +210,7 @@ def _foreign(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
 def _readers_wait(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The last stable offset of an output partition stands."""
     now = f.sink.checked_ms
-    after_s = {True: limits.stale_after_s, None: limits.stale_after_s, False: 0.0}[f.at_work]
+    after_s = 0.0 if f.at_work is False else limits.stale_after_s
     standing = [s for s in f.standing if s.since_ms is None or (now - s.since_ms) / 1000 > after_s]
     if not standing:
         return
@@ -269,27 +254,23 @@ def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """A file of the checkpoint is torn."""
     if f.checkpoint is not None and f.checkpoint.torn:
         faults = "; ".join(f"{name}: {fault}" for name, fault in f.checkpoint.torn.items())
-        yield Sign(
-            f"The checkpoint {f.checkpoint.location} has torn files, and the next start refuses it (EO-CHECKPOINT): "
-            f"{faults}",
+        yield _of_checkpoint(
+            f.checkpoint,
+            f"has torn files, and the next start refuses it (EO-CHECKPOINT): {faults}",
             f"Run {repair_command(f.checkpoint.location, f.sink.sink_id)}, in Dagster the job "
             "exactly_once_checkpoint_repair, first as a dry run",
-            {"torn": list(f.checkpoint.torn)},
-            subject=f.checkpoint.location,
         )
 
 
 @symptom("HEALTH-CHECKPOINT-FOREIGN", Severity.ERROR, needs="checkpoint", at_once=True)
 def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The checkpoint is of another query than the sink."""
-    progress, bound = _compared(f), f.sink.log.owner.query_id if f.sink.log.owner else None
-    if progress == "foreign" and f.checkpoint is not None:
-        yield Sign(
-            f"The checkpoint {f.checkpoint.location} is of query {f.checkpoint.query_id}, and the sink belongs to "
-            f"query {bound}: the next start is refused (EO-SINK-OWNED)",
+    if _compared(f) == "foreign" and f.checkpoint is not None and f.sink.log.owner is not None:
+        yield _of_checkpoint(
+            f.checkpoint,
+            f"is of query {f.checkpoint.query_id}, and the sink belongs to query {f.sink.log.owner.query_id}: the next "
+            "start is refused (EO-SINK-OWNED)",
             "Use the checkpoint of the sink's own query, or another sink.id for this one",
-            {"query_id": f.checkpoint.query_id, "bound": bound},
-            subject=f.checkpoint.location,
         )
 
 
@@ -300,17 +281,8 @@ def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
         last = f.sink.log.last_decision(f.sink.log.owner.query_id or "")
         decided = f", and batch {last.batch_id} is decided" if last else ""
         ends = "there is none" if f.checkpoint.last_offsets is None else f"it ends at batch {f.checkpoint.last_offsets}"
-        yield Sign(
-            f"The checkpoint {f.checkpoint.location} was deleted, restored or rewound: {ends}{decided}. The next start "
-            "refuses it (EO-REWOUND)",
-            _PUT_BACK,
-            {
-                "name": f"batch {last.batch_id}" if last else "",
-                "last_planned": f.checkpoint.last_offsets,
-                "last_decided": last.batch_id if last else None,
-            },
-            subject=f.checkpoint.location,
-        )
+        lost = f"was deleted, restored or rewound: {ends}{decided}. The next start refuses it (EO-REWOUND)"
+        yield _of_checkpoint(f.checkpoint, lost, _PUT_BACK, last.batch_id if last else None)
 
 
 @symptom("HEALTH-CHECKPOINT-REWOUND", Severity.ERROR, needs="verify", at_once=True)
@@ -322,14 +294,10 @@ def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     last = f.sink.log.last_decision(bound) if bound else None
     silent = _compared(f) in ("torn", "foreign", "checkpoint lost") or (bound or "").startswith(WRITE)
     if last is not None and not silent and f.planned != last.offsets_digest:
-        has = "other offsets than were decided" if f.planned else "no offsets"
-        yield Sign(
-            f"The checkpoint {f.checkpoint.location} has {has} for batch {last.batch_id}, which is decided. The next "
-            "start refuses it (EO-REWOUND)",
-            _PUT_BACK,
-            {"name": f"batch {last.batch_id}", "last_decided": last.batch_id},
-            subject=f.checkpoint.location,
-        )
+        batch = f"batch {last.batch_id}"
+        has = f"has other offsets for {batch} than were decided" if f.planned else f"lacks the offsets of {batch}"
+        rewound = f"{has}. The next start refuses it (EO-REWOUND)"
+        yield _of_checkpoint(f.checkpoint, rewound, _PUT_BACK, last.batch_id)
 
 
 @symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="verify", at_once=True)
@@ -341,18 +309,19 @@ def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     last = f.after.last_decision(c.query_id)
     if c.last_commit > (last.batch_id if last is not None else -1):
         decided = f"batch {last.batch_id}" if last is not None else "none"
-        yield Sign(
-            f"Spark counts batch {c.last_commit} as committed in the checkpoint {c.location}, but the last decided "
-            f"batch of query {c.query_id} is {decided}",
+        yield _of_checkpoint(
+            c,
+            f"counts batch {c.last_commit} as committed, but the last decided batch of query {c.query_id} is {decided}",
             "Stop the stream and compare its input with its output (exactly-once verify --origin) before it starts "
             "again: no start writes these batches again",
-            {
-                "name": f"batch {c.last_commit}",
-                "last_committed": c.last_commit,
-                "last_decided": last.batch_id if last is not None else None,
-            },
-            subject=c.location,
+            c.last_commit,
         )
+
+
+def _of_checkpoint(c: Checkpoint, sentence: str, remedy: str, batch: int | None = None) -> Sign:
+    evidence = {"last_planned": c.last_offsets, "last_committed": c.last_commit, "torn": list(c.torn)}
+    name = "" if batch is None else f"batch {batch}"
+    return Sign(f"The checkpoint {c.location} {sentence}", remedy, {"name": name, **evidence}, subject=c.location)
 
 
 def _compared(f: SinkFacts) -> str:
@@ -402,7 +371,7 @@ def _foreign_abort(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
             "Report this with the brokers' version: the sink aborts its own ids alone. Its application writes the "
             f"{plural(a.records, 'record')} again if it retries",
             {
-                "transactions": {_writer(a.transactional_id, a.producer_id, a.producer_epoch): list(a.places)},
+                "transactions": {_writer(a): list(a.places)},
                 "records": a.records,
             },
             subject=a.transactional_id,
@@ -466,8 +435,8 @@ def how_to_end(frozen: Sequence[Frozen]) -> str:
     )
 
 
-def _writer(transactional_id: str, producer_id: int, epoch: int) -> str:
-    return f"{transactional_id} (producer {producer_id}, epoch {epoch})"
+def _writer(t: OpenTransaction | ForeignAbort) -> str:
+    return f"{t.transactional_id} (producer {t.producer_id}, epoch {t.producer_epoch})"
 
 
 def _at(ms: float) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from exactly_once.checkpoint import Checkpoint, begins_of, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
@@ -312,7 +312,7 @@ def _read(
         hangs = _hanging(task, known)
         later = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
         inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
-        published = _published(task, admin.renew(task.budget_s), later)
+        skewed, forgotten = _published(task, admin.renew(task.budget_s), later)
         others = ids_of(admin, ({writer[0] for writer in (*ledger.spans, *ledger.strangers)}) - set(ids))
         holders = _holders(admin, inspection.blocked)
     newest = latest(decisions, later)
@@ -347,8 +347,8 @@ def _read(
             foreign_aborts=tuple(
                 sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
             ),
-            skewed=published.skewed,
-            forgotten=published.forgotten,
+            skewed=skewed,
+            forgotten=forgotten,
             undecided=undecided,
         )
     )
@@ -402,34 +402,27 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
     return frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
 
 
-class _Group(NamedTuple):
-    """The contradictions between the sink's consumer group and its commit log."""
-
-    skewed: tuple[OffsetSkew, ...] = ()
-    forgotten: Mapping[str, int] = {}
-
-
-def _published(task: _Task, admin: Admin, log: LogState) -> _Group:
-    """Judge the sink's consumer group; not where it may not be read: it is for lag tools alone."""
+def _published(task: _Task, admin: Admin, log: LogState) -> tuple[tuple[OffsetSkew, ...], dict[str, int]]:
+    """Return how the consumer group contradicts the log; nothing where it may not be read: it is for lag tools."""
     last = log.decisions[-1] if log.decisions else None
     topics = sorted(sink_findings.input_of(last)) if last is not None else []
     try:
         found = published_offsets(admin, offsets_group(task.sink_id))
     except ExactlyOnceError:
-        return _Group()
+        return (), {}
     if not found.offsets and not found.batches:  # never published, not to be seen, or expired
-        return _Group()
+        return (), {}
     sizes = admin.sizes(topics) if topics else {}
     skewed = last is not None and bool(found.offsets and sink_findings.skewed([last], found, sizes))
     if not skewed and not sink_findings.forgotten(log, found):
-        return _Group()
+        return (), {}
     now = read_log(task.connection, task.sink_id, task.budget_s, whole=True)  # a stream decides meanwhile
     skews: list[OffsetSkew] = []
     if skewed and last is not None:
         known = [(d.query_id, d.batch_id) for d in now.decisions]
         key = last.query_id, last.batch_id
         skews = sink_findings.skewed(now.decisions[known.index(key) if key in known else 0 :], found, sizes)
-    return _Group(tuple(skews), sink_findings.forgotten(now, found))
+    return tuple(skews), sink_findings.forgotten(now, found)
 
 
 def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Hanging]:

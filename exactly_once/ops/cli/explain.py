@@ -127,7 +127,7 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
     if sink_of(described.transactional_id) is None:
         return "Its own client ends it, or the broker aborts it when its timeout is over."
     if transaction is None:
-        return _ended(described, found)
+        return "No transaction is open."
     if described.state != "Ongoing":
         return f"The coordinator is writing its {described.state.removeprefix('Prepare').lower()} markers."
     left = duration(max(0.0, transaction.timeout_s - transaction.age_s))
@@ -144,17 +144,6 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
         "Its driver commits it once the batch is decided; the next start or a recovery aborts it, and in "
         f"{left} the broker does. Nothing is lost: the next start writes the batch again."
     )
-
-
-def _ended(described: Description, found: Inspection) -> str:
-    for pending in found.decided:
-        for part in pending.parts:
-            if part.transactional_id == described.transactional_id:
-                return (
-                    f"Its {pending.name} is decided but not proven committed; this part of it is {part.state}. The "
-                    "next start of the stream or a recovery continues from there."
-                )
-    return "No transaction is open."
 
 
 def _options(found: Inspection, transaction: OpenTransaction | None, program: str) -> list[Option]:

@@ -123,8 +123,6 @@ class Verdict:
         The proven batches that the log does not mark as completed.
     removed : Counter
         By reason, how many records that the decisions count are not in the output any more.
-    held : int
-        Completed parts that are in the log, and that readers do not get because of a hanging transaction.
     answers : dict
         The answer on the records of each span.
     """
@@ -135,7 +133,6 @@ class Verdict:
     absent: set[tuple[str, int]] = field(default_factory=set)
     unmarked: set[tuple[str, int]] = field(default_factory=set)
     removed: Counter[str] = field(default_factory=Counter)
-    held: int = 0
     answers: Answers = field(default_factory=dict)
     parts: int = 0
     records: int = 0
@@ -256,7 +253,6 @@ def _answer(
     if not gone and not part.whole and _may_be_removed(part, decision, output.removed, whole):
         gone = REMOVED
     if part.is_held(output.held):
-        verdict.held += 1
         return Answer(WRONG, HELD)
     if not gone:
         return _judge_part(part, batch, marked, verdict)
