@@ -20,7 +20,7 @@ from exactly_once.errors import ExactlyOnceError, TransformFailed, all_errors, s
 
 @dataclass(frozen=True)
 class Failure(Diagnosis):
-    """Why a run failed.
+    """The reason why a run failed.
 
     Its code is ``EO-...`` of the sink, ``SPARK-...`` for Spark and its source, ``UNCLASSIFIED`` for everything else;
     its sentence is what happened: for the sink's errors, the whole message with what is safe and the remedy.
@@ -35,7 +35,7 @@ class Failure(Diagnosis):
 
     @property
     def heals(self) -> bool:
-        """Whether starting again, unchanged, is the right reaction."""
+        """True when starting again, unchanged, is the right reaction."""
         return self.severity is Severity.WARN
 
     @property
