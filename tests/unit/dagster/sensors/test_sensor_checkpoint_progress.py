@@ -209,3 +209,12 @@ def test_which_states_a_person_must_know_of(owner, known, code) -> None:
     wrong = trouble(found, LIMITS)
     assert (wrong and wrong.code) == code
     assert wrong is None or calm(wrong) is False
+
+
+@pytest.mark.parametrize(("waited_s", "lag", "wanted"), [(500.0, 5, True), (60.0, 5, False), (500.0, 0, False)])
+def test_a_run_without_its_process_is_recovered_when_its_input_has_waited_for_too_long(waited_s, lag, wanted) -> None:
+    """Until then exactly_once_liveness reports the run; where that sensor is off, nobody recovers the sink."""
+    known = StreamFacts(replace(RUN, works=False), lag=lag, waited_s=waited_s)
+    state = health(SinkFacts(Inspection("s", GONE, checked_ms=int(NOW * 1000)), stream=known))
+    need = need_of(state, LIMITS, NOW)
+    assert (state.code, need and need.incident) == ("HEALTH-OWNER-LOST", "owner-lost/run r1" if wanted else None)
