@@ -80,7 +80,7 @@ _SCREENS = {
     "standing": "`verify`, the end of `recover`, the check `last_stable_offset_is_high_watermark`",
     "checkpoint": "`checkpoint inspect`, `doctor`, `verify`, the check `checkpoint_equals_commit_log`",
     "verify": "`verify`, the check `verified`",
-    "stream": "Dagster, which knows the runs: the check `health`, sensors, the asset `exactly_once_streams`",
+    "stream": "Dagster, which knows the runs",
 }
 
 #: What "Flags of every command" explains.

@@ -256,7 +256,7 @@ def _torn(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
         faults = "; ".join(f"{name}: {fault}" for name, fault in f.checkpoint.torn.items())
         yield _of_checkpoint(
             f.checkpoint,
-            f"has torn files, and the next start refuses it (EO-CHECKPOINT): {faults}",
+            f"has torn files, and the next start is refused (EO-CHECKPOINT): {faults}",
             f"Run {repair_command(f.checkpoint.location, f.sink.sink_id)}, in Dagster the job "
             "exactly_once_checkpoint_repair, first as a dry run",
         )
@@ -277,12 +277,14 @@ def _foreign_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
 @symptom("HEALTH-CHECKPOINT-LOST", Severity.ERROR, needs="checkpoint", at_once=True)
 def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The checkpoint lacks decided batches."""
-    if _compared(f) == "checkpoint lost" and f.checkpoint is not None and f.sink.log.owner is not None:
-        last = f.sink.log.last_decision(f.sink.log.owner.query_id or "")
-        decided = f", and batch {last.batch_id} is decided" if last else ""
-        ends = "there is none" if f.checkpoint.last_offsets is None else f"it ends at batch {f.checkpoint.last_offsets}"
-        lost = f"was deleted, restored or rewound: {ends}{decided}. The next start refuses it (EO-REWOUND)"
-        yield _of_checkpoint(f.checkpoint, lost, _PUT_BACK, last.batch_id if last else None)
+    c, owner = f.checkpoint, f.sink.log.owner
+    if c is not None and owner is not None and _compared(f) == "checkpoint lost":
+        last = f.sink.log.last_decision(owner.query_id or "")
+        decided = f", and batch {last.batch_id} is decided" if last else f" of query {owner.query_id}"
+        ends = f"it ends at batch {c.last_offsets}" if c.query_id else "there is none"
+        refused = "EO-REWOUND" if c.query_id else "EO-SINK-OWNED"
+        lost = f"was deleted, restored or rewound: {ends}{decided}. The next start is refused ({refused})"
+        yield _of_checkpoint(c, lost, _PUT_BACK, last.batch_id if last else None)
 
 
 @symptom("HEALTH-CHECKPOINT-REWOUND", Severity.ERROR, needs="verify", at_once=True)
@@ -296,7 +298,7 @@ def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     if last is not None and not silent and f.planned != last.offsets_digest:
         batch = f"batch {last.batch_id}"
         has = f"has other offsets for {batch} than were decided" if f.planned else f"lacks the offsets of {batch}"
-        rewound = f"{has}. The next start refuses it (EO-REWOUND)"
+        rewound = f"{has}. The next start is refused (EO-REWOUND)"
         yield _of_checkpoint(f.checkpoint, rewound, _PUT_BACK, last.batch_id)
 
 

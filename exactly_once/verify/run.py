@@ -333,6 +333,8 @@ def _read(
     explained |= {((h.topic, h.partition), h.start_offset) for h in hangs}
     claims = [later.owner.claimed_ms] if later.owner else []
     alone = task.alone and later.owner is None and not later.decisions
+    # before the first decision, a checkpoint that is not there contradicts nothing
+    judged = task.checkpoint is not None and (bool(soon.decisions) or progress.query_id is not None)
     diagnoses = diagnose(
         SinkFacts(
             replace(inspection, log=soon),
@@ -340,7 +342,7 @@ def _read(
             standing=tuple(
                 sink_findings.standing(inspection.blocked, waiting if earlier is None else earlier, explained)
             ),
-            checkpoint=progress if task.checkpoint is not None and not alone else None,
+            checkpoint=progress if judged and not alone else None,
             planned=planned,
             after=later,
             leaked=sink_findings.leaked(task.sink_id, listed),

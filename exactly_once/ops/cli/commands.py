@@ -194,7 +194,8 @@ def _inspect_checkpoint(args: argparse.Namespace) -> Result:
         "progress": asdict(progress) if progress else None,
         "diagnoses": [d.as_json() for d in wrong],
     }
-    bad = bool(wrong) or (found.query_id is None and progress is None)
+    bad = found.query_id is None if progress is None else progress.state in ("checkpoint lost", "foreign")
+    bad = bad or bool(wrong)
     show = partial(tables.show_checkpoint, found, offsets, progress, args.sink, wrong)
     return Result(document, show, 1 if bad else 0)
 
