@@ -36,7 +36,6 @@ _SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true" checksums=""/></resolvers>
 </ivysettings>
 """
-_CONFIGURATIONS = ("connector", "broker")
 #: For releases of PySpark that the connector of ``ivy.xml`` does not serve.
 _CONNECTORS = Path(__file__).with_name("connectors.xml")
 
@@ -89,27 +88,14 @@ def resolve(progress: Progress | None = None) -> Path:
     JavaUnusable
         There is no Java 17.
     """
-    say = progress or (lambda line: None)
     folder = _folder()
-    if is_resolved():
-        return folder
-    with locked(cache_folder() / "jars.lock", say):
-        if is_resolved():  # another process was faster
-            return folder
-        sums = pinned()
-        with _retrieved(say, total=len(sums)) as fresh:
-            _verify(fresh, sums)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            fresh.rename(folder)
+    resolve_other(_file("ivy.xml"), pinned(), folder, ("connector", "broker"), progress)
     return folder
 
 
 def is_resolved() -> bool:
     """Return whether :func:`resolve` has nothing to do."""
-    # The folder appears by one rename after the check, so a look at the names suffices: a cleaner may remove a jar.
-    folder = _folder()
-    return all((folder / name).is_file() for name in pinned())
+    return _is_whole(_folder(), pinned())
 
 
 def lock(module: Path | None = None, progress: Progress | None = None) -> Path:
@@ -119,7 +105,7 @@ def lock(module: Path | None = None, progress: Progress | None = None) -> Path:
     configurations = [str(conf.get("name")) for conf in ElementTree.parse(module).iter("conf")]
     with (
         locked(cache_folder() / "jars.lock", say),
-        _retrieved(say, total=None, module=module, configurations=configurations) as fresh,
+        _retrieved(say, None, module, configurations) as fresh,
     ):
         jars = sorted(p for c in configurations for p in (fresh / c).glob("*.jar"))
         target.write_text("".join(f"{_sha256(jar)}  {jar.relative_to(fresh)}\n" for jar in jars))
@@ -142,27 +128,41 @@ def resolve_configuration(module: Path, configuration: str) -> list[Path]:
     return [folder / name for name in sums]
 
 
-def resolve_other(module: Path, sums: Mapping[str, str], target: Path) -> None:
-    """Resolve another Ivy file in the same way into ``target``, which appears complete and checked, or not at all.
+def resolve_other(
+    module: Path,
+    sums: Mapping[str, str],
+    target: Path,
+    configurations: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> None:
+    """Resolve an Ivy file into ``target``, which appears complete and checked, or not at all.
 
     Parameters
     ----------
     sums : mapping
-        The sha256 of every jar by ``configuration/name.jar``; its configurations are resolved.
+        The sha256 of every jar by ``configuration/name.jar``.
+    configurations : sequence of str
+        Those to resolve; by default the ones in ``sums``.
 
     Raises JarsUnusable or JavaUnusable.
     """
-    if all((target / name).is_file() for name in sums):
+    if _is_whole(target, sums):
         return
-    configurations = tuple(sorted({name.split("/")[0] for name in sums}))
-    with (
-        locked(cache_folder() / "jars.lock", lambda line: None),
-        _retrieved(lambda line: None, len(sums), module, configurations) as fresh,
-    ):
-        _verify(fresh, sums, configurations)
-        shutil.rmtree(target, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh.rename(target)
+    say = progress or (lambda line: None)
+    configurations = configurations or sorted({name.split("/")[0] for name in sums})
+    with locked(cache_folder() / "jars.lock", say):
+        if _is_whole(target, sums):  # another process was faster
+            return
+        with _retrieved(say, len(sums), module, configurations) as fresh:
+            _verify(fresh, sums, configurations)
+            shutil.rmtree(target, ignore_errors=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fresh.rename(target)
+
+
+def _is_whole(folder: Path, sums: Mapping[str, str]) -> bool:
+    # the folder appears by one rename after the check, so a look at the names suffices: a cleaner may remove a jar
+    return all((folder / name).is_file() for name in sums)
 
 
 def _file(name: str) -> Path:
@@ -198,7 +198,7 @@ def _folder() -> Path:
     return cache_folder() / "jars" / key
 
 
-def _verify(folder: Path, sums: Mapping[str, str], configurations: Sequence[str] = _CONFIGURATIONS) -> None:
+def _verify(folder: Path, sums: Mapping[str, str], configurations: Sequence[str]) -> None:
     found = {str(p.relative_to(folder)): _sha256(p) for c in configurations for p in (folder / c).glob("*.jar")}
     wrong = sorted(n for n in found if n in sums and found[n] != sums[n])
     if wrong:
@@ -232,13 +232,8 @@ def locked(path: Path, say: Progress, what: str = "resolves the jars") -> Iterat
 
 
 @contextlib.contextmanager
-def _retrieved(
-    say: Progress, total: int | None, module: Path | None = None, configurations: Sequence[str] = _CONFIGURATIONS
-) -> Iterator[Path]:
-    """Yield a folder beside the final one with the jars for ``module``, by default ``ivy.xml``; remove it at the end
-    unless it was renamed.
-    """
-    module = module or _file("ivy.xml")
+def _retrieved(say: Progress, total: int | None, module: Path, configurations: Sequence[str]) -> Iterator[Path]:
+    """Yield a folder beside the final one with the jars for ``module``; remove it at the end unless it was renamed."""
     cache = cache_folder()
     for left_over in cache.glob("retrieving-*"):  # of a process that was killed: we hold the lock
         shutil.rmtree(left_over, ignore_errors=True)
