@@ -76,7 +76,6 @@ assert next(events()).sequence == 0 and len(airline_names()) == 16
 """,
     "files": """
 from exactly_once.participants.files import FileParticipant
-from fsspec.core import url_to_fs
 FileParticipant("archive", "hdfs://name/archive")
 """,
     "formats": """
