@@ -203,29 +203,4 @@ DIAGNOSIS = Instrument(
     ("sink", "code", "severity"),
 )
 
-INSTRUMENTS = (
-    CLUSTER_UP,
-    UP,
-    OBSERVATION_DURATION,
-    MISSED,
-    OPEN,
-    OLDEST,
-    TIMEOUT_USED,
-    ABORTED,
-    DECISIONS,
-    RECORDS,
-    DEAD_LETTERS,
-    PREPARE,
-    DECIDE,
-    COMPLETE,
-    LAST_DECISION,
-    UNPROVEN,
-    UNPROVEN_AGE,
-    REPLAYS,
-    REWRITTEN,
-    CLAIMS,
-    OWNER_ALIVE,
-    READER_LAG,
-    STABLE_LAG,
-    DIAGNOSIS,
-)
+INSTRUMENTS = tuple(one for one in list(vars().values()) if isinstance(one, Instrument))
