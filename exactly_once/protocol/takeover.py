@@ -80,17 +80,12 @@ def read_up_to(decisions: Sequence[Decision], ids: Mapping[str, str] | None = No
     return {topic: ends for topic, ends in found.items() if ends}
 
 
-def repeated(begins: Ends, ends: Ends) -> dict[str, dict[int, int]]:
-    """Return where a query that begins at ``begins`` reads what was read up to ``ends``, by topic and partition."""
+def below(one: Ends, other: Ends) -> dict[str, dict[int, int]]:
+    """Return the offsets of ``one`` that are lower than those of ``other``, by topic and partition."""
     found = {
-        topic: {p: at for p, at in its.items() if at < ends.get(topic, {}).get(p, 0)} for topic, its in begins.items()
+        topic: {p: at for p, at in its.items() if at < other.get(topic, {}).get(p, 0)} for topic, its in one.items()
     }
     return {topic: its for topic, its in found.items() if its}
-
-
-def skipped(begins: Ends, ends: Ends) -> dict[str, dict[int, int]]:
-    """Return where a query that begins at ``begins`` leaves out input behind ``ends``, by topic and partition."""
-    return repeated(ends, begins)
 
 
 def check_takeover(
@@ -123,7 +118,7 @@ def check_takeover(
     if not decisions or not begins:
         return
     last, ends = decisions[-1], read_up_to(decisions, ids)
-    again, gap = repeated(begins, ends), skipped(begins, ends)
+    again, gap = below(begins, ends), below(ends, begins)
     if not (again or gap or not last.offsets) or adopts():
         return
     if again:
