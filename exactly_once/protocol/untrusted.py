@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from reprlib import repr as shortened
 from typing import Any
 
@@ -116,92 +117,53 @@ def _moment(value: Any) -> bool:
     return _long(value) or (type(value) is float and math.isfinite(value) and value >= 0)
 
 
-_FIELDS: dict[type, dict[str, _Check]] = {
-    Claim: {
-        "token": _long,
-        "query_id": lambda value: value is None or _text(value),
-        "claimed_ms": _ms,
-        "purpose": _word,
-        "host": _word,
-        "pid": _long,
-        "checkpoint": _text,
-        "pid_started": _moment,
-        "operator": _text,
-        "machine": _text,
-        "progress": _text,
-    },
-    Decision: {
-        "query_id": _text,
-        "batch_id": _long,
-        "token": _long,
-        "handles": _tuple_of(lambda value: isinstance(value, PreparedTransaction | PreparedPart)),
-        "offsets_digest": _word,
-        "end_txn_version": _short,
-        "decided_ms": _ms,
-        "run_id": _word,
-        "topics": _tuple_of(_topic),
-        "began_ms": _ms,
-        "rewritten": _tuple_of(_word),
-        "topic_ids": are_topic_ids,
-        "offsets": lambda value: type(value) is str and len(value) <= _LONGEST_OFFSETS,
-        "totals": _mapping_of(_word, _totals),
-        "counted": lambda value: value is None,  # a header has it
-        "ended": lambda value: value is None,  # so it is with this
-        "input_ids": lambda value: value == {},  # and this
-    },
-    Completed: {
-        "query_id": _text,
-        "batch_id": _long,
-        "token": _long,
-        "completed_ms": _ms,
-        "prepare_ms": _ms,
-        "decide_ms": _ms,
-        "complete_ms": _ms,
-        "how": _word,
-    },
-    Aborted: {
-        "query_id": _text,
-        "batch_id": _long,
-        "offsets_digest": _word,
-        "token": _long,
-        "execution": _word,
-        "aborted_ms": _ms,
-        "took_ms": _ms,
-        "limit_ms": _ms,
-        "too_long": _long,
-    },
-    Retired: {
-        "token": _long,
-        "successor": _word,
-        "query_id": _text,
-        "batch_id": _long,
-        "offsets": are_ends,
-        "retired_ms": _ms,
-    },
-    Tally: dict.fromkeys(("token", "completed", "aborted", "drained", "rewritten"), _long),
-    PreparedTransaction: {
-        "transactional_id": _word,
-        "producer_id": _long,
-        "epoch": _short,
-        "part": _int,
-        "records": _long,
-        "bytes": _long,
-        "digest": _word,
-        "form": _word,
-        "spread": _word,
-        "dead": _long,
-        "place": lambda value: value is None or _is_place(value),
-        "written": lambda value: value == {},
-        "end_txn_version": lambda value: value == 0,
-    },
-    PreparedPart: {
-        "participant": _word,
-        "name": _word,
-        "part": _int,
-        "records": _long,
-        "digest": _word,
-        "data": _mapping_of(_text, _datum),
-    },
+def _none(value: Any) -> bool:
+    return value is None
+
+
+def _nothing(value: Any) -> bool:
+    return value == {}
+
+
+#: By the name of a field: it holds the same in every kind of record.
+_BY_NAME: dict[str, _Check] = {
+    **dict.fromkeys(("token", "batch_id", "pid", "producer_id", "records", "bytes", "dead", "too_long"), _long),
+    **dict.fromkeys(("completed", "aborted", "drained", "rewritten"), _long),
+    **dict.fromkeys(("claimed_ms", "began_ms", "decided_ms", "prepare_ms", "decide_ms", "complete_ms"), _ms),
+    **dict.fromkeys(("completed_ms", "aborted_ms", "took_ms", "limit_ms", "retired_ms"), _ms),
+    **dict.fromkeys(("query_id", "checkpoint", "operator", "machine", "progress"), _text),
+    **dict.fromkeys(("purpose", "host", "offsets_digest", "run_id", "how", "execution", "successor"), _word),
+    **dict.fromkeys(("transactional_id", "participant", "name", "digest", "form", "spread"), _word),
+    "part": _int,
+    "epoch": _short,
+    "end_txn_version": _short,
+    "pid_started": _moment,
+    "handles": _tuple_of(lambda value: isinstance(value, PreparedTransaction | PreparedPart)),
+    "topics": _tuple_of(_topic),
+    "topic_ids": are_topic_ids,
+    "totals": _mapping_of(_word, _totals),
+    "data": _mapping_of(_text, _datum),
+    "place": lambda value: value is None or _is_place(value),
+    "written": _nothing,  # a decision keeps its digest alone
+    "counted": _none,  # a header has it, as it has the next two
+    "ended": _none,
+    "input_ids": _nothing,
+}
+
+#: Fields that hold something else in one kind.
+_OF_KIND: dict[tuple[type, str], _Check] = {
+    (Claim, "query_id"): lambda value: value is None or _text(value),
+    (Decision, "offsets"): lambda value: type(value) is str and len(value) <= _LONGEST_OFFSETS,
+    (Decision, "rewritten"): _tuple_of(_word),
+    (Retired, "offsets"): are_ends,
+    (PreparedTransaction, "end_txn_version"): lambda value: value == 0,
+    (PreparedTransaction, "topic_ids"): _nothing,
+}
+
+#: Every field of every kind: one without a check is an error of this module.
+_FIELDS = {
+    kind: {f.name: _OF_KIND.get((kind, f.name)) or _BY_NAME[f.name] for f in fields(kind)}
+    for kind in (Claim, Decision, Completed, Aborted, Retired, Tally, PreparedTransaction, PreparedPart)
 }
 
 
