@@ -61,13 +61,13 @@ class Description(NamedTuple):
     """
 
     transactional_id: str
-    state: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    started_ms: int
-    partitions: tuple[tuple[str, int], ...]
-    coordinator: int
+    state: str = ""
+    producer_id: int = -1
+    producer_epoch: int = -1
+    timeout_ms: int = 0
+    started_ms: int = -1
+    partitions: tuple[tuple[str, int], ...] = ()
+    coordinator: int = -1
 
     @property
     def end(self) -> End:
@@ -191,16 +191,7 @@ def describe_beside(admin: Admin, transactional_id: str, topic: str) -> tuple[De
 
 def _description(admin: Admin, node: int, t: Any) -> Description:
     if name_of(t.error_code) == "TRANSACTIONAL_ID_NOT_FOUND":
-        return Description(
-            t.transactional_id,
-            state="",
-            producer_id=-1,
-            producer_epoch=-1,
-            timeout_ms=0,
-            started_ms=-1,
-            partitions=(),
-            coordinator=node,
-        )
+        return Description(t.transactional_id, coordinator=node)
     if t.error_code:
         admin.forget_coordinator(t.transactional_id)
         refuse(t.error_code, f"DescribeTransactions of {t.transactional_id}")
