@@ -122,7 +122,7 @@ def _none(value: Any) -> bool:
 
 
 def _nothing(value: Any) -> bool:
-    return value == {}
+    return isinstance(value, Mapping) and not value
 
 
 #: By the name of a field: it holds the same in every kind of record.
