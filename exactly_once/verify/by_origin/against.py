@@ -9,28 +9,24 @@ the difference of two sums of hashes; it reads again the first ones that differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from exactly_once.errors import InvalidOption
-from exactly_once.kafka.admin import Admin, Partition, Watermarks
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.verify.anomalies import Finding
-from exactly_once.verify.by_origin.blocks import Memory
-from exactly_once.verify.by_origin.comparison import UNREADABLE, telling
-from exactly_once.verify.by_origin.content import Content, content_of, hash_of_content
-from exactly_once.verify.by_origin.counts import Flags, Offsets
-from exactly_once.verify.by_origin.ends import compacted, of_topics, settled
-from exactly_once.verify.by_origin.origin import Places, SaysOrigin, inputs_of
-from exactly_once.verify.by_origin.output import Arrivals, Outputs
+from exactly_once.verify.by_origin.content import Arrivals, Content, content_of, hash_of_content
+from exactly_once.verify.by_origin.counts import Counts, Flags
+from exactly_once.verify.by_origin.ledger import Ledger, telling
+from exactly_once.verify.by_origin.origin import SaysOrigin
 from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
-from exactly_once.verify.by_origin.removed import Removed
-from exactly_once.verify.by_origin.tails import Tails, tails
+from exactly_once.verify.by_origin.resent import by_letters
 from exactly_once.verify.by_origin.tally import UnlikeTally
-from exactly_once.verify.by_origin.versions import Version, VersionOutput, Versions, versions_of
+from exactly_once.verify.by_origin.versions import Version, Versions, versions_of
 from exactly_once.verify.report import OnProgress
 
 #: Why the comparison says nothing of an input record.
@@ -99,47 +95,10 @@ def compare_versions(
     found = versions_of(connection, old, new, inputs, last, budget_s)
     if found is None or not found.first:
         return AgainstResult(old.sink_id)
-    topics = (*found.old.topics, *found.new.topics)
     with Admin(connection, budget_s) as admin:
-        for topic in topics:
-            admin.check_rights(topic, ("READ",))
-        marks = settled(admin, topics, settle_s, budget_s)
-        parts: dict[Partition, Watermarks] = {}
-        removed: dict[bool, Removed] = {}
-        for new_one, side in found.sides().items():
-            its = _tails(admin, of_topics(marks, side.topics), found, side, origin, budget_s)
-            parts |= its.marks
-            gone = bool(its.short) or compacted(admin.renew(budget_s), side.topics)
-            removed[new_one] = Removed(its.truncated, side.expected.batches, found.end, gone)
-        outputs = Outputs(
-            admin,
-            parts,
-            {where: w.low for where, w in marks.items()},
-            origin,
-            inputs_of({**found.old.expected.end, **found.new.expected.end}),
-            lambda source, offset: min(offset, found.end.get(source, 0)) - found.first.get(source, 0),
-            hash_of_content(origin.header),
-            telling(on_progress, "against", sum(w.last_stable - w.low for w in parts.values())),
-        )
-        return _Comparison(found, outputs, removed, origin, values).result()
-
-
-def _tails(
-    admin: Admin,
-    marks: Mapping[Partition, Watermarks],
-    versions: Versions,
-    side: VersionOutput,
-    origin: SaysOrigin,
-    budget_s: float,
-) -> Tails:
-    """Return the parts of one sink's outputs to read."""
-    window = side.expected.window
-    if window is None:
-        return Tails.whole(marks)
-    ahead = sum(side.expected.end[p] - end for p, end in versions.end.items())  # what only this one has read so far
-    window = replace(window, last=window.last + ahead)
-    places = Places(inputs_of(side.expected.end))
-    return tails(admin, marks, window, side.expected.first, origin, places, budget_s)
+        sinks, hash_of = (found.old, found.new), hash_of_content(origin.header)
+        ledger = Ledger(admin, sinks, found.first, found.end, origin, hash_of, settle_s, budget_s)
+        return _Comparison(found, ledger, origin, values).result(telling(on_progress, "against", ledger.length))
 
 
 class _Chunk(NamedTuple):
@@ -152,22 +111,20 @@ class _Chunk(NamedTuple):
 
 
 class _Comparison:
-    def __init__(
-        self, versions: Versions, outputs: Outputs, removed: Mapping[bool, Removed], origin: SaysOrigin, values: bool
-    ):
-        memory = Memory()
-        self._versions, self._outputs, self._removed = versions, outputs, removed
-        self._origin, self._values = origin, values
+    def __init__(self, versions: Versions, ledger: Ledger, origin: SaysOrigin, values: bool):
+        self._versions, self._ledger, self._outputs = versions, ledger, ledger.outputs
+        self._origin, self._values, memory = origin, values, ledger.memory
         self._pairs = {p: Pairs(first, versions.end[p], memory) for p, first in versions.first.items()}
+        self._sinks = versions.old, versions.new
         self._chunks: list[_Chunk] = []
         self._replaced: set[tuple[Partition, int]] = set()  # of the letters
-        self._named: Counter[bool] = Counter()
-        self._held: dict[bool, dict[Partition, Offsets]] | None = None
+        self._named: Counter[int] = Counter()
+        self._held: dict[tuple[int, Partition], Counts] | None = None
 
-    def result(self) -> AgainstResult:
+    def result(self, tell: Callable[[int], None]) -> AgainstResult:
         """Read everything, and judge."""
-        for some in self._outputs.committed():
-            self._take(some)
+        for some in self._outputs.committed(tell):
+            self._take(self._ledger.number_of(some.where), some)
         self._check_any()
         self._replace()
         tally, unproven = UnlikeTally(self._versions.old.sink_id, self._versions.new.sink_id), Counter[str]()
@@ -176,9 +133,7 @@ class _Comparison:
                 doubtful = self._doubtful(source, unlike)
                 unproven[FEWER] += int(doubtful.sum())
                 tally.add(source, unlike.only(~doubtful))
-        foreign = self._outputs.foreign
-        if foreign.unreadable:
-            unproven[f"{UNREADABLE}, first {foreign.places[0]}"] = foreign.unreadable
+        unproven.update(self._ledger.unreadable)
         records, same = (sum(n) for n in zip(*((p.records, p.same) for p in self._pairs.values()), strict=True))
         contents = self._read_again(tally.examples())
         return AgainstResult(
@@ -190,27 +145,27 @@ class _Comparison:
             {why: n for why, n in unproven.items() if n},
         )
 
-    def _take(self, some: Arrivals) -> None:
-        new, pairs = self._versions.is_new(some.where[0]), self._pairs.get(some.source)
-        self._named[new] += len(some.at)
+    def _take(self, number: int, some: Arrivals) -> None:
+        pairs = self._pairs.get(some.source)
+        self._named[number] += len(some.at)
         if pairs is None:
             return
-        began = self._versions.sides()[new].expected.first.get(some.source, 0)
-        self._removed[new].enter(some, some.offsets[some.offsets >= began])
+        began = self._sinks[number].expected.first.get(some.source, 0)
+        self._ledger.removed[number].enter(some, some.offsets[some.offsets >= began])
         inside = np.flatnonzero(pairs.inside(some.offsets))
         if len(inside):
             offsets, at = some.offsets[inside], some.at[inside]
-            pairs.add(new, offsets, some.hashes[inside])
+            pairs.add(bool(number), offsets, some.hashes[inside])
             self._chunks.append(
                 _Chunk(some.where, some.source, (int(offsets.min()), int(offsets.max())), (int(at[0]), int(at[-1])))
             )
 
     def _check_any(self) -> None:
-        for new, side in self._versions.sides().items():
-            foreign = sum(self._outputs.foreign.topics[topic] for topic in side.topics)
-            if foreign and not self._named[new]:
+        for number, sink in enumerate(self._sinks):
+            foreign = sum(self._outputs.foreign.topics[topic] for topic in sink.topics)
+            if foreign and not self._named[number]:
                 raise InvalidOption(
-                    f"none of the {foreign:,} output records of sink {side.sink_id!r} names its input record by "
+                    f"none of the {foreign:,} output records of sink {sink.sink_id!r} names its input record by "
                     f"{self._origin}",
                     "Have both streams write topic-partition-offset of their input in the same place",
                 )
@@ -218,8 +173,8 @@ class _Comparison:
     def _replace(self) -> None:
         """Put the records that were sent again in the place of their letters; who sent one twice has two."""
         hash_of = hash_of_content(self._origin.header)
-        for some in self._outputs.resent.by_letters():
-            new = self._versions.is_new(some.letters[0])
+        for some in by_letters(self._outputs.resent):
+            new = bool(self._ledger.number_of(some.letters))
             for place, letter in self._outputs.letters(some):
                 pairs = self._pairs.get(place.partition) if place is not None else None
                 if place is None or pairs is None or not pairs.inside(np.array([place.offset]))[0]:
@@ -238,24 +193,17 @@ class _Comparison:
 
     def _doubtful(self, source: Partition, some: Unlike) -> Flags:
         """Return of which of these input records one sink has less, and may have had more."""
+        if self._held is None and (some.old != some.new).any():
+            ends = self._versions.end
+            self._held = self._ledger.held_back({p: (at, ends[p]) for p, at in self._versions.first.items()})
         doubtful = np.zeros(len(some.offsets), np.bool_)
-        for new, fewer in ((False, some.old < some.new), (True, some.new < some.old)):
-            if not fewer.any():
-                continue
-            before = self._removed[new].before(source)
-            held = self._held_back()[new].get(source, np.zeros(0, np.int64))
-            doubtful |= fewer & ((some.offsets < before) | np.isin(some.offsets, held))
+        for number, fewer in enumerate((some.old < some.new, some.new < some.old)):
+            if fewer.any():
+                before, held = self._ledger.removed[number].before(source), (self._held or {}).get((number, source))
+                doubtful |= fewer & (some.offsets < before)
+                if held is not None:
+                    doubtful |= fewer & held.seen(some.offsets)
         return doubtful
-
-    def _held_back(self) -> Mapping[bool, Mapping[Partition, Offsets]]:
-        """Return, for each sink, the input records whose outputs are in the log, where readers do not get to."""
-        if self._held is None:
-            found: dict[bool, dict[Partition, Offsets]] = {False: {}, True: {}}
-            for some in self._outputs.held_back():
-                its = found[self._versions.is_new(some.where[0])]
-                its[some.source] = np.union1d(its.get(some.source, some.offsets), some.offsets)
-            self._held = found
-        return self._held
 
     def _read_again(
         self, wanted: Mapping[Partition, set[int]]
@@ -274,5 +222,5 @@ class _Comparison:
                 stands = chunk.where, record.offset
                 if both is not None and stands not in seen:
                     seen.add(stands)
-                    both[self._versions.is_new(chunk.where[0])].append(content_of(record, self._origin.header))
+                    both[self._ledger.number_of(chunk.where)].append(content_of(record, self._origin.header))
         return found

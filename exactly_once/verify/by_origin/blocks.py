@@ -6,11 +6,12 @@ were not touched for the longest are packed: what is left of a block is mostly o
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,19 +46,6 @@ class InputBlock:
         return sum(column.nbytes for column in self.columns)
 
 
-class _Packed(NamedTuple):
-    columns: tuple[tuple[bytes, np.dtype[Any]], ...]
-    left: int
-
-    @classmethod
-    def of(cls, block: InputBlock) -> _Packed:
-        return cls(tuple((zlib.compress(c.tobytes(), 1), c.dtype) for c in block.columns), block.left)
-
-    def opened(self) -> InputBlock:
-        columns = (np.frombuffer(bytearray(zlib.decompress(data)), dtype) for data, dtype in self.columns)
-        return InputBlock(tuple(columns), self.left)
-
-
 class Memory:
     """The blocks in work, of all partitions of the input together."""
 
@@ -65,7 +53,7 @@ class Memory:
         self.most_bytes = most_bytes
         self.bytes = 0
         self._blocks: OrderedDict[Key, InputBlock] = OrderedDict()
-        self._packed: dict[Key, _Packed] = {}
+        self._packed: dict[Key, bytes] = {}
 
     def get(self, key: Key) -> InputBlock | None:
         """Return a block that was put here before."""
@@ -76,9 +64,9 @@ class Memory:
         packed = self._packed.pop(key, None)
         if packed is None:
             return None
-        block = packed.opened()
-        self.put(key, block)
-        return block
+        opened: InputBlock = pickle.loads(zlib.decompress(packed))
+        self.put(key, opened)
+        return opened
 
     def put(self, key: Key, block: InputBlock) -> None:
         """Add a block, and pack others where there is no more room."""
@@ -87,7 +75,7 @@ class Memory:
         while self.bytes > self.most_bytes and len(self._blocks) > 1:
             oldest, cold = self._blocks.popitem(last=False)
             self.bytes -= cold.nbytes
-            self._packed[oldest] = _Packed.of(cold)
+            self._packed[oldest] = zlib.compress(pickle.dumps(cold, pickle.HIGHEST_PROTOCOL), 1)
 
     def drop(self, key: Key) -> None:
         """Forget a block, packed or not."""
@@ -95,3 +83,15 @@ class Memory:
         if block is not None:
             self.bytes -= block.nbytes
         self._packed.pop(key, None)
+
+
+def by_block(
+    offsets: npt.NDArray[np.int64], first: int, size: int
+) -> Iterator[tuple[int, npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
+    """Yield the number of each block of ``size`` offsets, from ``first`` on, that some of ``offsets`` are in; the
+    indices of these, and where they stand in the block.
+    """
+    numbers = (offsets - first) // size
+    for number in map(int, np.unique(numbers)):
+        some = np.flatnonzero(numbers == number)
+        yield number, some, offsets[some] - (first + number * size)

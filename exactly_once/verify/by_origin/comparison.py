@@ -16,20 +16,17 @@ from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.verify.anomalies import Anomaly, Finding
 from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.blocks import Memory
-from exactly_once.verify.by_origin.content import hash_of_key
-from exactly_once.verify.by_origin.counts import Counts, Flags, Offsets
-from exactly_once.verify.by_origin.ends import compacted, settled
+from exactly_once.verify.by_origin.content import MASK, Arrivals, Offsets, hash_of_key
+from exactly_once.verify.by_origin.counts import Counts, Flags
 from exactly_once.verify.by_origin.input import Existing
+from exactly_once.verify.by_origin.ledger import Ledger, SinkOutput, telling
 from exactly_once.verify.by_origin.order import Order
-from exactly_once.verify.by_origin.origin import PerInput, Places, SaysOrigin, inputs_of
-from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once, origin_hash
-from exactly_once.verify.by_origin.removed import Removed
-from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, REPLACES, TWICE
-from exactly_once.verify.by_origin.tails import Tails, tails
+from exactly_once.verify.by_origin.origin import PerInput, SaysOrigin
+from exactly_once.verify.by_origin.output import bytes_at_once, origin_hash
+from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, REPLACES, TWICE, by_letters
 from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import Expected
-from exactly_once.verify.report import OnProgress, Progress
+from exactly_once.verify.report import OnProgress
 from exactly_once.verify.window import Window
 
 #: What is expected to keep the order of the input.
@@ -41,7 +38,6 @@ RETENTION = "input offsets that retention has deleted"
 OUTPUT_REMOVED = "input records that are in no output, where retention or compaction removed outputs"
 NOT_FAR = "input records in no output that was read: those before may hold records of a backfill"
 NO_ROOM = "output records of more keys than the order check can remember"
-UNREADABLE = "output records whose origin cannot be read"
 LETTER_REMOVED = "output records that were sent again for what retention or compaction has removed"
 
 
@@ -134,67 +130,30 @@ def compare_origins(
     topics = topics or before.topics
     if not topics:
         raise InvalidOption("no decision names an output topic", "Name the output topics with --topic")
+    first, end = before.first, before.end
     with Admin(connection, budget_s) as admin, Admin(connection, budget_s) as input_admin:
-        for topic in topics:
-            admin.check_rights(topic, ("READ",))
-        marks = settled(admin, topics, settle_s, budget_s)
+        sink, hash_of = SinkOutput("", tuple(topics), before), hash_of_key if question.order == "key" else None
+        ledger = Ledger(admin, [sink], first, end, question.origin, hash_of, settle_s, budget_s)
         after = expected()
-        tail = Tails.whole(marks)
-        if before.window is not None:
-            places = Places(inputs_of(before.end))
-            tail = tails(admin, marks, before.window, before.first, question.origin, places, budget_s)
-        reach = {p: max(before.end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
-        first, end = before.first, before.end
-        of = sum(w.last_stable - w.low for w in tail.marks.values())
-        tell = telling(on_progress, "origins", of + sum(o - before.wanted[p] for p, o in end.items()))
+        reach = {p: max(end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
+        tell = telling(on_progress, "origins", ledger.length + sum(o - before.wanted[p] for p, o in end.items()))
         existing = Existing(input_admin, end, budget_s, bytes_at_once(len(end)), tell)
-        outputs = Outputs(
-            admin,
-            tail.marks,
-            {where: w.low for where, w in marks.items()},
-            question.origin,
-            inputs_of(end),
-            lambda source, offset: min(offset, reach.get(source, 0)) - first.get(source, 0),
-            hash_of_key if question.order == "key" else None,
-            tell,
-        )
-        removed = Removed(tail.truncated, before.batches, end, compacted(admin.renew(budget_s), topics))
-        return _Comparison(question, replace(before, reach=reach), tail.short, existing, outputs, removed).result()
-
-
-def telling(on_progress: OnProgress, step: str, of: int) -> Callable[[int], None]:
-    """Return what is told how many offsets were read, of so many that this step will read."""
-    done = 0
-
-    def tell(offsets: int) -> None:
-        nonlocal done
-        done += offsets
-        on_progress(Progress(step, min(done, of), of))
-
-    return tell
+        return _Comparison(question, replace(before, reach=reach), existing, ledger).result(tell)
 
 
 class _Comparison:
-    def __init__(
-        self,
-        question: Question,
-        expected: Expected,
-        short: frozenset[Partition],
-        existing: Existing,
-        outputs: Outputs,
-        removed: Removed,
-    ):
-        self._question, self._expected, self._short = question, expected, short
-        self._existing, self._outputs, self._removed = existing, outputs, removed
-        self._memory, self._counts = Memory(), dict[Partition, Counts]()
+    def __init__(self, question: Question, expected: Expected, existing: Existing, ledger: Ledger):
+        self._question, self._expected, self._existing, self._ledger = question, expected, existing, ledger
+        self._outputs, self._removed, self._short = ledger.outputs, ledger.removed[0], bool(ledger.tails[0].short)
+        self._counts = dict[Partition, Counts]()
         self._numbered: bool | None = None
-        self._order, self._last = Order(), dict[tuple[Partition, Partition], int]()
+        self._order = Order()
         self._tally = FindingTally(expected.batches)
         self._sums = {"earlier": 0, "under way": 0, "sent again": 0}
 
-    def result(self) -> OriginResult:
+    def result(self, tell: Callable[[int], None]) -> OriginResult:
         """Read everything, and judge."""
-        for some in self._outputs.committed():
+        for some in self._outputs.committed(tell):
             self._judge(some)
         foreign = self._outputs.foreign
         if not self._question.refuse_foreign:
@@ -210,8 +169,7 @@ class _Comparison:
             if self._existing.removed.get(p, 0) > self._expected.wanted[p]
         )
         unproven[NO_ROOM] += self._order.unchecked
-        if foreign.unreadable:
-            unproven[f"{UNREADABLE}, first {foreign.places[0]}"] = foreign.unreadable
+        unproven.update(self._ledger.unreadable)
         sums = {
             "input": sum(counts.records for counts in self._counts.values()),
             "output": self._outputs.read,
@@ -244,16 +202,16 @@ class _Comparison:
     def _ks(self, some: Arrivals) -> Offsets | None:
         """Return, for each record, which output of its input record it is; None when the records do not say."""
         if self._numbered is None:
-            self._numbered = bool((some.ks >= 0).any())
-        if not self._numbered and (some.ks >= 0).any():
-            self._numbered_late(some, int(np.flatnonzero(some.ks >= 0)[0]))
-        if self._numbered and (some.ks < 0).any():
-            self._numbered_late(some, int(np.flatnonzero(some.ks < 0)[0]))
-        return some.ks if self._numbered else None
+            self._numbered = bool((some.numbers >= 0).any())
+        if not self._numbered and (some.numbers >= 0).any():
+            self._numbered_late(some, int(np.flatnonzero(some.numbers >= 0)[0]))
+        if self._numbered and (some.numbers < 0).any():
+            self._numbered_late(some, int(np.flatnonzero(some.numbers < 0)[0]))
+        return some.numbers if self._numbered else None
 
     def _numbered_late(self, some: Arrivals, index: int) -> None:
         place = f"{some.where[0]}-{some.where[1]}@{some.at[index]}"
-        has, had = ("#k", "no #k") if some.ks[index] >= 0 else ("no #k", "#k")
+        has, had = ("#k", "no #k") if some.numbers[index] >= 0 else ("no #k", "#k")
         raise InvalidOption(
             f"the origin of {place} ends in {has}, but the origins of earlier records ended in {had}",
             "Make either all output records of the stream say which output of their input record they are (#0, #1, "
@@ -264,15 +222,13 @@ class _Comparison:
         kept = np.flatnonzero(fine)
         if self._question.order == "key":
             kept = kept[some.hashes[kept] != 0]
-            for descent in self._order.add(some.hashes[kept], some.offsets[kept]):
-                self._tally.out_of_order(some, int(kept[descent.record]), descent.after)
-        elif self._question.order == "partition" and len(kept):
-            key = some.where, some.source
-            offsets = some.offsets[kept]
-            before = np.r_[self._last.get(key, -1), offsets[:-1]]
-            self._last[key] = int(offsets[-1])
-            for index in np.flatnonzero(offsets < before):
-                self._tally.out_of_order(some, int(kept[index]), int(before[index]))
+            keys = some.hashes[kept]
+        elif self._question.order == "partition":  # all of its records are of one key
+            keys = np.full(len(kept), hash((some.where, some.source)) & MASK or 1, np.uint64)
+        else:
+            return
+        for descent in self._order.add(keys, some.offsets[kept]):
+            self._tally.out_of_order(some, int(kept[descent.record]), descent.after)
 
     def _of_source(self, source: Partition) -> Counts | None:
         """Return the counts of an input partition; None when the stream has not read any of it."""
@@ -287,7 +243,7 @@ class _Comparison:
                 self._question.outputs,
                 bool(self._numbered),
                 lambda start, stop: self._existing.kinds(source, start, stop),
-                self._memory,
+                self._ledger.memory,
                 self._expected.wanted.get(source),
             )
         return self._counts[source]
@@ -306,7 +262,7 @@ class _Comparison:
 
     def _judge_resent(self) -> None:
         """Look again at the letters that were replaced: each is there, once, and came from the same input."""
-        for some in self._outputs.resent.by_letters():
+        for some in by_letters(self._outputs.resent):
             found = [(letter.offset, origin_hash(place)) for place, letter in self._outputs.letters(some)]
             letters, origins = np.array(found, np.int64).reshape(-1, 2).T
             verdicts = some.judged(letters, origins)
@@ -319,7 +275,7 @@ class _Comparison:
 
     def _account_for(self) -> None:
         """Name what is not in the outputs: lost, held back, or removed since."""
-        unseen: dict[Partition, Counts] | None = None
+        unseen: dict[tuple[int, Partition], Counts] | None = None
         for source in sorted(self._expected.end):
             counts = self._of_source(source)
             assert counts is not None
@@ -333,8 +289,8 @@ class _Comparison:
                 offsets = offsets[~removed]
                 if len(offsets):
                     if unseen is None:
-                        unseen = self._held_back()
-                    self._missing(source, offsets, unseen.get(source))
+                        unseen = self._ledger.held_back({p: (c.first, c.reach) for p, c in self._counts.items()})
+                    self._missing(source, offsets, unseen.get((0, source)))
         self._tally.torn(lambda source, start, stop: self._of_source_now(source).present(start, stop))
 
     def _missing(self, source: Partition, offsets: Offsets, unseen: Counts | None) -> None:
@@ -345,24 +301,4 @@ class _Comparison:
     def _of_source_now(self, source: Partition) -> Counts:
         found = self._of_source(source)
         assert found is not None
-        return found
-
-    def _held_back(self) -> dict[Partition, Counts]:
-        """Return the input records whose outputs are in the log, where readers do not get to."""
-        found: dict[Partition, Counts] = {}
-        for some in self._outputs.held_back():
-            known = self._counts.get(some.source)
-            if known is None:
-                continue
-            if some.source not in found:
-                found[some.source] = Counts(
-                    known.first,
-                    known.first,
-                    known.reach,
-                    PerInput(None, False),
-                    False,
-                    lambda start, stop: np.full(stop - start, c.UNKNOWN, np.uint8),
-                    self._memory,
-                )
-            found[some.source].add(some.offsets)
         return found

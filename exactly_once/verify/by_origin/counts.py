@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from exactly_once.verify.by_origin.blocks import BLOCK, InputBlock, Memory
+from exactly_once.verify.by_origin.blocks import BLOCK, InputBlock, Memory, by_block
+from exactly_once.verify.by_origin.content import Offsets
 from exactly_once.verify.by_origin.origin import MOST_OUTPUTS, PerInput
 
-Offsets = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 
@@ -79,11 +79,9 @@ class Counts:
         if ks is not None:
             verdicts[(verdicts == FINE) & (ks >= self._width)] = TOO_MANY
         inside = np.flatnonzero(verdicts == FINE)
-        blocks = (offsets[inside] - self.first) // self._offsets
-        for number in np.unique(blocks):
-            some = inside[blocks == number]
-            local = offsets[some] - (self.first + int(number) * self._offsets)
-            verdicts[some] = self._count(int(number), local, None if ks is None else ks[some])
+        for number, which, local in by_block(offsets[inside], self.first, self._offsets):
+            some = inside[which]
+            verdicts[some] = self._count(number, local, None if ks is None else ks[some])
         return verdicts
 
     def missing(self) -> Iterator[tuple[Offsets, int]]:
@@ -118,14 +116,19 @@ class Counts:
     def seen(self, offsets: Offsets) -> Flags:
         """Return whether each of these records has an output."""
         found = np.zeros(len(offsets), np.bool_)
-        blocks = (offsets - self.first) // self._offsets
-        for number in np.unique(blocks):
-            some = blocks == number
-            local = offsets[some] - (self.first + int(number) * self._offsets)
-            _, its = self._block(int(number)).columns
-            by_record = its.reshape(-1, self._width).max(axis=1) > 0
-            found[some] = by_record[local]
+        for number, some, local in by_block(offsets, self.first, self._offsets):
+            _, its = self._block(number).columns
+            found[some] = its.reshape(-1, self._width).max(axis=1)[local] > 0
         return found
+
+    @classmethod
+    def of_any(cls, first: int, reach: int, memory: Memory) -> Counts:
+        """Return counts for :meth:`seen` alone: of input records from ``first`` to ``reach``, however many outputs."""
+
+        def unknown(start: int, stop: int) -> Bytes:
+            return np.full(stop - start, UNKNOWN, np.uint8)
+
+        return cls(first, first, reach, PerInput(None, False), False, unknown, memory)
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 

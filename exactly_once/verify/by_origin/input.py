@@ -49,7 +49,7 @@ class Existing:
     def kinds(self, where: Partition, start: int, stop: int) -> Bytes:
         """Return the kind of each offset from ``start`` to ``stop``."""
         found = np.full(stop - start, NO_RECORD, np.uint8)
-        if where not in self._marks:  # the topic was made again, with fewer partitions
+        if where not in self._marks:  # the topic was recreated, with fewer partitions
             return np.full(stop - start, UNKNOWN, np.uint8)
         reader = self._readers.get(where)
         if reader is None or reader.at != start:
@@ -60,7 +60,7 @@ class Existing:
         low = self._admin.renew(self._budget_s).earliest([where])[where]
         self.removed[where] = max(self.removed[where], low)
         found[: max(0, low - start)] = UNKNOWN
-        found[max(0, self._marks[where].high - start) :] = UNKNOWN  # the topic was made again, and is shorter
+        found[max(0, self._marks[where].high - start) :] = UNKNOWN  # the topic was recreated, and is shorter
         return found
 
     def _reader(self, where: Partition, start: int) -> _Reader:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Hashes = npt.NDArray[np.uint64]
-Offsets = npt.NDArray[np.int64]
+from exactly_once.verify.by_origin.content import Hashes, Offsets
 
 #: Keys that are remembered: 32 MB.
 KEYS = 1 << 21

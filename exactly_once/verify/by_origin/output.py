@@ -15,10 +15,9 @@ from exactly_once.error_headers import CODE, replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 from exactly_once.verify.anomalies import MOST_PLACES
-from exactly_once.verify.by_origin.content import HashOf
-from exactly_once.verify.by_origin.counts import Offsets
+from exactly_once.verify.by_origin.content import MASK, Arrivals, HashOf
 from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, TextOf, Unreadable, named
-from exactly_once.verify.by_origin.resent import Hashes, Replacing, Resent, SentAgain
+from exactly_once.verify.by_origin.resent import Replacing
 
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
@@ -34,27 +33,6 @@ _GAP = 1_000
 
 #: For the ends of a partition.
 _ASK_S = 30.0
-
-_MASK = (1 << 64) - 1
-
-
-@dataclass
-class Arrivals:
-    """Records of one output partition that came from one partition of the input, in the order of the output.
-
-    Attributes
-    ----------
-    offsets, ks, at, hashes : array
-        Of the input record; which of its outputs each is, -1 when it does not say; the offset of the output record;
-        the hash of it that was asked for, else 0.
-    """
-
-    where: Partition
-    source: Partition
-    offsets: Offsets
-    ks: Offsets
-    at: Offsets
-    hashes: Hashes
 
 
 @dataclass
@@ -110,12 +88,10 @@ class Outputs:
         that what belongs together is read at about the same time.
     hash_of : callable, optional
         What to hash of each record.
-    on_read : callable
-        Is told how many offsets were read.
 
     Attributes
     ----------
-    resent : Resent
+    resent : list of Arrivals
         What was sent again, of :meth:`committed`.
     """
 
@@ -128,16 +104,15 @@ class Outputs:
         inputs: Sequence[str],
         progress: Callable[[Partition, int], int],
         hash_of: HashOf | None,
-        on_read: Callable[[int], None],
     ):
         self._admin, self._marks, self._origin, self._places = admin, marks, origin, Places(inputs)
         self._lows, self._letters = lows, Places({topic for topic, _ in marks})
-        self._progress, self._hash_of, self._on_read = progress, hash_of, on_read
-        self.foreign, self.resent = Foreign(), Resent()
+        self._progress, self._hash_of = progress, hash_of
+        self.foreign, self.resent = Foreign(), list[Arrivals]()
         self.read = 0
 
-    def committed(self) -> Iterator[Arrivals]:
-        """Yield what a read_committed reader gets."""
+    def committed(self, on_read: Callable[[int], None]) -> Iterator[Arrivals]:
+        """Yield what a read_committed reader gets; ``on_read`` is told how many offsets were read."""
         at_once = bytes_at_once(len(self._marks))
         readers = [
             _Reader(where, batches(self._admin, where, w.low, w.last_stable, w.last_stable, at_once), w.low)
@@ -152,7 +127,7 @@ class Outputs:
             for found in self._taken(reader.where, some, self.resent):
                 yield found
                 reader.reached[found.source] = self._progress(found.source, int(found.offsets[-1]))
-            self._on_read(reader.at - before)
+            on_read(reader.at - before)
             if not reader.over:
                 heapq.heappush(behind, (sum(reader.reached.values()), n))
 
@@ -217,7 +192,9 @@ class Outputs:
             return named(record, text, self._places)
         return None
 
-    def _taken(self, where: Partition, some: Sequence[LogBatch], resent: Resent | None = None) -> Iterator[Arrivals]:
+    def _taken(
+        self, where: Partition, some: Sequence[LogBatch], resent: list[Arrivals] | None = None
+    ) -> Iterator[Arrivals]:
         """Yield what names its input; what was sent again goes to ``resent``."""
         arrived, again, count, text = _Columns(), _Columns(), 0, self._origin.of(where)
         low = self._marks[where].low
@@ -237,10 +214,8 @@ class Outputs:
                     arrived.add(place, record.offset, place.k, self._hash(record, place, where))
         self.read += count
         if resent is not None:
-            for letters, offsets, at, origins, hashes in again.by_partition():
-                resent.add(SentAgain(where, letters, offsets, at, origins, hashes))
-        for source, offsets, at, ks, hashes in arrived.by_partition():
-            yield Arrivals(where, source, offsets, ks, at, hashes)
+            resent += again.arrivals(where)
+        yield from arrived.arrivals(where)
 
     def _hash(self, record: Any, place: OriginPlace, where: Partition) -> int:
         return self._hash_of(record, place.partition, where) if self._hash_of is not None else 0
@@ -268,7 +243,7 @@ class Outputs:
 
 def origin_hash(place: OriginPlace | None) -> int:
     """Return a hash of what a record came from, in 63 bits and of this process; 0 when it does not say."""
-    return 0 if place is None else hash(place) & (_MASK >> 1) or 1
+    return 0 if place is None else hash(place) & (MASK >> 1) or 1
 
 
 class _Columns:
@@ -285,13 +260,12 @@ class _Columns:
         self._rows.append((place.offset, at, number))
         self._hashes.append(hashed)
 
-    def by_partition(self) -> Iterator[tuple[Partition, Offsets, Offsets, Offsets, Hashes]]:
-        """Yield the offsets that are named, the records' own, the numbers, and the hashes."""
+    def arrivals(self, where: Partition) -> Iterator[Arrivals]:
         rows = np.array(self._rows, np.int64).reshape(-1, 3)
         hashes, which = np.array(self._hashes, np.uint64), np.array(self._which, np.int64)
         for partition, number in self._partitions.items():
             mine = slice(None) if len(self._partitions) == 1 else np.flatnonzero(which == number)
-            yield partition, rows[mine, 0], rows[mine, 1], rows[mine, 2], hashes[mine]
+            yield Arrivals(where, partition, rows[mine, 0], rows[mine, 2], rows[mine, 1], hashes[mine])
 
 
 class _Reader:

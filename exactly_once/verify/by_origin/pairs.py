@@ -7,23 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from exactly_once.inspection.words import plural
 from exactly_once.verify.anomalies import Anomaly
-from exactly_once.verify.by_origin.blocks import BLOCK, InputBlock, Memory
-from exactly_once.verify.by_origin.content import Content
-from exactly_once.verify.by_origin.counts import Flags, Offsets
+from exactly_once.verify.by_origin.blocks import BLOCK, InputBlock, Memory, by_block
+from exactly_once.verify.by_origin.content import MASK, Content, Hashes, Offsets
+from exactly_once.verify.by_origin.counts import Flags
 
 #: Of a key, a value or a header in a report: records may hold what not every reader of a report may see.
 MOST_SHOWN = 40
 
 #: Shown before the first byte that differs.
 _SHARED = 12
-
-_MASK = (1 << 64) - 1
-
-Hashes = npt.NDArray[np.uint64]
 
 
 class Unlike(NamedTuple):
@@ -71,11 +66,8 @@ class Pairs:
 
     def add(self, new: bool, offsets: Offsets, hashes: Hashes) -> None:
         """Count outputs of one of the sinks, of input records that are :meth:`inside`."""
-        numbers = (offsets - self._first) // BLOCK
-        for number in np.unique(numbers):
-            some = numbers == number
-            local = offsets[some] - (self._first + int(number) * BLOCK)
-            sums, old_counts, new_counts = self._block(int(number)).columns
+        for number, some, local in by_block(offsets, self._first, BLOCK):
+            sums, old_counts, new_counts = self._block(number).columns
             np.add.at(new_counts if new else old_counts, local, 1)
             (np.add if new else np.subtract).at(sums, local, hashes[some])
 
@@ -83,7 +75,7 @@ class Pairs:
         """Count records of one of the sinks in place of an output with the hash ``replaced`` that was counted."""
         number, local = divmod(offset - self._first, BLOCK)
         sums, old_counts, new_counts = self._block(number).columns
-        added = np.uint64((int(hashes.sum()) - replaced) & _MASK)
+        added = np.uint64((int(hashes.sum()) - replaced) & MASK)
         (np.add if new else np.subtract).at(sums, local, added)
         (new_counts if new else old_counts)[local] += len(hashes) - 1
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from exactly_once.kafka.admin import Partition
-from exactly_once.verify.by_origin.counts import Offsets
-from exactly_once.verify.by_origin.output import Arrivals
+from exactly_once.verify.by_origin.content import Arrivals, Offsets
 from exactly_once.verify.expected import BatchRange
 from exactly_once.verify.window import Positions
 
@@ -23,7 +22,9 @@ class Removed:
     ends : mapping
         Where the input ends that is compared.
     everywhere : bool
-        No record that is missing proves anything: a topic is compacted, for example.
+        No record that is missing proves anything: a topic is compacted.
+    short : bool
+        Nor does one in what was read, for more of it may lie before that.
 
     Attributes
     ----------
@@ -32,9 +33,15 @@ class Removed:
     """
 
     def __init__(
-        self, truncated: Iterable[Partition], batches: Sequence[BatchRange], ends: Positions, everywhere: bool
+        self,
+        truncated: Iterable[Partition],
+        batches: Sequence[BatchRange],
+        ends: Positions,
+        everywhere: bool,
+        short: bool = False,
     ):
         self._truncated, self._batches, self._ends, self.everywhere = frozenset(truncated), batches, ends, everywhere
+        self._short = short
         self._before: dict[Partition, int] = {}
         self._entered: dict[Partition, set[Partition]] = {}  # input partitions by output partition
 
@@ -58,7 +65,8 @@ class Removed:
     def before(self, source: Partition) -> int:
         """Return the offset of an input partition, by what was entered."""
         entered = all(source in self._entered.get(where, ()) for where in self._truncated)
-        return self._before.get(source, 0) if entered and not self.everywhere else self._ends[source]
+        sure = entered and not (self.everywhere or self._short)
+        return self._before.get(source, 0) if sure else self._ends[source]
 
     def _raise(self, source: Partition, offset: int) -> None:
         self._before[source] = max(self._before.get(source, 0), offset)

@@ -5,48 +5,25 @@ So an input record counts once, however often what became of it was sent again; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from exactly_once.kafka.admin import Partition
-from exactly_once.verify.by_origin.counts import Bytes, Flags, Offsets
-
-Hashes = npt.NDArray[np.uint64]
+from exactly_once.verify.by_origin.content import Arrivals, Hashes, Offsets
+from exactly_once.verify.by_origin.counts import Bytes, Flags
 
 #: Verdicts on records that were sent again, by the letter that they name.
 REPLACES, TWICE, NO_LETTER, OTHER_INPUT = range(4)
 
 
-@dataclass
-class SentAgain:
-    """Records of one output partition that name letters of one partition.
-
-    Attributes
-    ----------
-    offsets, at : array
-        Of the letter; of the record.
-    origins : array
-        A hash of the input record that each says it came from, above 0; 0 when it does not say.
-    hashes : array
-        The hash of the record that was asked for, else 0.
-    """
-
-    where: Partition
-    letters: Partition
-    offsets: Offsets
-    at: Offsets
-    origins: Offsets
-    hashes: Hashes
-
-
 class Replacing(NamedTuple):
-    """All records that name letters of one partition, in the order of the letters, then of their own places.
+    """All records that name letters of one partition, in the order of the letters, then of their own places: 40 bytes
+    for each.
 
-    ``wheres[which]`` is the output partition of each.
+    ``wheres[which]`` is the output partition of each; ``origins`` has a hash of the input record that each says it came
+    from, above 0, and 0 when it does not say.
     """
 
     letters: Partition
@@ -86,23 +63,15 @@ class Replacing(NamedTuple):
                 yield where, self.at[mine], self.offsets[mine]
 
 
-class Resent:
-    """The records of this kind that were met so far: 40 bytes for each."""
-
-    def __init__(self) -> None:
-        self._found: dict[Partition, list[SentAgain]] = {}
-
-    def add(self, some: SentAgain) -> None:
-        """Take some more."""
-        self._found.setdefault(some.letters, []).append(some)
-
-    def by_letters(self) -> Iterator[Replacing]:
-        """Yield them by the partition of their letters."""
-        for letters, some in sorted(self._found.items()):
-            wheres = sorted({its.where for its in some})
-            which = np.concatenate([np.full(len(its.at), wheres.index(its.where)) for its in some])
-            offsets, at = np.concatenate([its.offsets for its in some]), np.concatenate([its.at for its in some])
-            origins = np.concatenate([its.origins for its in some])
-            hashes = np.concatenate([its.hashes for its in some])
-            order = np.lexsort((at, which, offsets))
-            yield Replacing(letters, offsets[order], wheres, which[order], at[order], origins[order], hashes[order])
+def by_letters(resent: Iterable[Arrivals]) -> Iterator[Replacing]:
+    """Yield records that were sent again by the partition of their letters, which stands for that of the input."""
+    found: dict[Partition, list[Arrivals]] = {}
+    for some in resent:
+        found.setdefault(some.source, []).append(some)
+    for letters, its in sorted(found.items()):
+        wheres = sorted({some.where for some in its})
+        which = np.concatenate([np.full(len(some.at), wheres.index(some.where)) for some in its])
+        of_all = zip(*((some.offsets, some.at, some.numbers, some.hashes) for some in its), strict=True)
+        offsets, at, origins, hashes = map(np.concatenate, of_all)
+        order = np.lexsort((at, which, offsets))
+        yield Replacing(letters, offsets[order], wheres, which[order], at[order], origins[order], hashes[order])

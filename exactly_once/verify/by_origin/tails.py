@@ -1,4 +1,4 @@
-"""The offsets at which to begin reading the outputs, to compare them with the newest part of the input.
+"""The parts of the outputs to read: where readers come to an end, and where to begin for the newest part of the input.
 
 Output offsets say nothing about input offsets, so this uses the order in which a stream writes: all of batch N is
 committed before anything of batch N+1 is written. A record of a batch before the window's oldest one therefore shows
@@ -7,9 +7,10 @@ that everything of the window lies after it in that output partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from exactly_once.deadline import Deadline
 from exactly_once.error_headers import replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import batches
@@ -102,3 +103,25 @@ def _first_place(
             if place is not None and place.offset >= began.get(place.partition, 0):
                 return place
     return None
+
+
+def settled(admin: Admin, topics: Sequence[str], settle_s: float, budget_s: float) -> dict[Partition, Watermarks]:
+    """Wait until readers come to where the outputs end now, and return those ends."""
+    first = _marks(admin.renew(budget_s), topics)
+    now = first
+    for _ in Deadline(settle_s).tries():
+        if all(now[where].last_stable >= w.high for where, w in first.items()):
+            break
+        now = _marks(admin.renew(budget_s), topics)
+    return {
+        where: Watermarks(now[where].low, min(now[where].last_stable, w.high), w.high) for where, w in first.items()
+    }
+
+
+def compacted(admin: Admin, topics: Sequence[str]) -> bool:
+    """Return whether a missing record proves nothing in one of these topics."""
+    return any("compact" in admin.topic_config(topic).get("cleanup.policy", "") for topic in topics)
+
+
+def _marks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:
+    return {(topic, p): w for topic in topics for p, w in admin.watermarks(topic).items()}

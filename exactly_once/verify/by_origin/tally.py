@@ -11,8 +11,8 @@ import numpy as np
 from exactly_once.kafka.admin import Partition
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.counts import Flags, Offsets
-from exactly_once.verify.by_origin.output import Arrivals
+from exactly_once.verify.by_origin.content import Arrivals, Offsets
+from exactly_once.verify.by_origin.counts import Flags
 from exactly_once.verify.by_origin.pairs import Unlike
 from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, TWICE, Replacing
 from exactly_once.verify.expected import BatchRange
@@ -42,6 +42,7 @@ FOREIGN = "output records that name no input record of the stream"
 class _Group:
     records: int = 0
     places: list[str] = field(default_factory=list)
+    examples: list[int] = field(default_factory=list)
 
     def add(self, records: int, places: Iterable[str]) -> None:
         self.records += records
@@ -174,7 +175,6 @@ class UnlikeTally:
             Anomaly.ONLY_NEW: f"of which {new} has output, and {old} has none",
         }
         self._groups: dict[tuple[Anomaly, Partition], _Group] = {}
-        self._first: dict[tuple[Anomaly, Partition], list[int]] = {}
 
     def add(self, source: Partition, some: Unlike) -> None:
         """Count input records."""
@@ -183,8 +183,7 @@ class UnlikeTally:
             if len(offsets):
                 group = self._groups.setdefault((anomaly, source), _Group())
                 group.add(len(offsets), (f"{_name(source)}@{o}" for o in offsets[:MOST_PLACES]))
-                first = self._first.setdefault((anomaly, source), [])
-                first += [int(o) for o in offsets[: EXAMPLES - len(first)]]
+                group.examples += [int(o) for o in offsets[: EXAMPLES - len(group.examples)]]
 
     def counts(self) -> dict[str, int]:
         """Return the number of input records by anomaly."""
@@ -196,8 +195,8 @@ class UnlikeTally:
     def examples(self) -> dict[Partition, set[int]]:
         """Return the input records that are shown."""
         found: dict[Partition, set[int]] = {}
-        for (_, source), offsets in self._first.items():
-            found.setdefault(source, set()).update(offsets)
+        for (_, source), group in self._groups.items():
+            found.setdefault(source, set()).update(group.examples)
         return found
 
     def findings(self, text: Callable[[Partition, int], str]) -> list[Finding]:
@@ -206,7 +205,7 @@ class UnlikeTally:
         found = []
         for anomaly, source in sorted(self._groups, key=lambda g: (order.index(g[0]), g[1])):
             name, group = _name(source), self._groups[anomaly, source]
-            shown = tuple(f"{name}@{o}: {text(source, o)}".removesuffix(": ") for o in self._first[anomaly, source])
+            shown = tuple(f"{name}@{o}: {text(source, o)}".removesuffix(": ") for o in group.examples)
             what = f"input records of {name} {self._said[anomaly]}: {group.records:,}"
             found.append(Finding(anomaly, what, "", "", tuple(group.places), group.records, shown))
         return found

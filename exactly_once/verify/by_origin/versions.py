@@ -12,6 +12,7 @@ from exactly_once.errors import CheckpointAway, CheckpointUnusable, InvalidOptio
 from exactly_once.inspection.words import never_claimed
 from exactly_once.kafka.admin import Partition
 from exactly_once.kafka.connection import Connection
+from exactly_once.verify.by_origin.ledger import SinkOutput
 from exactly_once.verify.by_origin.origin import inputs_of
 from exactly_once.verify.expected import Expected, expected_input
 from exactly_once.verify.window import Positions
@@ -36,20 +37,11 @@ class Version:
 
 
 @dataclass(frozen=True)
-class VersionOutput:
-    """A version, with the topics to read, and what it has worked off."""
-
-    sink_id: str
-    topics: tuple[str, ...]
-    expected: Expected
-
-
-@dataclass(frozen=True)
 class Versions:
     """Both versions, and the input that both have decided and committed: by partition, its first offset and its end."""
 
-    old: VersionOutput
-    new: VersionOutput
+    old: SinkOutput
+    new: SinkOutput
     first: Positions
     end: Positions
 
@@ -57,14 +49,6 @@ class Versions:
     def offsets(self) -> int:
         """The number of offsets of this input, markers and aborted records included."""
         return sum(self.end[p] - first for p, first in self.first.items())
-
-    def is_new(self, topic: str) -> bool:
-        """Return whose output a topic is."""
-        return topic in self.new.topics
-
-    def sides(self) -> dict[bool, VersionOutput]:
-        """Return both, the new one under True."""
-        return {False: self.old, True: self.new}
 
 
 def versions_of(
@@ -102,7 +86,7 @@ def versions_of(
         its, other = _worked_off(connection, old, new, inputs, budget_s, last, end)
         first, end = common(other, its, end)
     olds, news = apart(old, new, other.topics, its.topics)
-    return Versions(VersionOutput(old.sink_id, olds, other), VersionOutput(new.sink_id, news, its), first, end)
+    return Versions(SinkOutput(old.sink_id, olds, other), SinkOutput(new.sink_id, news, its), first, end)
 
 
 def common(

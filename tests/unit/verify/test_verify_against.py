@@ -15,9 +15,8 @@ from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.verify.by_origin import pairs as p
 from exactly_once.verify.by_origin.blocks import Memory
-from exactly_once.verify.by_origin.content import Content, content_of, hash_of_content
+from exactly_once.verify.by_origin.content import Arrivals, Content, content_of, hash_of_content
 from exactly_once.verify.by_origin.origin import Origin
-from exactly_once.verify.by_origin.output import Arrivals
 from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
 from exactly_once.verify.by_origin.removed import Removed
 from exactly_once.verify.by_origin.tally import EXAMPLES, UnlikeTally
@@ -97,7 +96,7 @@ def test_memory_follows_the_disorder_of_the_two_and_not_their_size() -> None:
         for new in (False, True):
             pairs.add(new, np.arange(start, start + step), hashes)
         assert memory.bytes <= memory.most_bytes
-    packed = sum(len(data) for block in memory._packed.values() for data, _ in block.columns)
+    packed = sum(map(len, memory._packed.values()))
     assert packed < (1 << 23) / 10, "what is the same in both packs to nearly nothing"
     assert unlike(pairs) == {} and pairs.same == 1 << 23
 

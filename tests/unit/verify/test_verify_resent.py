@@ -7,30 +7,28 @@ import pytest
 
 from exactly_once.error_headers import RESENT, replaced_in
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, REPLACES, TWICE, Replacing, Resent, SentAgain
+from exactly_once.verify.by_origin.content import Arrivals
+from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, REPLACES, TWICE, Replacing, by_letters
 from exactly_once.verify.by_origin.tally import FindingTally
 
 DEAD, OUT, OTHER = ("dead", 0), ("out", 0), ("out", 1)
 
 
-def sent(letters: dict[int, int], where=OUT, at: int = 100, of=DEAD) -> SentAgain:
+def sent(letters: dict[int, int], where=OUT, at: int = 100, of=DEAD) -> Arrivals:
     """Records from the output offset ``at`` on, each for a letter and from an input."""
     count = len(letters)
-    return SentAgain(
+    return Arrivals(
         where,
         of,
         np.array([*letters], np.int64),
-        np.arange(at, at + count),
         np.array([*letters.values()], np.int64),
+        np.arange(at, at + count),
         np.arange(count).astype(np.uint64),
     )
 
 
-def all_of(*some: SentAgain) -> Replacing:
-    resent = Resent()
-    for its in some:
-        resent.add(its)
-    (found,) = resent.by_letters()
+def all_of(*some: Arrivals) -> Replacing:
+    (found,) = by_letters(some)
     return found
 
 
@@ -66,14 +64,12 @@ def test_a_letter_of_other_input_is_not_replaced_and_one_that_does_not_say_is() 
 
 def test_records_are_told_apart_by_the_partition_of_their_letters() -> None:
     """Duplicate that is none: two letters have the same offset in two partitions."""
-    resent = Resent()
-    resent.add(sent({7: 1}, of=("dead", 1)))
-    resent.add(sent({7: 1}, at=300))
-    assert [(some.letters, [*some.offsets], [*some.at]) for some in resent.by_letters()] == [
+    resent = [sent({7: 1}, of=("dead", 1)), sent({7: 1}, at=300)]
+    assert [(some.letters, [*some.offsets], [*some.at]) for some in by_letters(resent)] == [
         (DEAD, [7], [300]),
         (("dead", 1), [7], [100]),
     ]
-    assert [*Resent().by_letters()] == []
+    assert [*by_letters([])] == []
 
 
 def test_the_last_word_counts_of_whom_a_record_replaces() -> None:
