@@ -102,7 +102,13 @@ def _judge_batch(decision: Decision, log: LogState, seen: Mapping[str, Seen], ve
         elsewhere = [other for other, parts in shown.items() if parts and other != name]
         elsewhere += [KAFKA] if key in verdict.shown else []
         missing = [h for h, result in zip(handles, results, strict=True) if result is None]
-        _judge_missing(missing, len(shown[name]), name, elsewhere, decision, marked, verdict)
+        if not missing:
+            continue
+        there, lost = len(shown[name]), sum(h.records for h in missing)
+        torn = f"{name} shows {there} of its {there + len(missing)} parts" if there else ""
+        if elsewhere and not torn:
+            _split(name, elsewhere, decision, verdict)
+        verdict.lacks(decision, missing[0].name, f"{name} does not show {missing[0].name}", marked, torn, lost)
     has = [name for name, parts in shown.items() if parts]
     if key in verdict.absent and has:
         _split(KAFKA, has, decision, verdict)
@@ -158,31 +164,6 @@ def _judge_part(
     verdict.parts += 1
     verdict.records += h.records
     return True
-
-
-def _judge_missing(
-    missing: Sequence[Any],
-    shown: int,
-    output: str,
-    elsewhere: Sequence[str],
-    decision: Decision,
-    marked: bool,
-    verdict: Verdict,
-) -> None:
-    """Judge a batch that an output has not, or not as a whole."""
-    if not missing:
-        return
-    batch = batch_name(decision.query_id, decision.batch_id)
-    at: dict[str, Any] = {"batch": batch, "transaction": missing[0].name}
-    lost = sum(h.records for h in missing)
-    if shown:
-        torn = f"{batch}: {output} shows {shown} of its {shown + len(missing)} parts"
-        verdict.find(Anomaly.TORN_BATCH, torn, **at, records=lost)
-    elif elsewhere:
-        _split(output, elsewhere, decision, verdict)
-    if marked:
-        lie = f"{batch} is marked completed in the commit log, but {output} does not show {missing[0].name}"
-        verdict.find(Anomaly.OUTCOME_LIE, lie, **at)
 
 
 def _split(output: str, elsewhere: Sequence[str], decision: Decision, verdict: Verdict) -> None:

@@ -18,7 +18,7 @@ from exactly_once.ops.cli import main
 from exactly_once.verify import Report, verify
 from exactly_once.verify.answers import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
 from exactly_once.verify.by_log.balance import ALIKE, BEGINS_ANYWHERE, TOO_FEW
-from exactly_once.verify.by_log.judge import MADE_AGAIN, NO_DIGEST, NO_HANDLES, REMOVED, TOPIC_GONE
+from exactly_once.verify.by_log.judge import RECREATED, NO_DIGEST, NO_HANDLES, REMOVED, TOPIC_GONE
 from exactly_once.verify.run import SILENT, UNMARKED
 from testkit import damages
 from testkit.whole_sinks import WholeSink
@@ -132,11 +132,11 @@ CASES = [
     Case(damages.more_parts_again_than_were_lost, {"mixed attempt": 1}, right=680, wrong=80),
     Case(damages.a_repair_that_may_have_doubled, right=720, unproven={ALIKE: 1}),
     # topics, groups, input and checkpoints
-    Case(damages.the_topic_made_again, right=0, unproven={MADE_AGAIN: 15}, removed={MADE_AGAIN: 600}),
-    Case(damages.the_topic_made_again_one_record_less, right=0, not_judged={OTHERS: 599}, unproven={MADE_AGAIN: 15},
-         removed={MADE_AGAIN: 600}),
-    Case(damages.the_topic_made_again_behind_a_decision, {"lost": 3}, AHEAD, right=0, unproven={MADE_AGAIN: 12},
-         removed={MADE_AGAIN: 480}),
+    Case(damages.the_topic_made_again, right=0, unproven={RECREATED: 15}, removed={RECREATED: 600}),
+    Case(damages.the_topic_made_again_one_record_less, right=0, not_judged={OTHERS: 599}, unproven={RECREATED: 15},
+         removed={RECREATED: 600}),
+    Case(damages.the_topic_made_again_behind_a_decision, {"lost": 3}, AHEAD, right=0, unproven={RECREATED: 12},
+         removed={RECREATED: 480}),
     Case(damages.the_topic_gone, right=0, unproven={TOPIC_GONE: 15}, removed={TOPIC_GONE: 600}),
     Case(damages.the_group_set_back, {"offset skew": 1}),
     Case(damages.the_same_input_decided_by_another_query, {"duplicate": 1, "offset skew": 1}, {"duplicate": 1},

@@ -1,6 +1,4 @@
-"""The topics of a decided batch as they are now: an answer about a transaction does not speak of a topic that was made
-again since.
-"""
+"""The topics of a decided batch as they are now: an answer about a transaction does not speak of a recreated topic."""
 
 from __future__ import annotations
 

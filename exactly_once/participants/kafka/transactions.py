@@ -62,7 +62,7 @@ LEADERS_BUDGET_S = 5.0
 WARN = 0.5
 
 #: A decision keeps the ids of this many topics, those written last: more than one batch names, and with the longest
-#: names a third of a megabyte. A topic that was made again after so many others were written is not recognised.
+#: names a third of a megabyte. A topic that was recreated after so many others were written is not recognised.
 KEPT_TOPIC_IDS = 1_000
 
 
@@ -179,7 +179,7 @@ def commit_transactions(
     """Commit the decided transactions of one batch: EndTxn for all at once, and evidence where the answer tells
     nothing.
 
-    When a topic to which the batch wrote was deleted since its decision, or made again, its records there are gone.
+    When a topic to which the batch wrote was deleted or recreated since its decision, its records there are gone.
     Then all transactions that are open are aborted instead, whichever topics they are in, so that the batch can be
     written again as a whole.
 
@@ -191,7 +191,7 @@ def commit_transactions(
     Returns
     -------
     list of PreparedTransaction
-        Those that are lost: proven to be aborted, or all of whose topics were made again.
+        Those that are lost: proven to be aborted, or all of whose topics were recreated.
 
     Raises
     ------

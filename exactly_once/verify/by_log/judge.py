@@ -31,7 +31,7 @@ NO_HANDLES = "the log keeps no handles of the batch"
 OTHER_OUTPUT = "in an output that was not given"
 UNDER_WAY = "decided, and its commit is under way"
 REMOVED = "retention or compaction removed records"
-MADE_AGAIN = "the topic was deleted and made again after the decision"
+RECREATED = "the topic was deleted and recreated after the decision"
 TOPIC_GONE = "the topic is gone"
 NO_DIGEST = "its digest cannot be computed from what a reader gets"
 
@@ -143,9 +143,32 @@ class Verdict:
         """The number of batches that are proven."""
         return len(self.whole)
 
-    def find(self, anomaly: Anomaly, what: str, **more: Any) -> None:
-        """Add a finding."""
+    def find(self, anomaly: Anomaly, what: str, **more: Any) -> Answer:
+        """Add a finding; return the answer on the records that it concerns."""
         self.findings.append(Finding(anomaly, what, **more))
+        return Answer(WRONG)
+
+    def leave(self, why: str) -> Answer:
+        """Count a part that is not proven; return the answer on its records."""
+        self.unproven[why] += 1
+        return Answer(NOT_PROVEN, why)
+
+    def lacks(self, decision: Decision, name: str, what: str, marked: bool, torn: str = "", records: int = 0) -> None:
+        """Find what it means for a batch that an output does not show all of it.
+
+        Parameters
+        ----------
+        name, what : str
+            The first transaction that is missing, and how it is.
+        torn : str
+            Which of the parts are there; "" when none is, or nobody says it.
+        """
+        batch = batch_name(decision.query_id, decision.batch_id)
+        if torn:
+            self.find(Anomaly.TORN_BATCH, f"{batch}: {torn}", batch=batch, transaction=name, records=records)
+        if marked:
+            lie = f"{batch} is marked completed in the commit log, but {what}"
+            self.find(Anomaly.OUTCOME_LIE, lie, batch=batch, transaction=name)
 
 
 @dataclass(frozen=True)
@@ -175,7 +198,7 @@ class OutputState:
         now = self.topic_ids
         if any(now.get(topic) == "" for topic in decision.topics):
             return TOPIC_GONE
-        return MADE_AGAIN if recreated(decision.ids_by_topic, now) else ""
+        return RECREATED if recreated(decision.ids_by_topic, now) else ""
 
 
 def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger, output: OutputState) -> Verdict:
@@ -241,7 +264,7 @@ def _answer(
     batch = batch_name(decision.query_id, decision.batch_id)
     gone = "" if part.whole or part.aborted else output.why_gone(decision)
     if gone and not marked and not part.spans:
-        verdict.find(
+        return verdict.find(
             Anomaly.LOST,
             f"part {part.handle.part} of {batch} is decided and not marked completed, and {gone}: its "
             f"{part.handle.records} records are nowhere",
@@ -249,16 +272,14 @@ def _answer(
             transaction=part.name,
             records=part.handle.records,
         )
-        return Answer(WRONG)
     if not gone and not part.whole and _may_be_removed(part, decision, output.removed, whole):
         gone = REMOVED
     if part.is_held(output.held):
         return Answer(WRONG, HELD)
     if not gone:
         return _judge_part(part, batch, marked, verdict)
-    verdict.unproven[gone] += 1
     verdict.removed[gone] += max(0, part.handle.records - part.present)
-    return Answer(NOT_PROVEN, gone)
+    return verdict.leave(gone)
 
 
 def _judge_missing(
@@ -272,27 +293,14 @@ def _judge_missing(
     """Judge what it means for the batch that some of its parts are not completely visible."""
     if not missing:
         return
-    batch = batch_name(decision.query_id, decision.batch_id)
-    at: dict[str, Any] = {"batch": batch, "transaction": missing[0].name}
+    batch, name = batch_name(decision.query_id, decision.batch_id), missing[0].name
+    what, torn = f"{name} is not completely visible", ""
     if any(p.visible for p in parts):
-        verdict.find(
-            Anomaly.TORN_BATCH,
-            f"{batch}: {len(missing)} of {len(parts)} parts are not completely visible, the others are",
-            **at,
-            records=sum(p.handle.records - p.visible for p in missing),
-        )
-    if marked:
-        verdict.find(
-            Anomaly.OUTCOME_LIE,
-            f"{batch} is marked completed in the commit log, but {missing[0].name} is not completely visible",
-            **at,
-        )
+        torn = f"{len(missing)} of {len(parts)} parts are not completely visible, the others are"
+    verdict.lacks(decision, name, what, marked, torn, sum(p.handle.records - p.visible for p in missing))
     if not decision.write_id and decision.batch_id in committed_by_spark:
-        verdict.find(
-            Anomaly.CHECKPOINT_AHEAD,
-            f"Spark's commits/{decision.batch_id} exists, but {missing[0].name} is not completely visible",
-            **at,
-        )
+        ahead = f"Spark's commits/{decision.batch_id} exists, but {what}"
+        verdict.find(Anomaly.CHECKPOINT_AHEAD, ahead, batch=batch, transaction=name)
 
 
 def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> Answer:
@@ -304,30 +312,22 @@ def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> 
         return _judge_contents(part, of, at, verdict)
     missing = h.records - part.visible
     if missing < 0:
-        verdict.find(
-            Anomaly.PHANTOM,
-            f"{of}: its transaction shows {-missing} more records than its task wrote",
-            **at,
-            records=-missing,
-        )
-        return Answer(WRONG)
+        more = f"{of}: its transaction shows {-missing} more records than its task wrote"
+        return verdict.find(Anomaly.PHANTOM, more, **at, records=-missing)
     if part.whole and part.aborted:
-        more = sum(s.records for s in part.aborted)
-        verdict.find(
+        aborted = sum(s.records for s in part.aborted)
+        return verdict.find(
             Anomaly.TORN_TRANSACTION,
-            f"{of}: as many records of its transaction are visible as its task wrote, and {more} more were aborted",
+            f"{of}: as many records of its transaction are visible as its task wrote, and {aborted} more were aborted",
             **{**at, "places": tuple(s.place for s in part.aborted)[:MOST_PLACES]},
-            records=more,
+            records=aborted,
         )
-        return Answer(WRONG)
     hidden = sum(s.hidden for s in part.spans if s.committed)
     if not part.aborted and part.present >= h.records:
         if marked or hidden:
             what = f"{of} is decided, and {_unseen(part)}"
-            verdict.find(Anomaly.UNSEEN, what, **at, records=part.present - part.visible)
-            return Answer(WRONG)
-        verdict.unproven[UNDER_WAY] += 1
-        return Answer(NOT_PROVEN, UNDER_WAY)
+            return verdict.find(Anomaly.UNSEEN, what, **at, records=part.present - part.visible)
+        return verdict.leave(UNDER_WAY)
     how = "were aborted" if part.aborted else "are hidden from readers" if hidden else "are not in the log"
     verdict.find(
         Anomaly.LOST,
@@ -356,37 +356,29 @@ def _unseen(part: PartSpans) -> str:
 
 def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Verdict) -> Answer:
     h = part.handle
-    dated = any(s.dated_by_broker for s in part.spans)
     scopes = [scope for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)]
-    if outside := {s.where[0] for s in part.spans}.difference(part.topics):
-        what = f"{of}: its records are in {', '.join(sorted(outside))}, which its decision does not name"
-        verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
-        return Answer(WRONG)
     stands = {s.where: Extent(s.first, s.records) for s in part.spans}
-    if h.spread and spread_of(stands) != h.spread:
-        what = (
-            f"{of}: its {h.records} visible records are not in the partitions and at the offsets where its task "
-            "wrote them"
+    if outside := {topic for topic, _ in stands}.difference(part.topics):
+        wrong = f"its records are in {', '.join(sorted(outside))}, which its decision does not name"
+    elif h.spread and spread_of(stands) != h.spread:
+        wrong = (
+            f"its {h.records} visible records are not in the partitions and at the offsets where its task wrote them"
         )
-        verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
-        return Answer(WRONG)
-    if other := part.other_batches:
-        what = f"{of}: the headers of its records name other batches of a sink: {', '.join(sorted(other))}"
-        verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
-        return Answer(WRONG)
-    if any(digest_of(part.spans, scope) == h.digest for scope in scopes):
+    elif other := part.other_batches:
+        wrong = f"the headers of its records name other batches of a sink: {', '.join(sorted(other))}"
+    elif any(digest_of(part.spans, scope) == h.digest for scope in scopes):
         return Answer(RIGHT)
-    if not h.form or not scopes or not h.digest or (dated and TIMESTAMP in h.form):
-        verdict.unproven[NO_DIGEST] += 1
-        return Answer(NOT_PROVEN, NO_DIGEST)
-    verdict.find(
-        Anomaly.CORRUPT,
-        f"{of}: its {h.records} visible records have the digest {digest_of(part.spans, h.form)}, but its task wrote "
-        f"{h.digest}",
-        **at,
-        records=h.records,
-    )
-    return Answer(WRONG)
+    elif not h.form or not scopes or not h.digest or _is_dated(part):
+        return verdict.leave(NO_DIGEST)
+    else:
+        digest = digest_of(part.spans, h.form)
+        wrong = f"its {h.records} visible records have the digest {digest}, but its task wrote {h.digest}"
+    return verdict.find(Anomaly.CORRUPT, f"{of}: {wrong}", **at, records=h.records)
+
+
+def _is_dated(part: PartSpans) -> bool:
+    """Return whether brokers have replaced the timestamps that its digest covers."""
+    return TIMESTAMP in part.handle.form and any(s.dated_by_broker for s in part.spans)
 
 
 def _judge_time(part: PartSpans, batch: str, decided_ms: int, verdict: Verdict) -> None:

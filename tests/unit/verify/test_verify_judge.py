@@ -388,7 +388,8 @@ def test_a_topic_that_was_made_again_is_no_loss_once_the_batch_was_completed(out
     """A false loss over each batch of before; or a batch whose records are nowhere, and "no anomalies" over it."""
     handle, more = ReadBack().part(0), {"topic_ids": {TOPIC: "a"}}
     decision = decided(0, handle, **more)
-    for now, why in (("b", judge.MADE_AGAIN), ("", judge.TOPIC_GONE)):
+    assert judge.RECREATED == "the topic was deleted and recreated after the decision"
+    for now, why in (("b", judge.RECREATED), ("", judge.TOPIC_GONE)):
         found = verdict(out, decision, topic_ids={TOPIC: now})
         assert found.findings == [] and +found.unproven == {why: 1} and found.removed == {why: 4}
         open_one = verdict(out, decision, log=log_of(decision, marked=False), topic_ids={TOPIC: now})
