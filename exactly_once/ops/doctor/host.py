@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from packaging.requirements import Requirement
+
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.connector import coordinate, unusable, version_of
 from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds
@@ -29,16 +31,6 @@ LEAST_FREE_BYTES = 1024**3
 
 #: File systems that are gone after a restart of the machine.
 _IN_MEMORY = ("tmpfs", "ramfs")
-
-_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?P<range>[^;]*)(?P<marker>;.*)?")
-_BOUND = re.compile(r"(?P<how>>=|<=|<|>|==)\s*(?P<version>[\w.]+)")
-_HOW = {
-    ">=": lambda one, other: one >= other,
-    "<=": lambda one, other: one <= other,
-    "<": lambda one, other: one < other,
-    ">": lambda one, other: one > other,
-    "==": lambda one, other: one == other,
-}
 
 
 #: By code, the checks that it is about, and what is wrong; of the other checks, see :func:`_code`.
@@ -126,6 +118,7 @@ def judge_packages(required: Sequence[str], version_of: Callable[[str], str | No
         Package -> installed version; None when it is not installed.
     """
     lines = []
+<<<<<<< HEAD
     for requirement in required:
         match = _REQUIREMENT.fullmatch(requirement)
         if match is None or match["marker"]:
@@ -134,6 +127,13 @@ def judge_packages(required: Sequence[str], version_of: Callable[[str], str | No
         line = _package(name, bounds, version_of(name))
         if name in SHOWN or line.severity is not Severity.OK:
             lines.append(line)
+=======
+    for requirement in map(Requirement, required):
+        if requirement.marker is None:
+            line = _package(requirement, version_of(requirement.name))
+            if requirement.name in SHOWN or line.verdict is not DoctorVerdict.OK:
+                lines.append(line)
+>>>>>>> caf2b153 (The doctor reads requirements by packaging)
     return lines
 
 
@@ -156,8 +156,8 @@ def judge_connector(found: Sequence[str], spark: str | None) -> list[Diagnosis]:
     usable = [text for text in found if unusable(text, spark) is None]
     if not usable:
         return [wrong(name, f"The Kafka connector {found[0]} is built for another Spark version than {spark}", add)]
-    minor = _numbers(spark)[:2]
-    best = next((text for text in usable if _numbers(version_of(text) or "")[:2] == minor), None)
+    minor = spark.split(".")[:2]
+    best = next((text for text in usable if (version_of(text) or "").split(".")[:2] == minor), None)
     if best is None:
         version = version_of(usable[0])
         return [warn(name, f"Spark's Kafka connector is {version}, and Spark is {spark} ({usable[0]})", add)]
@@ -186,23 +186,18 @@ def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Diagnosi
     return ok(name, f"{path} has the sha256 of the jar of version {version}")
 
 
+<<<<<<< HEAD
 def _package(name: str, bounds: str, version: str | None) -> Diagnosis:
+=======
+def _package(requirement: Requirement, version: str | None) -> Line:
+    name, bounds = requirement.name, str(requirement.specifier)
+>>>>>>> caf2b153 (The doctor reads requirements by packaging)
     way_out = f"Install {name} {bounds}"
     if version is None:
         return wrong(name, f"{name} is not installed", way_out)
-    fits = all(_HOW[b["how"]](_numbers(version), _numbers(b["version"])) for b in _BOUND.finditer(bounds))
-    if not fits:
+    if not requirement.specifier.contains(version, prereleases=True):
         return wrong(name, f"{name} {version} is not one of the tested versions {bounds}", way_out)
     return ok(name, f"{name} {version}")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the release of a version, without zeros at its end, so that 2.0 is 2."""
-    release = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = [int(n) for n in release[0].split(".")] if release else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
 
 
 # -- the checkpoint ----------------------------------------------------------------------------------------------------
