@@ -335,6 +335,14 @@ class ExtraMissing(ExactlyOnceError):
     code = "EO-EXTRA"
     default_safe = "Nothing was started"
 
+    @classmethod
+    def of_output(cls, output: str, package: str, extra: str, e: ImportError) -> ExtraMissing:
+        """Make the error of an output whose package cannot be imported."""
+        return cls(
+            f"the {output} participant needs {package}, which cannot be imported here ({e})",
+            f"Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[{extra}]'",
+        )
+
 
 def all_errors() -> dict[str, type[ExactlyOnceError]]:
     """Return every error class by its code."""

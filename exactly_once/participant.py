@@ -116,9 +116,7 @@ class Scope:
     def covers(self, name: str) -> bool:
         """Return whether a sweep must abort the part with this name; False for foreign names."""
         part = PartName.parse(name)
-        if part is None or part.sink_id != self.sink_id or name in self.spare:
-            return False
-        if part.participant not in ("", self.participant):
+        if part is None or not part.is_of(self.sink_id, self.participant) or name in self.spare:
             return False
         if part.incarnation in ("", self.incarnation):
             return part.token < self.before or part.token == self.own

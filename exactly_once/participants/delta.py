@@ -30,10 +30,7 @@ try:
     from deltalake.fs import DeltaStorageHandler
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 except ImportError as e:
-    raise ExtraMissing(
-        f"the Delta participant needs deltalake, which cannot be imported here ({e})",
-        "Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[delta]'",
-    ) from None
+    raise ExtraMissing.of_output("Delta", "deltalake", "delta", e) from None
 
 #: What a table may ask of its writers without asking anything of a plain append. A check, a generated column or another
 #: name of a column does ask something, and then stands in the properties below.

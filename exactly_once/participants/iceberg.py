@@ -25,10 +25,7 @@ try:
     from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
     from pyiceberg.table import Table as Opened
 except ImportError as e:
-    raise ExtraMissing(
-        f"the Iceberg participant needs pyiceberg, which cannot be imported here ({e})",
-        "Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[iceberg]'",
-    ) from None
+    raise ExtraMissing.of_output("Iceberg", "pyiceberg", "iceberg", e) from None
 
 #: Before the key of a proof, in the table's properties.
 PROOF = "exactly-once."

@@ -96,6 +96,10 @@ class PartName(NamedTuple):
         numbers = int(m["token"]), int(m["batch"]), int(m["part"])
         return cls(m["sink"], *numbers, m["attempt"], m["incarnation"] or "", m["participant"] or "")
 
+    def is_of(self, sink_id: str, participant: str) -> bool:
+        """Return whether it may be a part of this participant of the sink."""
+        return self.sink_id == sink_id and self.participant in ("", participant)
+
 
 def check_sink_id(sink_id: str) -> str:
     """Return ``sink_id`` if it is valid.

@@ -115,12 +115,8 @@ class FileParticipant(Participant[PreparedPart]):
             ) from e
         stem = str(part).replace(":", "~")
         file = f"{stem}.{self.format}" if part.participant else f"{stem}.{self.name}.{self.format}"
-
-        def handle(records: int, digest: str, size: int, checksum: str) -> PreparedPart:
-            data: dict[str, str | int] = {"store": identity, "file": file, "bytes": size, "checksum": checksum}
-            return PreparedPart(self.name, str(part), part.part, records, digest, data)
-
-        return FileWriter(store, f"{STAGING}/{file}", self.format, self.columns, handle)
+        begun = PreparedPart(self.name, str(part), part.part, 0, data={"store": identity, "file": file})
+        return FileWriter(store, f"{STAGING}/{file}", self.format, self.columns, begun)
 
     def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
         with self._answering():

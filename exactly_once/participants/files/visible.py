@@ -71,9 +71,9 @@ def _published(store: Store, handles: Sequence[PreparedPart]) -> dict[str, list[
 def _is_of(file: str, sink_id: str, participant: str) -> bool:
     name = part_of(file)
     part = PartName.parse(name) if name else None
-    if part is None or part.sink_id != sink_id:
+    if part is None or not part.is_of(sink_id, participant):
         return False
-    return part.participant == participant or (not part.participant and f".{participant}." in file)
+    return bool(part.participant) or f".{participant}." in file
 
 
 def _found(store: Store, handle: PreparedPart, paths: list[str], staged: bool, here: Sequence[str]) -> Found:

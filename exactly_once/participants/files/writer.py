@@ -6,8 +6,9 @@ import base64
 import datetime as dt
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import IO, Any, Literal
 
@@ -35,8 +36,9 @@ class FileWriter(PartWriter[PreparedPart]):
     format : {"jsonl", "parquet"}
     columns : sequence of str or None
         The columns to write; None: all.
-    handle : callable
-        Makes the handle from the number of records, their digest, the size in bytes and the checksum of the bytes.
+    begun : PreparedPart
+        The handle as far as it is known before the first row; the number of records, their digest, the size in bytes
+        and the checksum of the bytes are added.
     """
 
     def __init__(
@@ -45,9 +47,9 @@ class FileWriter(PartWriter[PreparedPart]):
         path: str,
         format: Format,
         columns: Sequence[str] | None,
-        handle: Callable[[int, str, int, str], PreparedPart],
+        begun: PreparedPart,
     ):
-        self.store, self.path, self.format, self.columns, self.handle = store, path, format, columns, handle
+        self.store, self.path, self.format, self.columns, self.begun = store, path, format, columns, begun
         self.digest, self.records = RowDigest(), 0
         self.file: _Summed | None = None
         self.parquet: pq.ParquetWriter | None = None
@@ -78,9 +80,9 @@ class FileWriter(PartWriter[PreparedPart]):
             size = self.store.size(self.path)
             if size is None:
                 raise FileNotFoundError(f"{self.path} was deleted")
-        checksum = self.file.checksum
+        data = {**self.begun.data, "bytes": size, "checksum": self.file.checksum}
         self.file = None  # the file belongs to the driver now: a late abort finds nothing
-        return self.handle(self.records, self.digest.text, size, checksum)
+        return replace(self.begun, records=self.records, digest=self.digest.text, data=data)
 
     def abort(self) -> None:
         if self.parquet is not None:

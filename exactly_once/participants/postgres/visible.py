@@ -85,7 +85,8 @@ def found_rows(
     if not shared:
         strange = {xid: count for xid, count in counts.items() if xid not in known}
         found += [Found("", True, records=count, places=(f"{rows}, xmin {xid}",)) for xid, count in strange.items()]
-    mine = [gid for gid in sorted(gids - {h.name for h in handles}) if _is_of(gid, participant)]
+    parts = {gid: PartName.parse(gid) for gid in sorted(gids - {h.name for h in handles})}
+    mine = [gid for gid, part in parts.items() if part and part.is_of(sink_id, participant)]
     return found + [Found(gid, prepared=True, places=(f"pg_prepared_xacts, gid {gid}",)) for gid in mine]
 
 
@@ -187,8 +188,3 @@ def _digests(
 
 def _xid(handle: PreparedPart) -> int:
     return int(handle.data["xid"]) % _XID
-
-
-def _is_of(gid: str, participant: str) -> bool:
-    part = PartName.parse(gid)
-    return part is not None and part.participant in ("", participant)

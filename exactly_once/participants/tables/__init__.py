@@ -109,7 +109,7 @@ class TableParticipant(Participant[PreparedPart]):
         if not _NAME.fullmatch(name):
             raise InvalidOption(f"{name!r} cannot name a participant", "Use up to 32 letters, digits, '_' or '-'")
         self.name = name
-        self.columns = list(columns) if columns is not None else None
+        self.columns = None if columns is None else list(columns)
         self._place: TableLocation | None = None
 
     @abstractmethod
@@ -149,18 +149,13 @@ class TableParticipant(Participant[PreparedPart]):
     def begin(self, part: PartName) -> TableWriter:
         with self._answering(_UNDECIDED):
             place = self._place or self._opened().place
-
-        def handle(records: int, digest: str, size: int, checksum: str) -> PreparedPart:
-            data: dict[str, str | int] = {"table": place.identity, "bytes": size, "checksum": checksum}
-            return PreparedPart(self.name, str(part), part.part, records, digest, data)
-
-        return TableWriter(place, str(part), self.columns, handle)
+        begun = PreparedPart(self.name, str(part), part.part, 0, data={"table": place.identity})
+        return TableWriter(place, self.columns, begun)
 
     def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
         with self._answering(_UNDECIDED):
             place = self._opened().place
-            there = each(lambda h: _there(place, h), handles)
-            return [h for h, one in zip(handles, there, strict=True) if not one]
+            return _by_presence(place, handles)[False]
 
     def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
         for handle in handles:
@@ -194,9 +189,8 @@ class TableParticipant(Participant[PreparedPart]):
                 "again, or the participant names another one",
                 "Name the table in which the parts were prepared, or restore it, and start the stream again",
             )
-        there = each(lambda h: _there(place, h), new)
-        whole = [h for h, one in zip(new, there, strict=True) if one]
-        lost = [h for h, one in zip(new, there, strict=True) if not one]
+        there = _by_presence(place, new)
+        whole, lost = there[True], there[False]
         if whole:
             proofs = _proofs(whole if lost else handles, bool(lost))
             reach(f"table-commit-{self.name}")
@@ -311,11 +305,16 @@ def _is_late(part: PartName, handles: Sequence[PreparedPart]) -> bool:
     return any(k.incarnation == part.incarnation for k in known) and _number(part) >= min(map(_number, known))
 
 
-def _there(place: TableLocation, handle: PreparedPart) -> bool:
-    """Return whether the part's file is there, whole, for this table."""
-    return handle.data.get("table") == place.identity and place.store.size(data_of(handle.name)) == handle.data.get(
-        "bytes", -1
-    )
+def _by_presence(place: TableLocation, handles: Sequence[PreparedPart]) -> dict[bool, list[PreparedPart]]:
+    """Return the parts whose file is there, whole, for this table, and the others."""
+
+    def there(h: PreparedPart) -> bool:
+        return h.data.get("table") == place.identity and place.store.size(data_of(h.name)) == h.data.get("bytes", -1)
+
+    found: dict[bool, list[PreparedPart]] = {True: [], False: []}
+    for handle, one in zip(handles, each(there, handles), strict=True):
+        found[one].append(handle)
+    return found
 
 
 def _check(handle: PreparedPart) -> None:

@@ -84,23 +84,13 @@ class TableWriter(FileWriter):
     Parameters
     ----------
     place : TableLocation
-    name : str
-        The part's name.
-    columns : sequence of str or None
-        The columns to write; None: all.
-    handle : callable
+    columns, begun
         As for :class:`~exactly_once.participants.files.writer.FileWriter`.
     """
 
-    def __init__(
-        self,
-        place: TableLocation,
-        name: str,
-        columns: Sequence[str] | None,
-        handle: Callable[[int, str, int, str], PreparedPart],
-    ):
-        super().__init__(place.store, data_of(name), "parquet", None, handle)
-        self.table, self.chosen, self.mark = place.schema, columns, mark_of(name)
+    def __init__(self, place: TableLocation, columns: Sequence[str] | None, begun: PreparedPart):
+        super().__init__(place.store, data_of(begun.name), "parquet", None, begun)
+        self.table, self.chosen, self.mark = place.schema, columns, mark_of(begun.name)
 
     def write(self, rows: pa.RecordBatch) -> None:
         if rows.num_rows == 0:
@@ -183,4 +173,4 @@ def _fields(type: pa.StructType) -> Iterator[pa.Field]:
 def of_sink(files: Iterable[str], sink_id: str, participant: str) -> dict[str, PartName]:
     """Return the files, by name, that parts of this sink and participant have written."""
     parts = {file: part_of(file) for file in files}
-    return {f: p for f, p in parts.items() if p and p.sink_id == sink_id and p.participant in ("", participant)}
+    return {f: p for f, p in parts.items() if p and p.is_of(sink_id, participant)}
