@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Deadline:
@@ -32,6 +35,17 @@ class Deadline:
                 return
             time.sleep(pause)
             pause, n = min(pause * 2, longest_pause_s), n + 1
+
+    def repeat(self, act: Callable[[], T], *passing: type[Exception], first_pause_s: float = 0.02) -> T:
+        """Return what ``act`` returns; repeat it after the errors in ``passing``, the last of which is raised."""
+        failure: Exception | None = None
+        for _ in self.tries(first_pause_s):
+            try:
+                return act()
+            except passing as e:
+                failure = e
+        assert failure is not None
+        raise failure
 
 
 def now_ms() -> int:

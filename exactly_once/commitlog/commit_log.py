@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -43,8 +42,6 @@ from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, encode, headers
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace, offsets_group
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, key_of
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +108,7 @@ class CommitLog:
             return log_reader.read(self._connection, self.sink_id, deadline, until=end)
 
         try:
-            found = _patiently(deadline, reading, BrokerUnreachable)
+            found = deadline.repeat(reading, BrokerUnreachable, first_pause_s=0.1)
         except UnknownTopic:
             self._check_seen(deadline)
             return LogState()
@@ -299,7 +296,7 @@ class CommitLog:
             return self._init_once(deadline, next(tries, None))
 
         # a leader or a coordinator that moves, or a broker that has not heard of a topic that was just made
-        self._state = _patiently(deadline, once, BrokerUnreachable, UnknownTopic)
+        self._state = deadline.repeat(once, BrokerUnreachable, UnknownTopic, first_pause_s=0.1)
         return self._state
 
     def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
@@ -419,18 +416,6 @@ class CommitLog:
 def _word(records: Sequence[Record]) -> str:
     """Return the batch whose decision is among ``records``, for :meth:`InputOffsets.send`."""
     return next((f"{r.query_id}/{r.batch_id}" for r in records if isinstance(r, Decision)), "")
-
-
-def _patiently(deadline: Deadline, act: Callable[[], T], *passing: type[ExactlyOnceError]) -> T:
-    """Return what ``act`` returns; repeat it after the errors in ``passing`` until the deadline is over."""
-    failure: ExactlyOnceError | None = None
-    for _ in deadline.tries(first_pause_s=0.1):
-        try:
-            return act()
-        except passing as e:
-            failure = e
-    assert failure is not None
-    raise failure
 
 
 def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0, whole: bool = False) -> LogState:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
-from exactly_once.commitlog.log_reader import PARTITION
+from exactly_once.commitlog.log_reader import PARTITION, consumer_of
 from exactly_once.deadline import Deadline
 from exactly_once.errors import CommitLogDamaged, ExactlyOnceError
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import librdkafka_log
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_topic, sink_of_log
 from exactly_once.protocol.records import Decision
@@ -45,18 +44,7 @@ def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BU
 
 
 def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) -> Holder | None:
-    consumer = Consumer(
-        {
-            **admin.connection.librdkafka(),
-            "group.id": "exactly-once-search",  # required by the client; nothing joins or commits it
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,
-            "logger": librdkafka_log,
-        }
-    )
+    consumer = consumer_of(admin.connection, "search", {"auto.offset.reset": "earliest"})
     waiting, found = set(logs), None
     try:
         # from offset 0: a named beginning is looked up, and the client waits for 500 ms until it knows the leader

@@ -94,14 +94,7 @@ def create(admin: Admin, topic: str, deadline: Deadline) -> int:
     replication = min(3, admin.broker_count())
     durable = {"min.insync.replicas": str(max(1, replication - 1))}
     admin.create_topic(topic, 1, replication, {**TOPIC_CONFIG, **durable})
-    failure: UnknownTopic | None = None
-    for _ in deadline.tries():
-        try:
-            return admin.topic_partitions([topic])[topic]
-        except UnknownTopic as e:
-            failure = e
-    assert failure is not None
-    raise failure
+    return deadline.repeat(lambda: admin.topic_partitions([topic])[topic], UnknownTopic)
 
 
 def _make(admin: Admin, topic: str, deadline: Deadline) -> int:

@@ -246,8 +246,13 @@ def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "")
                 f"the brokers refuse a request for the commit log {topic}: {_said(error)}",
                 f"Correct the setting of the topic {topic}, or of the brokers, that the brokers' answer names",
             )
+    return silent_log(topic, f"the commit log {topic} on {servers}: {error.str()}")
+
+
+def silent_log(topic: str, what: str) -> BrokerUnreachable:
+    """Return the error of a commit log whose brokers do not answer."""
     return BrokerUnreachable(
-        f"the commit log {topic} on {servers}: {error.str()}",
+        what,
         f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition "
         "that does not answer. Start again, unchanged, once it answers",
     )
