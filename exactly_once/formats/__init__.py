@@ -8,7 +8,7 @@ type and the schema's text. ``tests/unit/formats/interpreter.py`` says what a pl
 from __future__ import annotations
 
 from exactly_once.formats import avro, json_schema, protobuf
-from exactly_once.formats.json_lenient import lenient
+from exactly_once.formats.json_schema import lenient
 from exactly_once.formats.spark_type import Node, SparkType
 
 __all__ = ["derive", "plan", "lenient", "full_name", "Node", "SparkType"]

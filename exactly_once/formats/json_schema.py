@@ -159,10 +159,10 @@ def _one(type: SparkType, schema: dict[str, Any], root: Any, path: str) -> Node:
         return {"write": "list", "items": node, "null": _takes_null(items, root)}
     if kind == "map":
         return _entries(type, schema, root, path)
-    return simple(type, kind)
+    return _simple(type, kind)
 
 
-def simple(type: SparkType, kind: str) -> Node:
+def _simple(type: SparkType, kind: str) -> Node:
     """Return the node of a value without parts."""
     if kind == "boolean":
         return {"write": "boolean"}
@@ -229,6 +229,29 @@ def _allowed(schema: dict[str, Any]) -> list[str] | None:
 
 def _takes_null(schema: Any, root: Any) -> bool:
     return any((names := _allowed(c)) is None or "null" in names for c in _choices(schema, root))
+
+
+def lenient(type: SparkType, path: str) -> Node:
+    """Return a plan that takes each row of this type: for those that their schema refuses, on their way to the dead
+    letter topic.
+
+    Nulls are allowed everywhere, a number that is none, such as NaN, is a text, bytes that are no UTF-8 are replaced,
+    and keys of maps are texts.
+    """
+    kind = spark.kind(type, path)
+    if isinstance(type, str) or kind == "decimal":
+        return _simple(type, kind) | {"lenient": True}
+    if kind == "array":
+        return {"write": "list", "items": lenient(type["elementType"], f"{path}.element"), "null": True}
+    if kind == "map":
+        key = spark.kind(type["keyType"], f"{path}.key")
+        values = lenient(type["valueType"], f"{path}.value")
+        return {"write": "entries", "key": key, "values": values, "null": True, "lenient": True}
+    fields: list[Node] = [
+        {"name": f.name, "at": f.at, "required": False, "node": lenient(f.type, f"{path}.{f.name}")}
+        for f in spark.fields(type, path)
+    ]
+    return {"write": "object", "width": len(fields), "fields": fields}
 
 
 # -- derive -----------------------------------------------------------------------------------------------------------
