@@ -1,16 +1,48 @@
-"""Ask each bootstrap address whether anything listens there and speaks the client's protocol.
+"""Ask each bootstrap address whether anything listens there, and in two round trips which protocol it speaks.
 
-A client by itself tries again for as long as its budget lasts.
+A client of another protocol gets no answer that tells it why, and tries again for as long as its budget lasts.
 """
 
 from __future__ import annotations
 
+import socket
+import ssl
+import struct
+from typing import NamedTuple
+
 from exactly_once.errors import BrokerUnreachable, InvalidOption
-from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.listener import Spoken, spoken_at
+from exactly_once.kafka.connection import PROTOCOLS, Connection
 
 #: Of one address. A host that is there refuses at once; one that says nothing is left to the clients' patience.
 KNOCK_S = 0.5
+
+#: SaslHandshake, version 1, for the mechanism PLAIN: a broker answers it before a login, and says whether it wants one.
+_HANDSHAKE = struct.pack(">hhihh5s", 17, 1, _CORRELATION := 0x0E05, -1, 5, b"PLAIN")
+
+#: The codes that answer it: the mechanism can be had, or another one can, or there is no login.
+_WANTS_LOGIN = {0: True, 33: True, 34: False}
+
+#: What OpenSSL says of an answer that is no TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+
+
+class Spoken(NamedTuple):
+    """The protocol that a listener speaks; ``sasl`` is None where it does not say, as behind TLS."""
+
+    tls: bool
+    sasl: bool | None
+
+    def fits(self, protocol: str) -> bool:
+        """Return whether a client with this ``security.protocol`` may be understood."""
+        return self.tls == protocol.endswith("SSL") and self.sasl in (None, protocol.startswith("SASL"))
+
+    def __str__(self) -> str:
+        """Return the protocols that it may be."""
+        return " or ".join(p for p in PROTOCOLS if self.fits(p))
+
+
+#: Of what answered, but not with TLS.
+_NOT_TLS = Spoken(tls=False, sasl=None)
 
 
 def check_doors(connection: Connection) -> None:
@@ -64,3 +96,62 @@ def _addresses(servers: str) -> list[tuple[str, str, int]]:
             )
         found.append((address, host.strip("[]"), int(port)))
     return found
+
+
+# -- one listener ------------------------------------------------------------------------------------------------------
+
+
+def spoken_at(host: str, port: int, protocol: str, patience_s: float) -> Spoken | None:
+    """Ask a listener what it speaks, first as a client with this ``security.protocol`` would.
+
+    Returns
+    -------
+    Spoken or None
+        None where nobody can tell: it answers nothing within ``patience_s``, or closes the connection whatever it is
+        asked, as a proxy does while its broker is down.
+
+    Raises
+    ------
+    OSError
+        When nothing listens there.
+    """
+    first, other = (_by_tls, _by_login) if protocol.endswith("SSL") else (_by_login, _by_tls)
+    with socket.create_connection((host, port), patience_s) as line:
+        try:
+            found = first(line, host)
+        except TimeoutError:
+            return None
+    if found not in (None, _NOT_TLS):
+        return found
+    try:
+        with socket.create_connection((host, port), patience_s) as line:
+            return other(line, host) or found
+    except OSError:
+        return found
+
+
+def _by_tls(line: socket.socket, host: str) -> Spoken | None:
+    """Begin with TLS, and trust every certificate: no secret is sent. None: it closed the connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with context.wrap_socket(line, server_hostname=host):
+            return Spoken(tls=True, sasl=None)
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
+        return None
+    except ssl.SSLError as e:  # a listener that wants a certificate may refuse: it speaks TLS
+        return _NOT_TLS if e.reason in _NO_TLS else Spoken(tls=True, sasl=None)
+
+
+def _by_login(line: socket.socket, host: str) -> Spoken | None:
+    """Ask without TLS which logins there are. None: the answer is not a broker's."""
+    try:
+        line.sendall(struct.pack(">i", len(_HANDSHAKE)) + _HANDSHAKE)
+        with line.makefile("rb") as answers:
+            answer = answers.read(10)
+    except ConnectionError:
+        return None
+    if len(answer) < 10:
+        return None
+    _, correlation, code = struct.unpack(">iih", answer)
+    return Spoken(tls=False, sasl=_WANTS_LOGIN.get(code)) if correlation == _CORRELATION else None

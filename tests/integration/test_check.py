@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 import exactly_once
-from exactly_once.commitlog import log_reader, log_search
+from exactly_once.commitlog import log_reader
 from exactly_once.coordinator.start import check
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka import admin as admin_module
@@ -88,7 +88,6 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     counting(admin_module, "_Client")
     counting(log_reader, "Consumer")
-    counting(log_search, "Consumer")
     return made
 
 

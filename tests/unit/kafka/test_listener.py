@@ -17,8 +17,7 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.doors import KNOCK_S, check_doors
-from exactly_once.kafka.listener import Spoken, spoken_at
+from exactly_once.kafka.doors import KNOCK_S, Spoken, check_doors, spoken_at
 from testkit.secure import Authority
 
 Answer = Callable[[socket.socket], None]
