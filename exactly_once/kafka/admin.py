@@ -325,10 +325,18 @@ class Admin:
 
     def watermarks(self, topic: str) -> dict[int, Watermarks]:
         """Return the offsets of every partition of ``topic``; raise :class:`UnknownTopic` where there is none."""
-        tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
+        return {p: w for (_, p), w in self.marks([topic]).items()}
+
+    def marks(self, topics: Iterable[str]) -> dict[Partition, Watermarks]:
+        """Return the offsets of every partition of ``topics``, all asked at once; raise as :meth:`watermarks`."""
+        tps = [TopicPartition(topic, p) for topic, n in self.topic_partitions(topics).items() for p in range(n)]
+        if not tps:
+            return {}
         low = self.list_offsets(tps, EARLIEST, "read_uncommitted")
+        # in this order: what is committed in between is not taken for a reader that waits for less than nothing
         stable, high = (self.list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
-        return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
+        found = {tp: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
+        return {(tp.topic, tp.partition): w for tp, w in found.items()}
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """Return the offset after a partition's last record, committed or not, as its leader says: one request."""

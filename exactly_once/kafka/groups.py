@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
-from exactly_once.kafka.admin import LATEST, Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition, Watermarks
 
 #: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
 _GROUPS_AT_ONCE = 100
@@ -37,13 +37,6 @@ class Published(NamedTuple):
 
     offsets: Mapping[str, Mapping[int, int]]
     batches: Mapping[str, int]
-
-
-class Ends(NamedTuple):
-    """Ends of a partition: of what a read_committed reader sees, and of everything."""
-
-    last_stable: int
-    high: int
 
 
 def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float) -> Readers:
@@ -95,20 +88,12 @@ def published_offsets(admin: Admin, group: str) -> Published:
     return Published(_offsets(positions), _batches(positions))
 
 
-def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Ends]]:
+def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Watermarks]]:
     """Return the ends of every partition of ``topics``, all asked at once; a topic that is gone is left out."""
     wanted = sorted(set(topics))
-    if not wanted:
-        return {}
-    sizes = admin.sizes(wanted)
-    partitions = [TopicPartition(topic, p) for topic, size in sizes.items() for p in range(size)]
-    found: dict[str, dict[int, Ends]] = {topic: {} for topic in sizes}
-    if not partitions:
-        return found
-    # in this order: what is committed in between is not taken for a reader that waits for less than nothing
-    stable, high = (admin.list_offsets(partitions, LATEST, level) for level in ("read_committed", "read_uncommitted"))
-    for tp in partitions:
-        found[tp.topic][tp.partition] = Ends(stable[tp].offset, high[tp].offset)
+    found: dict[str, dict[int, Watermarks]] = {topic: {} for topic in (admin.sizes(wanted) if wanted else ())}
+    for (topic, partition), marks in admin.marks(found).items() if found else ():
+        found[topic][partition] = marks
     return found
 
 

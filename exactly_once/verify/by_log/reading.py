@@ -50,7 +50,7 @@ def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()
         if topic not in admin.sizes([topic]):
             ids[topic] = ""
             continue
-        here = {(topic, p): w for p, w in admin.watermarks(topic).items()}
+        here = admin.marks([topic])
         marks |= here
         compacted = "compact" in admin.topic_config(topic).get("cleanup.policy", "")
         for where, w in here.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from exactly_once.kafka.admin import Admin, Partition, Watermarks
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.txn.scan import LogBatch, batches
 from exactly_once.verify.by_origin.counts import ABORTED, NO_RECORD, RECORD, UNKNOWN, Bytes
 
@@ -38,11 +38,10 @@ class Existing:
         on_read: Callable[[int], None],
     ):
         self._admin, self._budget_s, self._at_once, self._on_read = admin, budget_s, at_once, on_read
-        self._marks: dict[Partition, Watermarks] = {}
-        for topic in sorted({topic for topic, _ in partitions}):
+        topics = sorted({topic for topic, _ in partitions})
+        for topic in topics:
             admin.renew(budget_s).check_rights(topic, ("READ",))
-            found = admin.watermarks(topic)
-            self._marks |= {(topic, p): w for p, w in found.items()}
+        self._marks = admin.marks(topics)
         self.removed = {where: w.low for where, w in self._marks.items()}
         self._readers: dict[Partition, _Reader] = {}
 

@@ -107,12 +107,12 @@ def _first_place(
 
 def settled(admin: Admin, topics: Sequence[str], settle_s: float, budget_s: float) -> dict[Partition, Watermarks]:
     """Wait until readers come to where the outputs end now, and return those ends."""
-    first = _marks(admin.renew(budget_s), topics)
+    first = admin.renew(budget_s).marks(topics)
     now = first
     for _ in Deadline(settle_s).tries():
         if all(now[where].last_stable >= w.high for where, w in first.items()):
             break
-        now = _marks(admin.renew(budget_s), topics)
+        now = admin.renew(budget_s).marks(topics)
     return {
         where: Watermarks(now[where].low, min(now[where].last_stable, w.high), w.high) for where, w in first.items()
     }
@@ -121,7 +121,3 @@ def settled(admin: Admin, topics: Sequence[str], settle_s: float, budget_s: floa
 def compacted(admin: Admin, topics: Sequence[str]) -> bool:
     """Return whether a missing record proves nothing in one of these topics."""
     return any("compact" in admin.topic_config(topic).get("cleanup.policy", "") for topic in topics)
-
-
-def _marks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:
-    return {(topic, p): w for topic in topics for p, w in admin.watermarks(topic).items()}
