@@ -18,7 +18,7 @@ from exactly_once.ops.cli import main
 from exactly_once.verify import Report, verify
 from exactly_once.verify.answers import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
 from exactly_once.verify.by_log.balance import ALIKE, BEGINS_ANYWHERE, TOO_FEW
-from exactly_once.verify.by_log.judge import RECREATED, NO_DIGEST, NO_HANDLES, REMOVED, TOPIC_GONE
+from exactly_once.verify.by_log.judge import NO_DIGEST, NO_HANDLES, RECREATED, REMOVED, TOPIC_GONE
 from exactly_once.verify.run import SILENT, UNMARKED
 from testkit import damages
 from testkit.whole_sinks import WholeSink
