@@ -118,22 +118,11 @@ def judge_packages(required: Sequence[str], version_of: Callable[[str], str | No
         Package -> installed version; None when it is not installed.
     """
     lines = []
-<<<<<<< HEAD
-    for requirement in required:
-        match = _REQUIREMENT.fullmatch(requirement)
-        if match is None or match["marker"]:
-            continue
-        name, bounds = match["name"], match["range"].strip()
-        line = _package(name, bounds, version_of(name))
-        if name in SHOWN or line.severity is not Severity.OK:
-            lines.append(line)
-=======
     for requirement in map(Requirement, required):
         if requirement.marker is None:
             line = _package(requirement, version_of(requirement.name))
-            if requirement.name in SHOWN or line.verdict is not DoctorVerdict.OK:
+            if requirement.name in SHOWN or line.severity is not Severity.OK:
                 lines.append(line)
->>>>>>> caf2b153 (The doctor reads requirements by packaging)
     return lines
 
 
@@ -186,12 +175,8 @@ def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Diagnosi
     return ok(name, f"{path} has the sha256 of the jar of version {version}")
 
 
-<<<<<<< HEAD
-def _package(name: str, bounds: str, version: str | None) -> Diagnosis:
-=======
-def _package(requirement: Requirement, version: str | None) -> Line:
+def _package(requirement: Requirement, version: str | None) -> Diagnosis:
     name, bounds = requirement.name, str(requirement.specifier)
->>>>>>> caf2b153 (The doctor reads requirements by packaging)
     way_out = f"Install {name} {bounds}"
     if version is None:
         return wrong(name, f"{name} is not installed", way_out)

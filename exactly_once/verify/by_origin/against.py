@@ -21,7 +21,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.verify.anomalies import Finding
 from exactly_once.verify.by_origin.content import Arrivals, Content, content_of, hash_of_content
 from exactly_once.verify.by_origin.counts import Counts, Flags
-from exactly_once.verify.by_origin.ledger import Ledger, telling
+from exactly_once.verify.by_origin.ledger import OriginLedger, telling
 from exactly_once.verify.by_origin.origin import SaysOrigin
 from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
 from exactly_once.verify.by_origin.resent import by_letters
@@ -97,7 +97,7 @@ def compare_versions(
         return AgainstResult(old.sink_id)
     with Admin(connection, budget_s) as admin:
         sinks, hash_of = (found.old, found.new), hash_of_content(origin.header)
-        ledger = Ledger(admin, sinks, found.first, found.end, origin, hash_of, settle_s, budget_s)
+        ledger = OriginLedger(admin, sinks, found.first, found.end, origin, hash_of, settle_s, budget_s)
         return _Comparison(found, ledger, origin, values).result(telling(on_progress, "against", ledger.length))
 
 
@@ -111,7 +111,7 @@ class _Chunk(NamedTuple):
 
 
 class _Comparison:
-    def __init__(self, versions: Versions, ledger: Ledger, origin: SaysOrigin, values: bool):
+    def __init__(self, versions: Versions, ledger: OriginLedger, origin: SaysOrigin, values: bool):
         self._versions, self._ledger, self._outputs = versions, ledger, ledger.outputs
         self._origin, self._values, memory = origin, values, ledger.memory
         self._pairs = {p: Pairs(first, versions.end[p], memory) for p, first in versions.first.items()}

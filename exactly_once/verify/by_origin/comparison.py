@@ -19,7 +19,7 @@ from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.content import MASK, Arrivals, Offsets, hash_of_key
 from exactly_once.verify.by_origin.counts import Counts, Flags
 from exactly_once.verify.by_origin.input import Existing
-from exactly_once.verify.by_origin.ledger import Ledger, SinkOutput, telling
+from exactly_once.verify.by_origin.ledger import OriginLedger, SinkOutput, telling
 from exactly_once.verify.by_origin.order import Order
 from exactly_once.verify.by_origin.origin import PerInput, SaysOrigin
 from exactly_once.verify.by_origin.output import bytes_at_once, origin_hash
@@ -133,7 +133,7 @@ def compare_origins(
     first, end = before.first, before.end
     with Admin(connection, budget_s) as admin, Admin(connection, budget_s) as input_admin:
         sink, hash_of = SinkOutput("", tuple(topics), before), hash_of_key if question.order == "key" else None
-        ledger = Ledger(admin, [sink], first, end, question.origin, hash_of, settle_s, budget_s)
+        ledger = OriginLedger(admin, [sink], first, end, question.origin, hash_of, settle_s, budget_s)
         after = expected()
         reach = {p: max(end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
         tell = telling(on_progress, "origins", ledger.length + sum(o - before.wanted[p] for p, o in end.items()))
@@ -142,7 +142,7 @@ def compare_origins(
 
 
 class _Comparison:
-    def __init__(self, question: Question, expected: Expected, existing: Existing, ledger: Ledger):
+    def __init__(self, question: Question, expected: Expected, existing: Existing, ledger: OriginLedger):
         self._question, self._expected, self._existing, self._ledger = question, expected, existing, ledger
         self._outputs, self._removed, self._short = ledger.outputs, ledger.removed[0], bool(ledger.tails[0].short)
         self._counts = dict[Partition, Counts]()

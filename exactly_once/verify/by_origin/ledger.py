@@ -1,4 +1,4 @@
-"""What either comparison by origin reads: the outputs of one sink or of two, in step, up to where readers come now."""
+"""The outputs that either comparison by origin reads: of one sink or of two, in step, up to where readers come now."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SinkOutput:
     expected: Expected
 
 
-class Ledger:
+class OriginLedger:
     """The outputs that are read, and what explains that a record is not among them.
 
     Parameters
@@ -98,7 +98,7 @@ class Ledger:
 
     @property
     def unreadable(self) -> dict[str, int]:
-        """How many records have a text that should name their input and does not, by reason; empty without any."""
+        """The number of records whose text should name their input and does not, by reason; empty without any."""
         foreign = self.outputs.foreign
         return {f"{UNREADABLE}, first {foreign.places[0]}": foreign.unreadable} if foreign.unreadable else {}
 
