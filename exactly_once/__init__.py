@@ -254,7 +254,7 @@ def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str,
     ExactlyOnceError
         EO-REFUSED when the old sink is not retired for this one; errors of the connection as in :func:`written`.
     """
-    from exactly_once.ops.successor import starting_offsets as find
+    from exactly_once.operation.successor import starting_offsets as find
 
     return find(options, predecessor, *topics, beside=beside)
 

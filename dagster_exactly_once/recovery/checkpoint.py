@@ -19,9 +19,9 @@ from dagster_exactly_once.tables import table
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.inspection.sink import owner_of
-from exactly_once.ops import repair as engine
-from exactly_once.ops.repair import Action, Repair
-from exactly_once.ops.rules import Refused, check_owner
+from exactly_once.operation import repair as engine
+from exactly_once.operation.repair import Action, Repair
+from exactly_once.operation.rules import Refused, check_owner
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.tables import table, when
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.inspection.hanging import Attributed
-from exactly_once.ops import transactions as operations
-from exactly_once.ops.rules import Refused, check_hanging, name_of
+from exactly_once.operation import transactions as operations
+from exactly_once.operation.rules import Refused, check_hanging, name_of
 from exactly_once.protocol.names import commit_log_topic
 
 

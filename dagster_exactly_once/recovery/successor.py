@@ -16,8 +16,8 @@ from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.operator import alive_of, operator_of
 from dagster_exactly_once.runs.process import tag_run
 from exactly_once.errors import InvalidOption
-from exactly_once.ops import successor as engine
-from exactly_once.ops.successor import Succession
+from exactly_once.operation import successor as engine
+from exactly_once.operation.successor import Succession
 from exactly_once.participant import Participant
 
 

@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Inspection, Owner
-from exactly_once.ops.rules import Refused, check_owner
+from exactly_once.operation.rules import Refused, check_owner
 from exactly_once.participant import Participant
 from exactly_once.protocol.part_state import PartState
 

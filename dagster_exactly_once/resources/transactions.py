@@ -1,4 +1,4 @@
-"""Transactions for ops: list, describe, commit, abort, sweep; a resource over :mod:`exactly_once.ops.transactions`."""
+"""Transactions for ops: list, describe, commit, abort, sweep: a resource over the operations on transactions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from exactly_once.coordinator import recover as recovery
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.kafka.admin import Admin
-from exactly_once.ops import transactions as operations
-from exactly_once.ops.transactions import AbortedTransaction, EndedTransaction, Refused
+from exactly_once.operation import transactions as operations
+from exactly_once.operation.transactions import AbortedTransaction, EndedTransaction, Refused
 from exactly_once.participant import Participant
 from exactly_once.protocol.names import namespace
 from exactly_once.txn.coordinators import Description, Listing, describe, list_transactions
@@ -27,7 +27,7 @@ class TransactionAdmin(KafkaResource):
     """Lists the transactions of a sink and ends them, within a time budget for each call.
 
     Every call raises BrokerUnreachable when the brokers do not answer within the budget, and NotAuthorized without the
-    right. It refuses what would break the guarantee: see :mod:`exactly_once.ops.rules`.
+    right. It refuses what would break the guarantee: see :mod:`exactly_once.operation.rules`.
     """
 
     budget_s: float = Field(default=operations.BUDGET_S, description="Seconds that one call may take.")
@@ -51,11 +51,11 @@ class TransactionAdmin(KafkaResource):
         return sorted(found, key=lambda d: d.started_ms)
 
     def commit(self, transactional_id: str, force: str | None = None) -> EndedTransaction:
-        """Commit the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.commit`."""
+        """Commit the transaction of ``transactional_id``; see :func:`exactly_once.operation.transactions.commit`."""
         return operations.commit(self.connection(), transactional_id, force, self.budget_s)
 
     def abort(self, transactional_id: str, force: str | None = None) -> AbortedTransaction:
-        """Abort the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.abort`."""
+        """Abort the transaction of ``transactional_id``; see :func:`exactly_once.operation.transactions.abort`."""
         return operations.abort(self.connection(), transactional_id, force, self.budget_s, self.recovery_budget_s)
 
     def recover(self, sink_id: str, operator: str = "", others: Sequence[Participant[Any]] = ()) -> RecoveryReport:

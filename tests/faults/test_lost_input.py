@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from dagster_exactly_once.runs.failures import diagnose
-from exactly_once.ops import repair
+from exactly_once.operation import repair
 from faultlab.state import TRANSFORM
 from testkit.fixtures import Bench, KafkaInput
 from testkit.stream import Job, SparkDriver

@@ -14,10 +14,10 @@ import pytest
 import exactly_once
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.successor import Succession, retire
+from exactly_once.operation.transactions import recover_sink
 from exactly_once.ops import cli
-from exactly_once.ops.rules import Refused
-from exactly_once.ops.successor import Succession, retire
-from exactly_once.ops.transactions import recover_sink
 from exactly_once.protocol.names import offsets_group
 from testkit import oracle
 from testkit.broker import create_topic

@@ -19,8 +19,8 @@ from exactly_once.errors import all_errors
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, published_batches
-from exactly_once.ops.rules import Refused
-from exactly_once.ops.transactions import commit
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.transactions import commit
 from exactly_once.participants.kafka.transactions import open_transactions
 from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.verify import verify

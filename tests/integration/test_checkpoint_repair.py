@@ -19,9 +19,9 @@ from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import check_whole, read_checkpoint
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops import repair
-from exactly_once.ops.repair import Repair
-from exactly_once.ops.rules import Refused
+from exactly_once.operation import repair
+from exactly_once.operation.repair import Repair
+from exactly_once.operation.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.spark.session import file_manager
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench

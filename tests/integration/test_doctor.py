@@ -20,9 +20,9 @@ from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.rules import Refused, check_owner
 from exactly_once.ops import cli
 from exactly_once.ops.cli import doctor
-from exactly_once.ops.rules import Refused, check_owner
 from exactly_once.options import SinkOptions
 from exactly_once.txn.coordinators import list_transactions
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker

@@ -19,9 +19,9 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import CheckpointRewound, CommitLogDamaged, ExactlyOnceError, Fenced, SinkOwned
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.log_records import log_records, undo
+from exactly_once.operation.rules import Refused
 from exactly_once.ops import cli
-from exactly_once.ops.log_records import log_records, undo
-from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.planning import Batch, Plan, plan_batch

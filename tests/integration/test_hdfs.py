@@ -22,7 +22,7 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import file_system, read_checkpoint, read_text
 from exactly_once.errors import CheckpointAway
-from exactly_once.ops.repair.files import read_files
+from exactly_once.operation.repair.files import read_files
 from exactly_once.sparkenv.java import find_java
 from testkit.fixtures import Bench, StartDriver
 from testkit.hdfs import DATA_NODE, NAME_NODE, Hdfs

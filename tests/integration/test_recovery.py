@@ -11,8 +11,8 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced, InvalidOption
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.repair import repair
-from exactly_once.ops.transactions import Refused, abort, recover_sink
+from exactly_once.operation.repair import repair
+from exactly_once.operation.transactions import Refused, abort, recover_sink
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision, Tally
 from testkit.dead_sink import DeadSink

@@ -23,9 +23,9 @@ from exactly_once.coordinator.start import check
 from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced, SinkRetired
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.successor import Succession, retire
 from exactly_once.ops import cli
-from exactly_once.ops.rules import Refused
-from exactly_once.ops.successor import Succession, retire
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.planning import Batch

@@ -58,13 +58,13 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "disown": ("protocol.records.Aborted", "coordinator.abort._mark_aborted"),
     "fence": ("participants.kafka.transactions.fence_idle", "txn.coordinators.initialise"),
     "abandon": ("coordinator.abort.abandon",),
-    "retire": ("ops.successor.retiring.retire", "commitlog.commit_log.CommitLog.append"),
+    "retire": ("operation.successor.retiring.retire", "commitlog.commit_log.CommitLog.append"),
     "refuse": ("participants.kafka.checks.check_topics", "errors.TopicRecreated"),
     "ask leaders": ("coordinator.hanging.end_hanging", "txn.leaders.open_where_asked"),
     "heal": ("txn.hanging.end_left_open", "txn.coordinators.add_partitions"),
     "drain unread": ("coordinator.micro_batch.Coordinator.plan",),
     # the world
-    "time-out": ("ops.transactions.abort",),
+    "time-out": ("operation.transactions.abort",),
     "late EndTxn": ("txn.coordinators.end_all",),
     "late write": ("commitlog.commit_log.CommitLog._write",),
     "foreign": ("commitlog.log_reader.blocked",),
@@ -167,7 +167,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "retires_at_rest": (
         "a sink with a decided part that is not proven committed is not retired",
-        ("ops.successor.retiring.retire", "ops.successor.retiring._check_closed"),
+        ("operation.successor.retiring.retire", "operation.successor.retiring._check_closed"),
     ),
     "refuses_new_topic": (
         "an output topic that was made again is written to only when a person has adopted it",

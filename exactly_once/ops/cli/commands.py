@@ -26,15 +26,15 @@ from exactly_once.inspection.sink import inspect_sink, owner_of, sinks
 from exactly_once.inspection.words import never_claimed, plural
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops import transactions as operations
+from exactly_once.operation import transactions as operations
+from exactly_once.operation.log_records import Logged, drop_foreign, in_force, log_records, undo
+from exactly_once.operation.repair import examine, repair
+from exactly_once.operation.rules import Refused, check_owner, name_of
+from exactly_once.operation.successor import examine as examine_successor
+from exactly_once.operation.successor import retire
 from exactly_once.ops.cli import doctor, metrics, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain
-from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
-from exactly_once.ops.repair import examine, repair
-from exactly_once.ops.rules import Refused, check_owner, name_of
-from exactly_once.ops.successor import examine as examine_successor
-from exactly_once.ops.successor import retire
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id, namespace

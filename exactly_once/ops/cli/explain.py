@@ -17,7 +17,7 @@ from exactly_once.inspection.findings import (
 from exactly_once.inspection.processes import end_command
 from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.inspection.words import duration, owner_sentence, plural
-from exactly_once.ops.rules import Refused, check_owner, name_of
+from exactly_once.operation.rules import Refused, check_owner, name_of
 from exactly_once.protocol.names import PartId
 from exactly_once.txn.coordinators import Description
 

@@ -18,11 +18,11 @@ from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenT
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import Offsets, StreamProgress
 from exactly_once.inspection.words import duration, owner_sentence, plural, when
+from exactly_once.operation.log_records import Logged
+from exactly_once.operation.repair import Repair
+from exactly_once.operation.rules import Refused, name_of
+from exactly_once.operation.successor import Succession
 from exactly_once.ops.cli.explain import Explanation
-from exactly_once.ops.log_records import Logged
-from exactly_once.ops.repair import Repair
-from exactly_once.ops.rules import Refused, name_of
-from exactly_once.ops.successor import Succession
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import KAFKA, is_own_key
 from exactly_once.txn.coordinators import Description

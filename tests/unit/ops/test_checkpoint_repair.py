@@ -14,9 +14,9 @@ import pytest
 from exactly_once.checkpoint import check_whole, read_checkpoint, same_location
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.inspection.progress import compare
-from exactly_once.ops.repair.applying import Repair, _Work
-from exactly_once.ops.repair.files import checksum_of, is_checksum_of, read_files
-from exactly_once.ops.repair.verdicts import Action, FileFinding, judge_files
+from exactly_once.operation.repair.applying import Repair, _Work
+from exactly_once.operation.repair.files import checksum_of, is_checksum_of, read_files
+from exactly_once.operation.repair.verdicts import Action, FileFinding, judge_files
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision
@@ -439,8 +439,8 @@ def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tm
     if request.param == "local":
         return pafs.LocalFileSystem(), str(tmp_path)
     found = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("memory"))), f"/{tmp_path.name}"
-    monkeypatch.setattr("exactly_once.ops.repair.files.file_system", lambda location: found)
-    monkeypatch.setattr("exactly_once.ops.repair.applying.file_system", lambda location: found)
+    monkeypatch.setattr("exactly_once.operation.repair.files.file_system", lambda location: found)
+    monkeypatch.setattr("exactly_once.operation.repair.applying.file_system", lambda location: found)
     return found
 
 

@@ -25,13 +25,13 @@ from exactly_once.inspection.findings import (
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.progress import StreamProgress
+from exactly_once.operation.log_records import Logged
+from exactly_once.operation.repair import Repair
+from exactly_once.operation.repair.verdicts import Action, FileFinding
+from exactly_once.operation.rules import Refused
 from exactly_once.ops.cli import doctor, tables, verify
 from exactly_once.ops.cli.explain import explain
 from exactly_once.ops.doctor.host import warn
-from exactly_once.ops.log_records import Logged
-from exactly_once.ops.repair import Repair
-from exactly_once.ops.repair.verdicts import Action, FileFinding
-from exactly_once.ops.rules import Refused
 from exactly_once.protocol.records import Claim, Decision
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging

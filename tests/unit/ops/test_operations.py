@@ -12,7 +12,7 @@ from exactly_once.inspection.findings import Owner
 from exactly_once.inspection.hanging import attribute
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.transactions import (
+from exactly_once.operation.transactions import (
     Refused,
     abort,
     check_abort,

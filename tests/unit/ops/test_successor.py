@@ -10,9 +10,9 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner, PendingDecision
-from exactly_once.ops.rules import Refused
-from exactly_once.ops.successor import verdicts
-from exactly_once.ops.successor.verdicts import OldCheckpoint
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.successor import verdicts
+from exactly_once.operation.successor.verdicts import OldCheckpoint
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Decision, Retired

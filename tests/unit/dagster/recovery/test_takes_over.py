@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagster_exactly_once.recovery.successor import _goes_on
-from exactly_once.ops.successor import Succession
+from exactly_once.operation.successor import Succession
 
 
 @pytest.mark.parametrize(

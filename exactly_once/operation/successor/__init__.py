@@ -3,6 +3,6 @@
 ``verdicts`` says whether it may (pure); ``retiring`` retires the old sink, and says where the new query begins.
 """
 
-from exactly_once.ops.successor.retiring import Succession, examine, retire, starting_offsets
+from exactly_once.operation.successor.retiring import Succession, examine, retire, starting_offsets
 
 __all__ = ["Succession", "examine", "retire", "starting_offsets"]

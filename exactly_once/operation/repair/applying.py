@@ -24,9 +24,9 @@ from exactly_once.failpoints import reach
 from exactly_once.inspection.processes import AliveOf
 from exactly_once.inspection.sink import owner_of
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.repair.files import REPAIRS, checksum_of, content_of, read_files
-from exactly_once.ops.repair.verdicts import Action, FileFinding, judge_files
-from exactly_once.ops.rules import check_owner
+from exactly_once.operation.repair.files import REPAIRS, checksum_of, content_of, read_files
+from exactly_once.operation.repair.verdicts import Action, FileFinding, judge_files
+from exactly_once.operation.rules import check_owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from exactly_once.errors import InvalidOption
 from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.words import are, never_claimed, plural
-from exactly_once.ops.rules import Refused
+from exactly_once.operation.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of, kafka_offsets, names_sources, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import offsets_group

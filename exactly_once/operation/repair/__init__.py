@@ -4,7 +4,7 @@
 on request, keeping copies and an audit record.
 """
 
-from exactly_once.ops.repair.applying import Repair, examine, repair
-from exactly_once.ops.repair.verdicts import Action, FileFinding
+from exactly_once.operation.repair.applying import Repair, examine, repair
+from exactly_once.operation.repair.verdicts import Action, FileFinding
 
 __all__ = ["Action", "FileFinding", "Repair", "examine", "repair"]

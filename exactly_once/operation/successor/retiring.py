@@ -21,8 +21,8 @@ from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_batches
-from exactly_once.ops.rules import Refused
-from exactly_once.ops.successor.verdicts import (
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.successor.verdicts import (
     OldCheckpoint,
     check_at_rest,
     check_history,

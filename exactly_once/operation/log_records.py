@@ -17,7 +17,7 @@ from exactly_once.errors import CommitLogDamaged, InvalidOption
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.errors import of_commit_log
-from exactly_once.ops.rules import Refused
+from exactly_once.operation.rules import Refused
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import (

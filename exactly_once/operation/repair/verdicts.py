@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactly_once.checkpoint import same_location
-from exactly_once.ops.repair.files import File, Files
+from exactly_once.operation.repair.files import File, Files
 from exactly_once.protocol.checkpoint_text import (
     digest_of,
     fault_of,
