@@ -32,10 +32,7 @@ from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import CHECKS_JOB, MEMORY, NOTIFY
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.recovery.checkpoint import repair_job
-from dagster_exactly_once.recovery.hanging import hanging_job
-from dagster_exactly_once.recovery.job import recovery_job
-from dagster_exactly_once.recovery.successor import successor_job
+from dagster_exactly_once.recovery.jobs import job_of
 from dagster_exactly_once.recovery.windows import close_windows_job
 from dagster_exactly_once.recovery.work import SinkRegistry
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
@@ -48,6 +45,9 @@ from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
 from exactly_once.kafka.connection import unset
+from exactly_once.operation import operations
+from exactly_once.operation.recover import RECOVER
+from exactly_once.operation.retire_sink import SUCCESSOR
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def exactly_once_sensors(
     beside = [spec for s in streams for spec in s.side_specs]
     managed = [s for s in streams if s.managed]
     checks = _checks(streams)
-    requested = [recovery_job(_registry(streams)), *_checks_jobs(checks)]
+    requested = [job_of(RECOVER, _registry(streams)), *_checks_jobs(checks)]
     return [
         checkpoint_progress_sensor(specs, _check_keys(checks), requested, every_s=progress_every_s),
         stale_transactions_sensor([*specs, *beside], every_s=stale_every_s),
@@ -151,9 +151,7 @@ def exactly_once_definitions(
         *(resend_job(s) for s in streams if s.resent),
         *(close_windows_job(s) for s in streams if s.complete is not None),
         *verify_jobs.values(),
-        recovery_job(registry),
-        repair_job(registry),
-        hanging_job(registry),
+        *(job_of(o, registry) for o in operations() if o.job is not None and o is not SUCCESSOR),
         *_successor_jobs(streams),
         *_checks_jobs(checks),
     ]
@@ -263,7 +261,8 @@ def _successor_jobs(streams: Sequence[Stream]) -> list[dg.JobDefinition]:
     if not new:
         return []
     others = {s.sink_id: s.others for s in new}
-    return [successor_job(SinkRegistry([s.spec for s in new], (), others, {s.sink_id: s.continues for s in new}))]
+    registry = SinkRegistry([s.spec for s in new], (), others, {s.sink_id: s.continues for s in new})
+    return [job_of(SUCCESSOR, registry)]
 
 
 def _checks(streams: Sequence[Stream]) -> dict[Stream, list[dg.AssetChecksDefinition]]:

@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from exactly_once.errors import ExactlyOnceError
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from exactly_once.coordinator.recover import RecoveryReport
+    from exactly_once.inspection.findings import Inspection
+    from exactly_once.kafka.connection import Connection
     from exactly_once.participant import Participant
     from exactly_once.spark.foreach_batch import ForeachBatch
+    from exactly_once.verify.report import Report
 
 __all__ = [
     "ExactlyOnceError",
@@ -30,11 +36,14 @@ __all__ = [
     "check",
     "configure",
     "foreach_batch",
+    "inspect",
     "jar",
+    "recover",
     "register",
     "split",
     "starting_offsets",
     "trace_headers",
+    "verify",
     "written",
 ]
 
@@ -305,3 +314,192 @@ def written(options: Mapping[str, str], write_id: str) -> bool:
 
     sink_id = check_sink_id(options.get("sink.id", ""))
     return batch_write.written(Connection.from_options(options), sink_id, write_id) is not None
+
+
+def inspect(
+    cluster: str | Mapping[str, str] | Connection, sink_id: str, *, readers: bool = False, budget_s: float = 10.0
+) -> Inspection:
+    """Return the state of a sink at this moment: owner, open transactions, unproven decisions, waiting readers.
+
+    It changes nothing, and stops no driver.
+
+    >>> found = exactly_once.inspect("broker:9092", "orders")                                   # doctest: +SKIP
+    >>> found.quiet, found.oldest_s, [t.transactional_id for t in found.open]                   # doctest: +SKIP
+
+    Parameters
+    ----------
+    cluster : str, mapping or Connection
+        The brokers, ``host:port`` separated by commas; or, with security, the ``kafka.*`` options of the query.
+    sink_id : str
+    readers : bool
+        Also find the consumer groups that wait.
+    budget_s : float
+        Seconds for the whole inspection.
+
+    Returns
+    -------
+    Inspection
+        With ``quiet``, ``open``, ``decided``, ``blocked``, ``owner`` and ``recent``; ``as_json()`` is what the command
+        line prints of it. Ages are in seconds (``age_s``), moments in milliseconds since the epoch (``..._ms``). Of a
+        sink that no driver has ever claimed, ``owner`` is None.
+
+    Raises
+    ------
+    InvalidOption
+        ``sink_id`` is no id of a sink, or the options name no cluster.
+    BrokerUnreachable
+        The brokers did not answer in time.
+    NotAuthorized
+        The principal may not see the sink's transactions, its commit log or its topics.
+    CommitLogDamaged
+        The commit log holds what no driver of this version writes.
+    """
+    from exactly_once.inspection.sink import inspect_sink
+    from exactly_once.kafka.connection import Connection
+    from exactly_once.protocol.names import check_sink_id
+
+    return inspect_sink(Connection.to(cluster), check_sink_id(sink_id), budget_s, readers)
+
+
+def recover(
+    cluster: str | Mapping[str, str] | Connection,
+    sink_id: str,
+    *participants: Participant[Any],
+    force: str = "",
+    operator: str = "",
+    budget_s: float = 60.0,
+) -> RecoveryReport:
+    """Bring a sink to rest whose driver is gone: commit what is decided, abort what is not, and verify. Idempotent.
+
+    Safe beside another recovery: the later one continues. The next start of the stream takes the sink back.
+
+    >>> report = exactly_once.recover("broker:9092", "orders")                                  # doctest: +SKIP
+    >>> report.clean, report.sentence                                                           # doctest: +SKIP
+
+    Parameters
+    ----------
+    cluster, sink_id
+        As for :func:`inspect`.
+    participants
+        The sink's outputs other than Kafka.
+    force : str
+        The ``phrase`` of the refusal that it overrules; it states which driver will be fenced.
+    operator : str
+        Who operates the recovery, for its claim.
+    budget_s : float
+        Seconds for claiming the sink, and again for each of the two steps that end transactions.
+
+    Returns
+    -------
+    RecoveryReport
+        ``clean`` is False while something is open or readers wait; ``to_rewrite`` has the batches whose lost parts the
+        next start of the stream writes again.
+
+    Raises
+    ------
+    ExactlyOnceError
+        EO-REFUSED while a driver works on the sink, or may: its ``phrase`` given as ``force`` overrules it.
+        EO-EXPIRED, EO-UNFINISHED or EO-PARTICIPANT-MISSING where a decided batch cannot be completed.
+    InvalidOption
+        No driver has ever claimed the sink; otherwise as for :func:`inspect`.
+    BrokerUnreachable, NotAuthorized, CommitLogDamaged
+        As for :func:`inspect`.
+    """
+    from exactly_once.kafka.connection import Connection
+    from exactly_once.operation.model import OperationContext
+    from exactly_once.operation.recover import RECOVER, RecoveryParameters
+
+    context = OperationContext(Connection.to(cluster), operator, others=participants, work_budget_s=budget_s)
+    report: RecoveryReport = RECOVER.apply(context, RecoveryParameters(sink_id=sink_id, force=force)).value
+    return report
+
+
+def verify(
+    cluster: str | Mapping[str, str] | Connection,
+    sink_id: str,
+    *participants: Participant[Any],
+    checkpoint: str | None = None,
+    origin: str | None = None,
+    outputs_per_input: str = "1",
+    inputs: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    last: int | None = None,
+    batches: int = 64,
+    settle_s: float = 15.0,
+) -> Report:
+    """Compare output, commit log, checkpoint and brokers of a sink, and name everything that is not exactly-once.
+
+    It changes nothing, stops no driver, and may run while the stream does.
+
+    >>> report = exactly_once.verify("broker:9092", "orders", origin="header:origin")           # doctest: +SKIP
+    >>> report.clean, report.counts, report.records                                             # doctest: +SKIP
+
+    Parameters
+    ----------
+    cluster, sink_id
+        As for :func:`inspect`.
+    participants
+        The sink's outputs other than Kafka; parts in an output that is not given are unproven.
+    checkpoint : str, optional
+        The location of the stream's checkpoint.
+    origin : str, optional
+        The place of ``topic-partition-offset`` of its input record in each output record: ``header:NAME``, ``key``,
+        ``value`` or ``json:FIELD``. With it, the output is compared with the input too.
+    outputs_per_input : str
+        With ``origin``: ``N``, ``at-most-N`` or ``any``.
+    inputs : sequence of str
+        With ``origin``: only these input topics.
+    topics : sequence of str
+        Further topics to search for transactions of the sink; with ``origin``, the output topics.
+    last : int, optional
+        With ``origin``: only the newest batches with at most so many offsets of input.
+    batches : int
+        The number of newest batches to prove by the commit log, which keeps 64.
+    settle_s : float
+        Seconds for which something that a healthy stream shows for a moment is read again before it is a finding.
+
+    Returns
+    -------
+    Report
+        ``clean`` is True without a finding; ``findings``, ``counts`` by anomaly, what was proven (``batches``,
+        ``parts``, ``records``), what was not (``unproven``). ``as_json()`` is what the command prints.
+
+    Raises
+    ------
+    InvalidOption
+        No driver has ever claimed the sink, or a parameter has no such value.
+    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
+        Something that the answer needs cannot be read.
+    """
+    from exactly_once.inspection.words import never_claimed
+    from exactly_once.kafka.connection import Connection
+    from exactly_once.verify.by_origin.comparison import Question
+    from exactly_once.verify.by_origin.origin import Origin, PerInput
+    from exactly_once.verify.run import verify
+
+    report = verify(
+        Connection.to(cluster),
+        sink_id,
+        checkpoint=checkpoint,
+        batches=batches,
+        outputs=participants,
+        origin=Question(Origin.parse(origin), PerInput.parse(outputs_per_input)) if origin else None,
+        inputs=inputs,
+        topics=topics,
+        last=last,
+        settle_s=settle_s,
+    )
+    if report.nothing_yet and not report.claimed:
+        raise never_claimed(sink_id)
+    return report
+
+
+class _Package(ModuleType):
+    """The package, in which ``verify`` stays the function: an import of the module of that name would replace it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name == "verify" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

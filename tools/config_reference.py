@@ -32,6 +32,7 @@ from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy  # 
 from exactly_once.diagnosis.model import Severity  # noqa: E402
 from exactly_once.diagnosis.registry import SYMPTOMS  # noqa: E402
 from exactly_once.diagnosis.thresholds import Thresholds  # noqa: E402
+from exactly_once.operation import operations  # noqa: E402
 from exactly_once.ops.cli import arguments  # noqa: E402
 from exactly_once.ops.doctor.host import DOCTOR_CODES  # noqa: E402
 from platform_assets.flights.asset import FeedConfig  # noqa: E402
@@ -47,10 +48,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "BackfillConfig": (config.BackfillConfig, ""),
     "ResendConfig": (config.ResendConfig, ""),
     "CloseConfig": (config.CloseConfig, ""),
-    "RecoveryConfig": (config.RecoveryConfig, ""),
-    "RepairConfig": (config.RepairConfig, ""),
-    "HangingConfig": (config.HangingConfig, ""),
-    "SuccessorConfig": (config.SuccessorConfig, ""),
+    **{c.__name__: (c, "") for o in operations() if o.job for c in [config.config_of(o.parameters)]},
     "ReconcileConfig": (config.ReconcileConfig, ""),
     "PolicyConfig": (config.PolicyConfig, ""),
     "FreshnessConfig": (config.FreshnessConfig, ""),

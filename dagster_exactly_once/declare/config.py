@@ -3,13 +3,18 @@
 from collections.abc import Mapping
 from copy import deepcopy
 from enum import Enum
-from typing import Any
+from typing import Any, get_type_hints
 
 import dagster as dg
 from pydantic import Field, create_model
 
 from exactly_once.diagnosis import Thresholds
 from exactly_once.errors import InvalidOption
+from exactly_once.operation.end_hanging import HangingParameters
+from exactly_once.operation.model import SAME, STREAM, parameters_of
+from exactly_once.operation.recover import RecoveryParameters
+from exactly_once.operation.repair_checkpoint import RepairParameters
+from exactly_once.operation.retire_sink import SuccessorParameters
 from exactly_once.options import is_secret
 from exactly_once.protocol.names import check_sink_id
 from exactly_once.verify.run import BATCHES, SETTLE_S
@@ -253,101 +258,44 @@ def _consent_to_fence() -> Any:
     )
 
 
-class RecoveryConfig(dg.Config):
-    """The configuration of a recovery: which sink it works on."""
-
-    stream: Enum = Field(description="The stream whose sink to recover.")
-    take_over: bool = rarely(
-        False,
-        description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
-    )
-    fence: str = _consent_to_fence()
-    dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
-    reason: str = Field(default="", description="The reason, for the audit trail; a sensor writes here what it saw.")
-    restart: bool = Field(
-        default=False,
-        description="Start the stream again: the sensor exactly_once_liveness does so when this run has succeeded.",
-    )
-    sink_id: str = rarely(
-        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
-    )
+def config_of(parameters: type) -> type[dg.Config]:
+    """Make the configuration of an operation's job from its parameters class: :func:`with_streams` adds the streams."""
+    own: dict[str, Any] = {}
+    hints = get_type_hints(parameters)
+    for one, how in parameters_of(parameters):
+        if how.form == STREAM:
+            own[STREAM] = (Enum, Field(description=how.text))
+        elif how.form:
+            default = one.default if how.form_default is SAME else how.form_default
+            field = rarely(default, how.text) if how.rarely else Field(default=default, description=how.text)
+            own[how.form] = (str if default == "" else hints[one.name], field)
+    another = f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
+    own = {STREAM: own.pop(STREAM), **own, "sink_id": (str, rarely("", another))}
+    name = parameters.__name__.replace("Parameters", "Config")
+    doc = (parameters.__doc__ or "").replace("The parameters of", "The configuration of")
+    return create_model(name, __base__=dg.Config, __doc__=doc, __module__=__name__, **own)
 
 
-class HangingConfig(dg.Config):
-    """The configuration of ``exactly_once_end_hanging``: which transactions it works on."""
-
-    stream: Enum = Field(description="The stream whose readers wait.")
-    transaction: str = Field(
-        default="",
-        description="The name of the hanging transaction to end, as the dry run and the sensor print it: "
-        "topic-partition@offset.",
-    )
-    dry_run: bool = Field(
-        default=True, description="Only list the hanging transactions, each with its consequence; change nothing."
-    )
-    consequence: str = rarely(
-        "",
-        description="The consequence of ending the transaction, typed out exactly as the dry run prints it; empty "
-        "if it prints none.",
-    )
-    reason: str = Field(default="", description="The reason, for the audit trail.")
-    sink_id: str = rarely(
-        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
-    )
+def parameters_from(parameters: type, config: Any, sink_id: str) -> Any:
+    """Return the parameters that a launchpad's configuration gives; ``sink_id`` is that of :func:`sink_of`."""
+    given = {
+        one.name: getattr(config, how.form) for one, how in parameters_of(parameters) if how.form not in ("", STREAM)
+    }
+    return parameters(sink_id=sink_id, **given)
 
 
-class RepairConfig(dg.Config):
-    """The configuration of ``exactly_once_checkpoint_repair``: which checkpoint it works on."""
-
-    stream: Enum = Field(description="The stream whose checkpoint to repair.")
-    checkpoint: str = rarely(
-        "", description="Checkpoint location; empty: the location for which the sink was last claimed."
-    )
-    dry_run: bool = Field(default=True, description="Only show what is torn and how to repair it; change nothing.")
-    plan_anew: bool = rarely(
-        False,
-        description=(
-            "Also make Spark plan the batch in flight again, for use when a batch takes too long (EO-TOO-LONG). "
-            "Lower max_offsets_per_trigger for the next start. Refused if the batch is decided."
-        ),
-    )
-    write_commit: bool = rarely(
-        False,
-        description=("Also write commits/N of a committed batch in flight, whose input is gone (SPARK-INPUT-LOST)."),
-    )
-    consequence: str = rarely(
-        "", description="For plan_anew without dry_run: its consequence, typed out exactly as the dry run prints it."
-    )
-    fence: str = _consent_to_fence()
-    take_over: bool = rarely(
-        False,
-        description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
-    )
-    reason: str = Field(default="", description="The reason, for the audit trail.")
-    sink_id: str = rarely(
-        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
-    )
+#: The configuration of a recovery: which sink it works on.
+RecoveryConfig = config_of(RecoveryParameters)
 
 
-class SuccessorConfig(dg.Config):
-    """The configuration of ``exactly_once_successor``: which stream takes the place of which sink."""
+#: The configuration of ``exactly_once_end_hanging``: which transactions it works on.
+HangingConfig = config_of(HangingParameters)
 
-    stream: Enum = Field(description="The new stream, which begins after the last decided batch of an old sink.")
-    dry_run: bool = Field(
-        default=True,
-        description="Only show whether the old sink can be retired, and where the new stream would begin.",
-    )
-    loses_state: str = rarely(
-        "", description="The id of the old query, as the dry run prints it: its state is not continued."
-    )
-    checkpoint: str = rarely(
-        "", description="Checkpoint of the old stream; empty: the location for which its sink was last claimed."
-    )
-    reason: str = Field(default="", description="The reason, for the audit trail.")
-    predecessor: str = rarely("", description="The id of the old sink; empty: the one that the declaration continues.")
-    sink_id: str = rarely(
-        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
-    )
+#: The configuration of ``exactly_once_checkpoint_repair``: which checkpoint it works on.
+RepairConfig = config_of(RepairParameters)
+
+#: The configuration of ``exactly_once_successor``: which stream takes the place of which sink.
+SuccessorConfig = config_of(SuccessorParameters)
 
 
 def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[dg.Config]:
@@ -359,7 +307,7 @@ def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[d
     return create_model(config.__name__, __base__=config, __doc__=config.__doc__, **own)
 
 
-def sink_of(config: RecoveryConfig | RepairConfig | HangingConfig | SuccessorConfig) -> str:
+def sink_of(config: Any) -> str:
     """Return the id of the sink that a person chose, by the stream's name or else by itself.
 
     Raises

@@ -9,7 +9,7 @@ import dagster as dg
 from dagster_exactly_once.declare.complete import Complete, check_window, in_ranges, left_open, window_of
 from dagster_exactly_once.declare.config import CloseConfig
 from dagster_exactly_once.declare.stream import Stream
-from dagster_exactly_once.recovery.audited import who
+from dagster_exactly_once.recovery.operations import who
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.location import READ_BUDGET_S, checkpoint_of

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection.findings import Inspection, Owner
+from exactly_once.inspection.findings import Owner
 from exactly_once.operation.rules import Refused, check_owner
 from exactly_once.participant import Participant
-from exactly_once.protocol.part_state import PartState
 
 #: Keeps the audit trail of sinks that this code location does not declare.
 UNKNOWN_SINKS = "exactly_once_other_sinks"
@@ -51,14 +50,6 @@ def consented(sink_id: str, owner: Owner, fence: str, field: str) -> None:
         ) from None
 
 
-class NotAtRest(ExactlyOnceError):
-    """The recovery finished, but the sink is not at rest."""
-
-    code = "EO-NOT-AT-REST"
-    restart_heals = True
-    default_safe = "Decided batches will be committed, and nothing else is visible to a read_committed reader"
-
-
 @dataclass(frozen=True)
 class Audit:
     """The audit trail of one run of a job, on the asset of a sink's transactions.
@@ -91,44 +82,6 @@ class Audit:
 
     def _all(self, stage: str, more: Mapping[str, Any]) -> dict[str, Any]:
         return {self.job: stage, f"{self.prefix}_by": self.by, f"{self.prefix}_reason": self.reason, **more}
-
-
-@dataclass(frozen=True)
-class Work:
-    """A recovery under way.
-
-    Attributes
-    ----------
-    stream : StreamSpec or None
-        The stream that writes through the sink; None for a sink that this code location does not know.
-    audit : Audit
-        The audit trail of its run.
-    before : mapping
-        The counts of the inspection.
-    token : int or None
-        The token of its own claim; None for a sink that was never used.
-    superseded : bool
-        Whether a newer owner claimed the sink meanwhile; that owner continues the work.
-    completed, aborted : tuple of str
-        Completed batches by number (a write by its id); aborted transactional ids.
-    awaited : tuple of str
-        Decided batches with lost parts: they stay open until the next start of the stream has written the parts again.
-    others : tuple of Participant
-        The sink's outputs beside Kafka.
-    """
-
-    sink_id: str
-    stream: StreamSpec | None
-    audit: Audit
-    take_over: bool
-    restart: bool
-    before: Mapping[str, int] = field(default_factory=dict)
-    token: int | None = None
-    superseded: bool = False
-    completed: tuple[str, ...] = ()
-    aborted: tuple[str, ...] = ()
-    awaited: tuple[str, ...] = ()
-    others: tuple[Participant[Any], ...] = ()
 
 
 class SinkRegistry:
@@ -185,15 +138,3 @@ class SinkRegistry:
     def sink_ids(self) -> dict[str, str]:
         """Return the sink id of each stream and backfill, by its name."""
         return {s.name: s.sink_id for s in (*self._streams.values(), *self._backfills.values())}
-
-
-def counts(found: Inspection) -> dict[str, int]:
-    """Return the numbers of an inspection, for the audit trail."""
-    return {
-        "open": len(found.open),
-        "undecided": sum(t.verdict == "undecided" for t in found.open),
-        "decided_not_proven": len(found.decided),
-        "lost_parts": sum(d.count(PartState.LOST) for d in found.decided),
-        "blocked_partitions": len(found.blocked),
-        "waiting_offsets": sum(b.waiting for b in found.blocked),
-    }

@@ -13,7 +13,8 @@ from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.kafka.admin import Admin
 from exactly_once.operation import transactions as operations
-from exactly_once.operation.transactions import AbortedTransaction, EndedTransaction, Refused
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.transactions import AbortedTransaction, EndedTransaction
 from exactly_once.participant import Participant
 from exactly_once.protocol.names import namespace
 from exactly_once.txn.coordinators import Description, Listing, describe, list_transactions

@@ -95,6 +95,15 @@ class Connection:
     stores: Stores = NO_STORES
 
     @classmethod
+    def to(cls, cluster: Connection | Mapping[str, str] | str) -> Connection:
+        """Return the connection to a cluster: as it is, by the options of a query (:meth:`from_options`), or without
+        security by its brokers, ``host:port`` separated by commas.
+        """
+        if isinstance(cluster, Connection):
+            return cluster
+        return cls.from_options({"kafka.bootstrap.servers": cluster} if isinstance(cluster, str) else cluster)
+
+    @classmethod
     def from_options(cls, options: Mapping[str, str], pem: Mapping[str, str] | None = None) -> Connection:
         """Read the ``kafka.*`` options of a Spark query (other keys are ignored).
 

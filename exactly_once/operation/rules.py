@@ -131,6 +131,15 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
     )
 
 
+def phrase_of(sink_id: str, owner: Owner | None) -> str | None:
+    """Return the phrase that overrules :func:`check_owner`; None where it does not refuse."""
+    try:
+        check_owner(sink_id, owner)
+    except Refused as refused:
+        return refused.phrase
+    return None
+
+
 def check_hanging(found: Attributed, force: str | None = None, commit: bool | None = None) -> bool:
     """Make sure that a hanging transaction may be ended: committed in its partition if it is decided, else aborted.
 

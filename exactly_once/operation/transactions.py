@@ -23,24 +23,6 @@ from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import Description, describe, end_one, end_txn_version, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
 
-__all__ = [
-    "AbortedTransaction",
-    "Attributed",
-    "Decided",
-    "EndedTransaction",
-    "Refused",
-    "abort",
-    "check_abort",
-    "check_commit",
-    "check_hanging",
-    "check_owner",
-    "commit",
-    "decided_as",
-    "end_hanging",
-    "list_hanging",
-    "recover_sink",
-]
-
 #: For one look or one EndTxn; a healthy cluster needs a fraction of a second.
 BUDGET_S = 10.0
 
@@ -140,28 +122,6 @@ def abort(
             safe="The transaction is not decided; none of it is visible to a read_committed reader",
         )
     return AbortedTransaction(transaction, report, force if owner is not None and owner.works is not False else None)
-
-
-def recover_sink(
-    connection: Connection,
-    sink_id: str,
-    force: str | None = None,
-    budget_s: float = RECOVERY_BUDGET_S,
-    operator: str = "",
-    alive_of: AliveOf | None = None,
-) -> RecoveryReport:
-    """Bring the sink to rest, unless that would stop a driver at work.
-
-    ``operator`` and ``alive_of`` are those of :func:`abort`.
-
-    Raises
-    ------
-    Refused
-        See :func:`check_owner`.
-    InvalidOption, BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
-    """
-    check_owner(sink_id, owner_of(read_log(connection, sink_id, min(budget_s, BUDGET_S)), alive_of), force)
-    return recover(connection, sink_id, budget_s, operator=operator)
 
 
 def list_hanging(

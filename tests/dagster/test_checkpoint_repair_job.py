@@ -10,13 +10,13 @@ from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import REPAIR_OP
-from dagster_exactly_once.recovery import steps
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
 from dagster_exactly_once.runs.history import classify
 from dagster_exactly_once.runs.process import tag_run
 from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
+from exactly_once.operation import recover
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.definitions import defs
@@ -153,7 +153,7 @@ def test_nothing_is_changed_while_somebody_works_on_the_sink_unless_told_to_take
     instance, connection, tmp_path, torn, monkeypatch
 ):
     """Files that change below a stream at work: a run of Dagster's, or a driver that Dagster does not know."""
-    monkeypatch.setattr(steps, "LEAVING_S", 0.0)
+    monkeypatch.setattr(recover, "LEAVING_S", 0.0)
     me = psutil.Process()
     unknown = Torn(connection, tmp_path / "unknown", me.pid, me.create_time())
     run = create_run_for_test(instance, job_name=STREAM_JOB, status=dg.DagsterRunStatus.STARTED)

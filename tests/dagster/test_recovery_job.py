@@ -15,8 +15,8 @@ from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import MEMORY, RECOVERY_OP
-from dagster_exactly_once.recovery import steps
-from dagster_exactly_once.recovery.job import recovery_job
+from dagster_exactly_once.recovery import owners
+from dagster_exactly_once.recovery.jobs import job_of
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS, SinkRegistry
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.history import StreamHistory, classify
@@ -27,6 +27,7 @@ from dagster_exactly_once.sensors.recovery_requests import RecoveryNeed, recover
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
+from exactly_once.operation import recover as recovery
 from exactly_once.txn.coordinators import describe, end_one, end_txn_version
 from platform_assets.definitions import defs
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
@@ -152,7 +153,7 @@ def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):
     dead.open_part(0)
     assert recover(instance, dead.sink_id).success
     again = recover(instance, dead.sink_id)
-    assert again.success and "there was nothing to recover" in output(again, "verify")["sentence"].value
+    assert again.success and "nothing to complete or roll back" in output(again, "verify")["sentence"].value
     assert observed(again)[-1]["recovery_by"] == "a person"
 
 
@@ -184,7 +185,7 @@ def live_run(instance, sink_id):
 
 def test_nothing_is_changed_while_a_run_lives_unless_told_to_take_over(instance, dead, connection, monkeypatch):
     """It would fence a healthy stream."""
-    monkeypatch.setattr(steps, "LEAVING_S", 1.0)  # this process lives on
+    monkeypatch.setattr(recovery, "LEAVING_S", 1.0)  # this process lives on
     run_id = live_run(instance, dead.sink_id)
     dead.open_part(0)
     result = recover(instance, dead.sink_id)
@@ -199,7 +200,7 @@ def test_nothing_is_changed_while_a_run_lives_unless_told_to_take_over(instance,
 @pytest.mark.long
 def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(instance, connection, topic, monkeypatch):
     """A stream under spark-submit on the same machine."""
-    monkeypatch.setattr(steps, "LEAVING_S", 0.0)
+    monkeypatch.setattr(recovery, "LEAVING_S", 0.0)
     me = psutil.Process()
     alive = DeadSink(connection, topic, socket.gethostname(), me.pid, me.create_time())
     alive.open_part(0)
@@ -258,7 +259,7 @@ def test_a_recovery_says_which_instance_and_run_it_works_for(instance, dead, con
 def test_a_stream_that_is_launched_after_the_inspection_is_not_fenced(instance, dead, connection, monkeypatch):
     """The steps take seconds; a person does not wait for them."""
     dead.open_part(0)
-    monkeypatch.setattr(steps, "owner_gone", lambda *args: (live_run(instance, dead.sink_id), args[3])[1])
+    monkeypatch.setattr(owners, "owner_gone", lambda *args: live_run(instance, dead.sink_id))
     result = recover(instance, dead.sink_id)
     assert not result.success and classify(instance, result.run_id).code == "EO-SINK-BUSY"
     assert len(inspect_sink(connection, dead.sink_id).open) == 1
@@ -285,17 +286,17 @@ def test_two_recoveries_at_once_bring_the_sink_to_rest(instance, dead, connectio
 @pytest.mark.long
 def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dead, connection, monkeypatch):
     dead.decide(dead.open_part(0))
-    claim_sink = steps.engine.claim_sink
+    claim_sink = recovery.engine.claim_sink
 
     def overtaken(*args):
         mine = claim_sink(*args)
         claim_sink(*args)
         return mine
 
-    monkeypatch.setattr(steps.engine, "claim_sink", overtaken)
+    monkeypatch.setattr(recovery.engine, "claim_sink", overtaken)
     result = recover(instance, dead.sink_id)
     assert result.success
-    assert "a newer owner took the sink" in output(result, "verify")["sentence"].value
+    assert "A newer owner took the sink" in output(result, "verify")["sentence"].value
 
 
 @pytest.mark.long
@@ -303,7 +304,7 @@ def test_a_request_for_a_restart_is_left_for_the_sensor(instance, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
     spec = replace(flight_delays.spec, sink_id=dead.sink_id)
     resources = {"transactions": TransactionAdmin.from_environment(), MEMORY: dg.mem_io_manager}
-    job = dg.Definitions(jobs=[recovery_job(SinkRegistry([spec]))], resources=resources).resolve_job_def(
+    job = dg.Definitions(jobs=[job_of(recovery.RECOVER, SinkRegistry([spec]))], resources=resources).resolve_job_def(
         "exactly_once_recovery"
     )
     failed = create_run_for_test(

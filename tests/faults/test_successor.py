@@ -16,7 +16,6 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.connection import Connection
 from exactly_once.operation.rules import Refused
 from exactly_once.operation.successor import Succession, retire
-from exactly_once.operation.transactions import recover_sink
 from exactly_once.ops import cli
 from exactly_once.protocol.names import offsets_group
 from testkit import oracle
@@ -71,8 +70,8 @@ def retire_old(connection: Connection, bench: Bench) -> Succession:
 def let_go(connection: Connection, sink_id: str) -> None:
     """Take the sink from a driver that lives on without its stream."""
     with pytest.raises(Refused) as alive:
-        recover_sink(connection, sink_id)
-    assert recover_sink(connection, sink_id, force=alive.value.phrase).clean
+        exactly_once.recover(connection, sink_id)
+    assert exactly_once.recover(connection, sink_id, force=alive.value.phrase).clean
 
 
 def test_a_new_version_continues_after_the_last_decided_batch(

@@ -32,7 +32,8 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.kafka.groups import published_batches
 from exactly_once.operation.log_records import log_records, undo
-from exactly_once.operation.transactions import Refused, end_hanging
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.transactions import end_hanging
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
 from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, Decision, Place, PreparedTransaction

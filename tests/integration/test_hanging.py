@@ -12,7 +12,8 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.transactions import Refused, end_hanging, list_hanging
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.transactions import end_hanging, list_hanging
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import ACCEPTED, PreparedTransaction
 from exactly_once.txn import leaders

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import exactly_once
 from exactly_once.coordinator.recover import claim_sink, recover
 from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced, InvalidOption
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.model import OperationContext
+from exactly_once.operation.recover import RECOVER, RecoveryParameters
 from exactly_once.operation.repair import repair
-from exactly_once.operation.transactions import Refused, abort, recover_sink
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.transactions import abort
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision, Tally
 from testkit.dead_sink import DeadSink
@@ -73,11 +77,12 @@ def test_a_fenced_driver_is_told_who_operates_the_new_owner(connection: Connecti
 def test_a_recovery_goes_by_what_the_operator_of_the_driver_says(connection: Connection, sink: DeadSink) -> None:
     """Outage: no host can see into another one, so that nobody would ever recover a stream that died on Kubernetes."""
     with pytest.raises(Refused) as refused:
-        recover_sink(connection, sink.sink_id, operator=STAGING)
+        exactly_once.recover(connection, sink.sink_id, operator=STAGING)
     assert refused.value.phrase == f"fence the driver 1 on worker-0 (operated by {PRODUCTION})"
     assert inspect_sink(connection, sink.sink_id, alive_of=lambda claim: True).owner.works is True
     assert inspect_sink(connection, sink.sink_id, alive_of=gone).owner.works is False
-    report = recover_sink(connection, sink.sink_id, operator=STAGING, alive_of=gone)
+    context = OperationContext(connection, STAGING, alive_of=gone)
+    report = RECOVER.apply(context, RecoveryParameters(sink_id=sink.sink_id)).value
     assert report.claim is not None and report.claim.operator == STAGING
     assert sink.read().owner == report.claim
 

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,7 +85,7 @@ def _fail(e: ExactlyOnceError, as_json: bool) -> int:
     return 2 if isinstance(e, InvalidOption) else 1
 
 
-def _print_json(document: dict[str, Any]) -> None:
+def _print_json(document: Mapping[str, Any]) -> None:
     print(json.dumps(document, indent=2))
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
+from exactly_once.operation import operations
+from exactly_once.operation.model import Operation
 from exactly_once.ops.cli import metrics, verify
+from exactly_once.ops.cli.operations import add_arguments
 from exactly_once.txn.leaders import OLDER_THAN_S
 
 #: Another package adds a command by an entry point of this group: a function that takes the subparsers, adds one, and
@@ -43,11 +47,6 @@ def _one_of(*arguments: Adds, required: bool = False) -> Adds:
 
 _SINK = _argument("sink", metavar="SINK", help="a sink id")
 _PLACE = _argument("location", metavar="LOCATION", help=_LOCATION)
-_TRANSACTION = _one_of(
-    _argument("id", metavar="ID", nargs="?", help="the transactional id of a part"),
-    _argument("--hanging", metavar="TOPIC-PARTITION@OFFSET", help="a hanging transaction, by its name in the list"),
-    required=True,
-)
 _FORCE = _argument(
     "--force",
     metavar="PHRASE",
@@ -79,34 +78,10 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         "explain one transaction, and what you may do about it",
         _argument("id", metavar="ID", help="a transactional id"),
     ),
-    "transactions commit": ("commit a transaction that is decided", _TRANSACTION, _FORCE, _OLDER_THAN),
-    "transactions abort": (
-        "abort an undecided transaction, by a recovery of its sink",
-        _TRANSACTION,
-        _FORCE,
-        _OLDER_THAN,
-    ),
     "checkpoint inspect": (
         "show the progress of a stream, by its checkpoint",
         _PLACE,
         _argument("--sink", metavar="S", help="compare with the commit log of this sink"),
-    ),
-    "checkpoint repair": (
-        "show how to repair torn files, by the commit log",
-        _PLACE,
-        _argument("--sink", metavar="S", required=True, help="the sink of the stream"),
-        _argument("--apply", action="store_true", help="make the changes, and keep a copy of every changed file"),
-        _argument(
-            "--plan-anew",
-            action="store_true",
-            help="also make Spark plan the batch in flight again, unless it is decided; for use after EO-TOO-LONG",
-        ),
-        _argument(
-            "--write-commit",
-            action="store_true",
-            help="also write commits/N of a committed batch in flight, whose input is gone",
-        ),
-        _FORCE,
     ),
     "log": (
         "show the records of a sink's commit log and who wrote them, or undo one",
@@ -127,28 +102,6 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
             ),
         ),
         _FORCE,
-    ),
-    "recover": (
-        "commit decided batches, abort undecided transactions, and verify",
-        _SINK,
-        _argument("--dry-run", action="store_true", help="only show what a recovery would do"),
-        _FORCE,
-    ),
-    "successor": (
-        "retire a sink for good, and print where its successor begins: after its last decided batch",
-        _SINK,
-        _argument("successor", metavar="NEW", help="the sink.id of the new query"),
-        _argument(
-            "--checkpoint", metavar="LOCATION", default="", help="of the old query; default: what its last claim names"
-        ),
-        _argument(
-            "--loses-state",
-            metavar="QUERY",
-            default="",
-            help="the id of the old query, which the refusal prints: its state is not continued",
-        ),
-        _argument("--write", metavar="FILE", help="also write the startingOffsets to this file"),
-        _argument("--dry-run", action="store_true", help="only show whether, and where, the new query would continue"),
     ),
     "verify": (
         "check a sink's output from outside, and name everything that is not exactly-once",
@@ -208,10 +161,11 @@ def build() -> argparse.ArgumentParser:
     parser.set_defaults(bootstrap_servers=None, command_config=None, json=False)
     groups = parser.add_subparsers(required=True)
     verbs = {"": groups}
-    for words, (does, *arguments) in _COMMANDS.items():
+    commands = {**_COMMANDS, **_operations()}
+    for words, (does, *arguments) in commands.items():
         group, _, name = words.rpartition(" ")
         if group not in verbs:
-            names = [w.removeprefix(f"{group} ") for w in _COMMANDS if w.startswith(f"{group} ")]
+            names = [w.removeprefix(f"{group} ") for w in commands if w.startswith(f"{group} ")]
             of_group: argparse.ArgumentParser = groups.add_parser(group, help=", ".join(names))
             _everywhere(of_group)
             verbs[group] = of_group.add_subparsers(required=True, metavar=" | ".join(names))
@@ -224,6 +178,22 @@ def build() -> argparse.ArgumentParser:
         entry.load()(groups)
     groups.metavar = " | ".join(groups.choices)
     return parser
+
+
+def _operations() -> dict[str, tuple[str, *tuple[Adds, ...]]]:
+    """Return the commands that are operations."""
+    by_verb: dict[str, list[Operation[Any]]] = {}
+    for operation in operations():
+        if operation.verb:
+            by_verb.setdefault(operation.verb, []).append(operation)
+    return {
+        verb: (
+            next(o.does for o in choices if o.does),
+            partial(add_arguments, choices=choices),
+            lambda parser, choices=choices: parser.set_defaults(operations=choices),
+        )
+        for verb, choices in by_verb.items()
+    }
 
 
 def _everywhere(parser: argparse.ArgumentParser, takes_json: bool = True) -> None:

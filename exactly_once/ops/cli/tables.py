@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.diagnosis import Diagnosis
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
@@ -19,16 +17,13 @@ from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import Offsets, StreamProgress
 from exactly_once.inspection.words import duration, owner_sentence, plural, when
 from exactly_once.operation.log_records import Logged
-from exactly_once.operation.repair import Repair
-from exactly_once.operation.rules import Refused, name_of
-from exactly_once.operation.successor import Succession
 from exactly_once.ops.cli.explain import Explanation
 from exactly_once.protocol.part_state import PartState
-from exactly_once.protocol.records import KAFKA, is_own_key
+from exactly_once.protocol.records import is_own_key
 from exactly_once.txn.coordinators import Description
 
 #: A cell names this many partitions or groups, and counts the rest.
-_NAMED = 4
+NAMED = 4
 
 #: The further lines of one that is wrapped are indented by so much more.
 _HANG = "    "
@@ -170,61 +165,6 @@ def _blocks(found: Explanation) -> str:
     return f"{_partitions(found.blocks)}; {who}{more}."
 
 
-def show_report(report: RecoveryReport, wrong: Sequence[Diagnosis], console: Console) -> None:
-    """Print the result of a recovery that has claimed its sink, and what is wrong after it."""
-    if report.claim is not None:
-        show_line(f"Sink {report.sink_id}: claim {report.claim.token}.", console)
-    found = {"completed": [name_of(d) for d in report.completed]}
-    found |= {f"rolled back in {name}": names for name, names in (report.rolled_back or {KAFKA: []}).items()}
-    found["decided, but lost"] = [name_of(d) for d in report.to_rewrite]
-    found["still open"] = [d.transactional_id for d in report.left_open]
-    found["still blocked"] = [f"{t}-{p}" for t, p in report.blocked]
-    for step, names in found.items():
-        show_line(f"  {step + ':':<24}{len(names) or '-'}", console)
-        for name in (*names[:_NAMED], *([f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [])):
-            show_line(f"    {name}", console)
-    show_wrong(wrong, console)
-    if not wrong:
-        show_text("Nothing of the sink is open any more. The next start of the stream takes the sink back.", console)
-
-
-def show_plan(
-    found: Inspection,
-    undecided: Sequence[OpenTransaction],
-    refusal: Refused | None,
-    command: str,
-    wrong: Sequence[Diagnosis],
-    console: Console,
-) -> None:
-    """Print what a recovery would do, and what is wrong before it."""
-    show_line(f"Sink {found.sink_id}, dry run: nothing was changed.", console)
-    show_line(f"  {'Owner:':<16}{owner_sentence(found)}", console)
-    for d in found.decided:
-        parts = plural(len(d.parts), "part")
-        lost, unknown = d.count(PartState.LOST), d.count("unknown")
-        if rest := len(d.parts) - lost - unknown:
-            some = "" if rest == len(d.parts) else f"{rest} of its "
-            show_line(f"  {'Would commit:':<16}{d.name}, {some}{parts}", console)
-        if lost:
-            show_line(f"  {'Lost:':<16}{d.name}, {lost} of its {parts}; the next start writes them again", console)
-        if unknown:
-            show_line(f"  {'Would look for:':<16}{d.name}, {unknown} of its {parts}, in the output", console)
-    for t in undecided:
-        show_line(
-            f"  {'Would abort:':<16}{t.transactional_id}, open for {duration(t.age_s)}; the next start writes its rows "
-            "again",
-            console,
-        )
-    if not (found.decided or undecided):
-        show_line("  The recovery would only claim the sink.", console)
-    if found.blocked:
-        show_line(f"  {'Readers wait on:':<16} {_partitions(found.blocked)}", console)
-    show_wrong(wrong, console)
-    show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
-    if refusal is not None:
-        show_line(f"  {'To force it:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
-
-
 def show_checkpoint(
     found: Checkpoint,
     offsets: Offsets,
@@ -267,28 +207,6 @@ def show_checkpoint(
             show_line(f"If the input of the batch in flight is gone: {what}. {way_out}.", console)
 
 
-def show_repair(found: Repair, refusal: Refused | None, command: str, console: Console) -> None:
-    """Print the faults of a checkpoint, and how the repair mends or has mended them."""
-    if not found.findings:
-        show_line(f"Checkpoint {found.location}: nothing is torn.", console)
-        return
-    show_line(f"Checkpoint {found.location}, sink {found.sink_id}", console)
-    for f in found.findings:
-        more = f" (and {plural(len(f.also), 'file')} of the state that its tasks wrote)" if f.also else ""
-        show_line(f"  {f.name or 'the checkpoint'}: {f.action.value}", console)
-        show_text(f"{f.why}{more}", console, "    ")
-    if found.applied:
-        show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
-        show_line("Start the stream: it takes the sink back and continues.", console)
-    elif found.refused:
-        show_line("Nothing was changed. Do what is said of each refused file, then run this command again.", console)
-    elif found.to_do:
-        show_line("Nothing was changed.", console)
-        show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
-        if refusal is not None:
-            show_line(f"  {'To force it:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
-
-
 def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
     """Print the records in force of a commit log, oldest first, and who wrote those that are not the sink's own."""
     now = now_ms()
@@ -304,21 +222,6 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
             )
 
 
-def show_successor(found: Succession, console: Console) -> None:
-    """Print where a new query continues, and what became of the old sink."""
-    show_line(found.sentence, console)
-    if found.refusal is not None:
-        show_text(f"What to do: {found.refusal.way_out}.", console, "  ", "    ")
-        show_line("  Nothing was changed. The batch decided last ends at these startingOffsets:", console)
-    elif found.has_run:
-        show_line(
-            f"  {found.successor} has read up to the same offsets: start it again, on its own checkpoint.", console
-        )
-    else:
-        show_line(f"  Start it with sink.id={found.successor}, a new checkpoint and these startingOffsets:", console)
-    show_whole(found.starting_offsets, console)
-
-
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:
     return _some(
         [
@@ -329,8 +232,8 @@ def _partitions(blocked: Iterable[BlockedPartition]) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _or_dash(value: int | None) -> str:

@@ -9,10 +9,12 @@ from types import ModuleType
 
 import pytest
 
+from dagster_exactly_once.declare.config import config_of
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once import options
 from exactly_once.kafka import connection
+from exactly_once.operation import operations
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.registry import schema_options
 from testkit.syntax import ROOT, nodes
@@ -99,7 +101,8 @@ def test_every_configuration_and_every_resource_has_its_part(tool: ModuleType) -
     for _ in range(3):  # a subclass of a subclass of a subclass
         configs |= {name for name, its in bases.items() if its & configs}
     fields = {n.name for n in classes if n.name in configs and "Field(" in ast.unparse(n)}
-    assert "RecoveryConfig" in fields and fields <= set(tool.PARTS)
+    fields |= {config_of(o.parameters).__name__ for o in operations() if o.job}
+    assert {"RecoveryConfig", "StreamConfig"} <= fields <= set(tool.PARTS)
 
 
 def named_options(prefix: str) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +20,12 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_public_names_of_the_package_are_these() -> None:
     """Guards against a name that users import and a later version does not have."""
-    names = ["ExactlyOnceError", "__version__", "attempt", "check", "configure", "foreach_batch", "jar", "register"]
-    assert sorted(exactly_once.__all__) == [*names, "split", "starting_offsets", "trace_headers", "written"]
+    names = ["ExactlyOnceError", "__version__", "attempt", "check", "configure", "foreach_batch", "inspect", "jar"]
+    more = ["recover", "register", "split", "starting_offsets", "trace_headers", "verify", "written"]
+    assert sorted(exactly_once.__all__) == names + more
+    assert list(inspect.signature(exactly_once.inspect).parameters) == ["cluster", "sink_id", "readers", "budget_s"]
+    recover = ["cluster", "sink_id", "participants", "force", "operator", "budget_s"]
+    assert list(inspect.signature(exactly_once.recover).parameters) == recover
     assert list(inspect.signature(exactly_once.attempt).parameters) == ["df", "how", "columns", "catch"]
     assert list(inspect.signature(exactly_once.split).parameters) == ["rows", "topic", "rejected"]
     assert list(inspect.signature(exactly_once.configure).parameters) == ["builder"]
@@ -31,6 +37,16 @@ def test_the_public_names_of_the_package_are_these() -> None:
     assert list(inspect.signature(exactly_once.starting_offsets).parameters) == begin
     assert list(inspect.signature(exactly_once.trace_headers).parameters) == ["column"]
     assert list(inspect.signature(exactly_once.written).parameters) == ["options", "write_id"]
+
+
+FUNCTION = "import exactly_once; assert exactly_once.verify.__name__ == 'verify' and callable(exactly_once.verify)"
+MODULE = "from exactly_once.verify import verify, Report; import exactly_once.verify.run; assert callable(verify)"
+
+
+@pytest.mark.parametrize("order", [(FUNCTION, MODULE, FUNCTION), (MODULE, FUNCTION), (FUNCTION,)], ids=len)
+def test_the_function_verify_and_the_module_of_its_name_are_both_there_in_either_order(order: tuple[str, ...]) -> None:
+    """Guards against a name that is a function until something imports the module, which takes its place."""
+    subprocess.run([sys.executable, "-c", "; ".join(order)], check=True, cwd=ROOT)
 
 
 def test_an_output_of_ones_own_needs_one_import() -> None:

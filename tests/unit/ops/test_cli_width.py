@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from exactly_once.checkpoint import Checkpoint, repair_command
-from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.diagnosis import SinkFacts, diagnose
 from exactly_once.diagnosis.facts import Standing
 from exactly_once.inspection.findings import (
@@ -26,13 +25,16 @@ from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.progress import StreamProgress
 from exactly_once.operation.log_records import Logged
+from exactly_once.operation.model import OperationOutcome
 from exactly_once.operation.repair import Repair
 from exactly_once.operation.repair.verdicts import Action, FileFinding
+from exactly_once.operation.repair_checkpoint import _outcome
 from exactly_once.operation.rules import Refused
-from exactly_once.ops.cli import doctor, tables, verify
+from exactly_once.operation.tables import inspected
+from exactly_once.ops.cli import doctor, operations, tables, verify
 from exactly_once.ops.cli.explain import explain
 from exactly_once.ops.doctor.host import warn
-from exactly_once.protocol.records import Claim, Decision
+from exactly_once.protocol.records import Claim
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
 from exactly_once.verify import Report
@@ -65,12 +67,11 @@ FAULT = FileFinding(
 IDLE = Description(ID, "CompleteCommit", 123_456, 7, 900_000, -1, (), 1)
 TORN = Checkpoint(PATH, query_id=QUERY, source_offsets=("{}",), torn={"offsets/7": f"{ID} is not what it names"})
 PROGRESS = StreamProgress("checkpoint lost", QUERY, 1_234, 1_233, 1_236, tuple(range(1_200, 1_236)), None)
-REPAIR = Repair(SINK, PATH, [FAULT])
+REPAIR = OperationOutcome(**_outcome(Repair(SINK, PATH, [FAULT])))
 PLACE = f"{TOPIC}-117@123456789012..123456789999"
 REPORT = Report(
     SINK, (Finding(Anomaly.LOST, f"{ID} is not there", transaction=ID, places=(PLACE,)),), last_batch=f"write {SINK}"
 )
-BLOCKED_REPORT = RecoveryReport(SINK, claim=None, blocked=[(TOPIC, 117)])
 
 
 FROZEN = Frozen(Process(HOST, "m", 4_711, 1.0), State.STOPPED)
@@ -81,13 +82,19 @@ PENDING = PendingDecision(
 FOUND = Inspection(SINK, OWNER, (OPEN,), (PENDING,), (BLOCKED,), checked_ms=1_700_000_000_000)
 REFUSED = Refused("it is frozen and the process owns it, as far as this host can tell", "End it", phrase="fence it")
 RECOVER = f"exactly-once recover {SINK}"
-LOST = RecoveryReport(SINK, to_rewrite=[Decision(QUERY, n, 1, (), "", 5, 1) for n in range(1_000_000, 1_000_009)])
 HANGING = Attributed(Hanging(TOPIC, 117, 123_456, 7, 1, 5, 1, ID), "ours", SINK)
 LOGGED = Logged(123_456, 1, b"x", None, 7, ID, b"y")
 EXPLAINED = explain(Description(ID, "Ongoing", 1, 1, 900_000, 1, ((TOPIC, 117),), 1), FOUND)
 WRONG = diagnose(SinkFacts(FOUND))
 TORN_FILES = diagnose(SinkFacts(Inspection(SINK), checkpoint=TORN))
 READERS_WAIT = diagnose(SinkFacts(Inspection(SINK), standing=(Standing(replace(BLOCKED, ours=False)),)))
+OUTCOME = OperationOutcome(
+    SINK,
+    f"Sink {SINK}: completed batch 7.",
+    {"checkpoint": PATH, **inspected(FOUND)},
+    diagnoses=READERS_WAIT,
+    refusal=REFUSED,
+)
 DOCTOR = warn("connector", f"It is in {PATH}", f"Look at what is there, then run {RECOVER}, or do nothing at all")
 
 
@@ -102,8 +109,7 @@ DOCTOR = warn("connector", f"It is in {PATH}", f"Look at what is there, then run
             lambda c: tables.show_checkpoint(TORN, {}, PROGRESS, SINK, TORN_FILES, c),
             (repair_command(PATH, SINK), QUERY),
         ),
-        (lambda c: tables.show_repair(REPAIR, None, "", c), (PATH, SINK, f"state/0/117/{QUERY}.delta", QUERY)),
-        (lambda c: tables.show_repair(REPAIR, REFUSED, RECOVER, c), (PATH, f"{RECOVER} --force 'fence it'")),
+        (lambda c: operations.show_outcome(REPAIR, c), (PATH, f"state/0/117/{QUERY}.delta", QUERY)),
         (lambda c: tables.show_list([Inspection(SINK)], [], None, [], c), (SINK,)),
         (
             lambda c: tables.show_list([FOUND], [IDLE], [HANGING], WRONG, c),
@@ -113,16 +119,9 @@ DOCTOR = warn("connector", f"It is in {PATH}", f"Look at what is there, then run
             lambda c: tables.show_explanation(EXPLAINED, WRONG, c),
             (ID, f"{TOPIC}-117", RECOVER, *(option.command for option in EXPLAINED.options)),
         ),
-        (
-            lambda c: tables.show_plan(FOUND, [OPEN], REFUSED, RECOVER, WRONG, c),
-            (SINK, ID, RECOVER, f"{RECOVER} --force 'fence it'"),
-        ),
-        (lambda c: tables.show_plan(FOUND, [OPEN], None, RECOVER, WRONG, c), (RECOVER,)),
-        (
-            lambda c: tables.show_report(BLOCKED_REPORT, READERS_WAIT, c),
-            (f"{TOPIC}-117", "exactly-once transactions list --hanging"),
-        ),
-        (lambda c: tables.show_report(LOST, (), c), ("1000003",)),
+        (lambda c: operations.show_plan(OUTCOME, RECOVER, c), (SINK, ID, f"{RECOVER} --force 'fence it'")),
+        (lambda c: operations.show_plan(replace(OUTCOME, refusal=None), RECOVER, c), (RECOVER, f"{TOPIC}-117")),
+        (lambda c: operations.show_outcome(OUTCOME, c), ("exactly-once transactions list --hanging", TOPIC, PATH)),
         (lambda c: tables.show_log(SINK, [LOGGED], c), (ID, f"exactly-once log {SINK} --drop-foreign")),
         (lambda c: verify.show(REPORT, c), (ID, PLACE, SINK)),
         (lambda c: doctor.show([DOCTOR], c), (PATH, RECOVER)),

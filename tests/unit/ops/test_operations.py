@@ -9,19 +9,11 @@ import pytest
 
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.inspection.findings import Owner
-from exactly_once.inspection.hanging import attribute
+from exactly_once.inspection.hanging import attribute, decided_as
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.transactions import (
-    Refused,
-    abort,
-    check_abort,
-    check_commit,
-    check_hanging,
-    check_owner,
-    commit,
-    decided_as,
-)
+from exactly_once.operation.rules import Refused, check_abort, check_commit, check_hanging, check_owner
+from exactly_once.operation.transactions import abort, commit
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Claim, Completed, Decision, PreparedTransaction
 from exactly_once.txn.coordinators import Description
