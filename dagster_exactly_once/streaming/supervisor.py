@@ -142,4 +142,4 @@ class Supervisor(Generic[Session]):
         fresh = [p for p in of_batches(reported) if p["batchId"] > seen]
         with self._lock:
             self._progress |= {p["batchId"]: p for p in fresh}
-        return max(last_ended(last), *(int(p["batchId"]) for p in fresh))
+        return max((last_ended(last), *(int(p["batchId"]) for p in fresh)))

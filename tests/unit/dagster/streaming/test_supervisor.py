@@ -159,10 +159,13 @@ def test_a_batch_is_taken_once_however_long_the_query_waits_behind_it():
 
 
 def test_a_query_that_waits_from_the_start_has_all_of_its_progress_fetched_once():
-    """PySpark fetches each of the hundred by itself, through the interpreter that the coordinator needs too."""
+    """PySpark fetches each of the hundred by itself, through the interpreter that the coordinator needs too. Outage: a
+    run that finds nothing new failed with a TypeError of these lines.
+    """
     query = Reporting(*[[waiting(40)]] * 20)
     supervisor, _ = supervised(query)
     assert supervisor.wait(5)
+    supervisor.raise_failure()
     assert (supervisor.take_progress(), query.fetched) == ([], 1)
 
 
