@@ -60,7 +60,11 @@ class RecoveryParameters:
     )
     force: str = fence_parameter()
     dry_run: bool = parameter(
-        False, "Only inspect: show what a recovery would find, change nothing.", "--dry-run", form="dry_run"
+        False,
+        "Only inspect: show what a recovery would find, change nothing.",
+        "--dry-run",
+        flag_text="only show what a recovery would do",
+        form="dry_run",
     )
     reason: str = reason_parameter("; a sensor writes here what it saw")
     restart: bool = parameter(

@@ -54,6 +54,7 @@ class RepairParameters:
         "Also make Spark plan the batch in flight again, for use when a batch takes too long (EO-TOO-LONG). Lower "
         "max_offsets_per_trigger for the next start. Refused if the batch is decided.",
         "--plan-anew",
+        flag_text="also make Spark plan the batch in flight again, unless it is decided; for use after EO-TOO-LONG",
         form="plan_anew",
         rarely=True,
     )

@@ -46,6 +46,7 @@ class SuccessorParameters:
         False,
         "Only show whether the old sink can be retired, and where the new stream would begin.",
         "--dry-run",
+        flag_text="only show whether, and where, the new query would continue",
         form="dry_run",
         form_default=True,
     )
@@ -61,6 +62,7 @@ class SuccessorParameters:
         "",
         "Checkpoint of the old stream; empty: the location for which its sink was last claimed.",
         "--checkpoint",
+        flag_text="of the old query; default: what its last claim names",
         metavar="LOCATION",
         form="checkpoint",
         rarely=True,
