@@ -28,7 +28,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, published_batches
 from exactly_once.protocol.names import offsets_group, part_id
 from exactly_once.txn.leaders import Trail, abort_hanging, open_on, write_marker
-from exactly_once.verify import Anomaly, Report, facts, verify
+from exactly_once.verify import Anomaly, Report, run, verify
 from exactly_once.verify.answers import OTHERS, UNDECIDED
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
@@ -591,7 +591,7 @@ def test_a_transaction_in_a_topic_that_no_decision_names_is_found(
     assert not found(look(sink)) & {"output ahead", "phantom"}, "it is open: nobody reads it"
     sink.end([orphan])
     if named:
-        monkeypatch.setattr(facts, "trail_of", lambda *_: Trail())
+        monkeypatch.setattr(run, "trail_of", lambda *_: Trail())
     report = look(sink, topics=[output, sink.topic] if named else [])
     assert found(report) == {"output ahead"} and report.findings[0].records == 4
     assert report.findings[0].places[0].startswith(sink.topic)
