@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 
 from exactly_once.inspection.findings import Inspection
+from exactly_once.inspection.words import utc as when
 from exactly_once.operation.model import ResultTable
 from exactly_once.operation.tables import ROWS, open_transactions
-from exactly_once.operation.tables import utc as when
 
 __all__ = ["ROWS", "as_metadata", "open_table", "table", "when"]
 

@@ -13,6 +13,7 @@ from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.kafka.admin import Admin
 from exactly_once.operation import transactions as operations
+from exactly_once.operation.model import BUDGET_S
 from exactly_once.operation.rules import Refused
 from exactly_once.operation.transactions import AbortedTransaction, EndedTransaction
 from exactly_once.participant import Participant
@@ -31,7 +32,7 @@ class TransactionAdmin(KafkaResource):
     right. It refuses what would break the guarantee: see :mod:`exactly_once.operation.rules`.
     """
 
-    budget_s: float = Field(default=operations.BUDGET_S, description="Seconds that one call may take.")
+    budget_s: float = Field(default=BUDGET_S, description="Seconds that one call may take.")
     recovery_budget_s: float = Field(default=RECOVERY_BUDGET_S, description="Seconds that a recovery may take.")
 
     def list(self, sink_id: str, states: tuple[str, ...] = UNDER_WAY) -> Listings:

@@ -7,7 +7,6 @@ to screen, but the time at which the symptom began.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from exactly_once.checkpoint import Checkpoint, repair_command
@@ -18,7 +17,7 @@ from exactly_once.diagnosis.thresholds import Thresholds
 from exactly_once.inspection.findings import OpenTransaction, PendingDecision
 from exactly_once.inspection.processes import Frozen, State, describe_frozen, end_command
 from exactly_once.inspection.progress import compare
-from exactly_once.inspection.words import are, plural, upper
+from exactly_once.inspection.words import are, plural, some, upper, utc
 from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, namespace
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import WRITE
@@ -442,7 +441,7 @@ def _writer(t: OpenTransaction | ForeignAbort) -> str:
 
 
 def _at(ms: float) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{utc(ms)} UTC"
 
 
 def _hang(names: Sequence[str]) -> str:
@@ -450,9 +449,7 @@ def _hang(names: Sequence[str]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
-    return ", ".join(every[:NAMED]) + more
+    return some(list(names), NAMED)
 
 
 def _lower(text: str) -> str:

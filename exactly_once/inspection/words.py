@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from exactly_once.errors import InvalidOption
@@ -24,12 +25,20 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def utc(ms: float | None) -> str:
+    """Format a moment in UTC, without the name of the zone; empty for none."""
+    return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
 def when(ms: int, now_ms: int) -> str:
     """Return a moment in UTC, and how long ago it was."""
-    if ms <= 0:
-        return "an unknown time"
-    at = datetime.fromtimestamp(ms / 1000, UTC)
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC ({duration((now_ms - ms) / 1000)} ago)"
+    return f"{utc(ms)} UTC ({duration((now_ms - ms) / 1000)} ago)" if ms > 0 else "an unknown time"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Return at most so many of the names, and the number of the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def plural(count: int, noun: str) -> str:

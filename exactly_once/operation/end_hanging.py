@@ -8,6 +8,7 @@ from typing import Any
 
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.inspection.hanging import Attributed
+from exactly_once.inspection.words import utc
 from exactly_once.operation.model import (
     STREAM,
     Operation,
@@ -21,7 +22,6 @@ from exactly_once.operation.model import (
     reason_parameter,
 )
 from exactly_once.operation.rules import Refused, check_hanging, name_of
-from exactly_once.operation.tables import utc
 from exactly_once.operation.transactions import end_hanging, list_hanging
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.txn.leaders import OLDER_THAN_S

@@ -98,7 +98,8 @@ def _examine(context: OperationContext, p: RecoveryParameters) -> OperationOutco
     found = _inspected(context, p.sink_id)
     if found.owner is None and found.quiet and not context.may_be_unused:
         raise never_claimed(p.sink_id)
-    sentence, numbers, shown = _sentence(found), counts(found), tables.inspected(found)
+    numbers, shown = counts(found), tables.inspected(found)
+    sentence = _sentence(found, numbers)
     diagnoses = diagnose(SinkFacts(found))
     lost = {d.name: n for d in found.decided if (n := d.count(PartState.LOST))}
     return OperationOutcome(
@@ -178,7 +179,7 @@ def _verify(context: OperationContext, p: RecoveryParameters, before: OperationO
     awaited = {_batch(d) for d in report.to_rewrite}
     at_rest = not (found.left_open or any(_batch(d) not in awaited for d in found.open_decisions))
     sentence = f"{report.sentence}{' A newer owner took the sink and continues.' if work.superseded else ''}"
-    wrong = left(context, report)
+    wrong = left(context, report, after)
     rests = "" if at_rest or work.superseded else _not_at_rest(report)
     return OperationOutcome(
         p.sink_id,
@@ -190,9 +191,7 @@ def _verify(context: OperationContext, p: RecoveryParameters, before: OperationO
             "forced": p.force or None,
             "diagnoses": [d.as_json() for d in wrong],
         },
-        remedy=""
-        if wrong
-        else "Nothing of the sink is open any more. The next start of the stream takes the sink back.",
+        remedy="" if wrong else _AT_REST,
         diagnoses=wrong,
         ok=at_rest and report.clean and not (report.to_rewrite or work.superseded),
         failure=NotAtRest(*rests) if rests else None,
@@ -264,11 +263,11 @@ def _inspected(context: OperationContext, sink_id: str, readers: bool = True) ->
     return inspect_sink(context.connection, check_sink_id(sink_id), context.budget_s, readers, context.alive_of)
 
 
-def left(context: OperationContext, report: RecoveryReport) -> tuple[Diagnosis, ...]:
-    """Return what is wrong with a sink after its recovery, which works on it no more."""
+def left(context: OperationContext, report: RecoveryReport, after: Inspection | None = None) -> tuple[Diagnosis, ...]:
+    """Return what is wrong with a sink ``after`` its recovery, which works on it no more; None: it is inspected now."""
     if report.clean and not report.to_rewrite:
         return ()
-    found = replace(_inspected(context, report.sink_id, readers=False), owner=None)
+    found = replace(after or _inspected(context, report.sink_id, readers=False), owner=None)
     standing = tuple(Standing(b) for b in found.blocked if (b.topic, b.partition) in report.blocked)
     return diagnose(SinkFacts(found, standing=standing))
 
@@ -315,12 +314,11 @@ def _batches(decisions: Sequence[Decision]) -> str:
     return f"batch{'es' if len(decisions) > 1 else ''} {', '.join(_batch(d) for d in decisions)}"
 
 
-def _sentence(found: Inspection) -> str:
+def _sentence(found: Inspection, n: Mapping[str, int]) -> str:
     if found.owner is None:
         return f"Sink {found.sink_id} was never used."
     if found.quiet:
         return f"Sink {found.sink_id} has nothing open. Owner: {owner_sentence(found)}"
-    n = counts(found)
     return (
         f"Sink {found.sink_id}: {plural(n['open'], 'transaction')} open ({n['undecided']} undecided, the oldest "
         f"{found.oldest_s:.0f} s), {plural(n['decided_not_proven'], 'batch')} decided but not proven committed "

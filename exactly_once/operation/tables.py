@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from exactly_once.inspection.findings import Inspection, OpenTransaction
+from exactly_once.inspection.words import utc
 from exactly_once.operation.model import ResultTable
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import Decision
@@ -65,11 +65,6 @@ def described(transactions: Sequence[Description]) -> ResultTable:
             for t in transactions
         ],
     )
-
-
-def utc(ms: int | None) -> str:
-    """Format a moment for people, in UTC; empty for none."""
-    return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _decided(found: Inspection) -> ResultTable:

@@ -17,14 +17,12 @@ from exactly_once.inspection.processes import AliveOf
 from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY, owner_of, sinks
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.model import BUDGET_S
 from exactly_once.operation.rules import Refused, check_abort, check_commit, check_hanging, check_owner, part_sink
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import Description, describe, end_one, end_txn_version, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
-
-#: For one look or one EndTxn; a healthy cluster needs a fraction of a second.
-BUDGET_S = 10.0
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Coordinators:
         self._lock = threading.Lock()
 
     def call(self, request: str) -> str:
-        """CallAnswer one :class:`~exactly_once.spark.border.Request` of Java's, as JSON; never raises.
+        """Answer one :class:`~exactly_once.spark.border.Request` of Java's, as JSON; never raises.
 
         Returns
         -------

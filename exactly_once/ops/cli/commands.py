@@ -24,6 +24,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.operation.end_hanging import hanging_json
 from exactly_once.operation.log_records import Logged, drop_foreign, in_force, log_records, undo
+from exactly_once.operation.model import BUDGET_S
 from exactly_once.operation.transactions import list_hanging
 from exactly_once.ops.cli import doctor, metrics, operations, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
@@ -33,9 +34,6 @@ from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id, namespace
 from exactly_once.txn.coordinators import Description, describe, list_transactions
-
-#: For each look at a sink.
-BUDGET_S = 10.0
 
 
 def run(args: argparse.Namespace) -> Result:

@@ -15,7 +15,7 @@ from exactly_once.diagnosis import Diagnosis
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import Offsets, StreamProgress
-from exactly_once.inspection.words import duration, owner_sentence, plural, when
+from exactly_once.inspection.words import duration, owner_sentence, plural, some, when
 from exactly_once.operation.log_records import Logged
 from exactly_once.ops.cli.explain import Explanation
 from exactly_once.protocol.part_state import PartState
@@ -119,7 +119,7 @@ def _show_open(t: OpenTransaction, console: Console) -> None:
     age = Text(f"    {t.state} for ").append(duration(t.age_s), "bold red" if t.age_s > t.timeout_s > 0 else "")
     of = "" if t.batch_id is None else f" in batch {t.batch_id} with {plural(t.records or 0, 'record')}"
     console.print(age.append(f" of {duration(t.timeout_s)}, {t.verdict}{of}"))
-    where = _some([f"{topic}-{p}" for topic, p in t.partitions]) or "no partition"
+    where = some([f"{topic}-{p}" for topic, p in t.partitions], NAMED) or "no partition"
     show_text(f"writes to {where}", console, "    ", "      ")
 
 
@@ -160,7 +160,7 @@ def _blocks(found: Explanation) -> str:
     if not found.blocks:
         return "No readers."
     groups = sorted({g for b in found.blocks for g in b.groups})
-    who = f"consumer groups {_some(groups)}" if groups else "no consumer group with committed offsets"
+    who = f"consumer groups {some(groups, NAMED)}" if groups else "no consumer group with committed offsets"
     more = "" if found.readers_complete else " (could not check every group)"
     return f"{_partitions(found.blocks)}; {who}{more}."
 
@@ -223,17 +223,13 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
 
 
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:
-    return _some(
+    return some(
         [
             f"{b.topic}-{b.partition} ({plural(b.waiting, 'offset')}{'' if b.ours else f', held by {b.held_by}'})"
             for b in blocked
-        ]
+        ],
+        NAMED,
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 def _or_dash(value: int | None) -> str:
