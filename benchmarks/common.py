@@ -71,10 +71,10 @@ class Bench:
 
 
 @contextmanager
-def bench(folder: Path, master: str) -> Iterator[Bench]:
-    """Start a fresh broker, and a session with the Spark resource's documented defaults."""
+def bench(folder: Path, master: str, at: EmbeddedBroker | None = None) -> Iterator[Bench]:
+    """Start a fresh broker (or the one ``at``), and a session with the Spark resource's documented defaults."""
     shutil.rmtree(folder, ignore_errors=True)
-    with EmbeddedBroker(folder / "broker") as broker:
+    with at or EmbeddedBroker(folder / "broker") as broker:
         connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
         resource = SparkSessionResource(
             master=master, work_dir=str(folder / "spark"), driver_memory="3g", conf={"spark.log.level": "OFF"}
@@ -86,8 +86,12 @@ def bench(folder: Path, master: str) -> Iterator[Bench]:
 
 def ratio(ours: Iterable[float], theirs: Iterable[float]) -> str:
     """Return the median of the pairwise ratios, with the smallest and the largest."""
-    pairs = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
+    return spread([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the median, with the smallest and the largest."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def median(values: Iterable[float]) -> float:

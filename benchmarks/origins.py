@@ -16,10 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.participants.kafka.sender import Sender
-from exactly_once.verify.by_origin.comparison import Question, compare_origins
+from exactly_once.verify.by_origin.comparison import Question, ReadsElsewhere, compare_origins
 from exactly_once.verify.by_origin.origin import Origin
 from exactly_once.verify.expected import Expected
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -37,8 +38,15 @@ def main() -> None:
     """Fill, and measure in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=20_000_000)
+    parser.add_argument("--spark", metavar="MASTER", help="then also by Spark, in a session on this master")
     parser.add_argument("--against", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.against and args.spark:
+        from exactly_once.spark.origins import on_spark, session  # the one process does not have its memory
+
+        with session(args.spark, "origins") as spark:
+            measure(Connection(args.against), args.records, on_spark(spark))
+        return
     if args.against:
         measure(Connection(args.against), args.records)
         return
@@ -49,6 +57,8 @@ def main() -> None:
         print(f"filled in {time.monotonic() - began:.0f} s", flush=True)
         command = [sys.executable, "-m", "benchmarks.origins", "--records", str(args.records)]
         subprocess.run([*command, "--against", broker.bootstrap_servers], check=True)
+        if args.spark:
+            subprocess.run([*command, "--against", broker.bootstrap_servers, "--spark", args.spark], check=True)
 
 
 def fill(connection: Connection, each: int) -> None:
@@ -56,23 +66,25 @@ def fill(connection: Connection, each: int) -> None:
     with Admin(connection, 60) as admin:
         for topic in (INPUT, OUTPUT):
             admin.create_topic(topic, PARTITIONS, 1, {"retention.ms": "-1"})
-    sender = Sender(connection, {}, {"enable.idempotence": True}, "the benchmark's input")
+    producer = Producer(
+        {**connection.librdkafka(), "enable.idempotence": True, "queue.buffering.max.messages": 4 * MICRO_BATCH}
+    )
     for start in range(0, each, MICRO_BATCH):
         offsets = range(start, min(start + MICRO_BATCH, each))
         for source in range(PARTITIONS):
             for offset in offsets:
-                sender.send(INPUT, None, b"", source)
+                producer.produce(INPUT, b"", partition=source)
                 key = (offset * 13 + source) % KEYS
-                origin = [("src", b"%s-%d-%d" % (INPUT.encode(), source, offset))]
-                sender.send(OUTPUT, b"key-%d" % key, b"x" * 20, key % PARTITIONS, origin)
-    sender.flush(300)
+                origin: list[tuple[str, str | bytes | None]] = [("src", f"{INPUT}-{source}-{offset}")]
+                producer.produce(OUTPUT, b"x" * 20, b"key-%d" % key, key % PARTITIONS, headers=origin)
+            producer.flush(300)
 
 
-def measure(connection: Connection, records: int) -> None:
-    """Verify, and print the rate with the memory at each fifth."""
+def measure(connection: Connection, records: int, elsewhere: ReadsElsewhere | None = None) -> None:
+    """Verify, and print the rate with this process's memory at each fifth."""
     ends = {(INPUT, p): records // PARTITIONS for p in range(PARTITIONS)}
     expected = Expected(dict.fromkeys(ends, 0), ends, ends)
-    began, fifths = time.monotonic(), 0
+    began, processor, fifths = time.monotonic(), time.process_time(), 0
 
     def tell(progress: object) -> None:
         nonlocal fifths
@@ -82,12 +94,18 @@ def measure(connection: Connection, records: int) -> None:
 
     print(f"before: {_memory()} MiB", flush=True)
     result = compare_origins(
-        connection, [OUTPUT], Question(Origin.parse("header:src")), lambda: expected, on_progress=tell
+        connection,
+        [OUTPUT],
+        Question(Origin.parse("header:src")),
+        lambda: expected,
+        on_progress=tell,
+        elsewhere=elsewhere,
     )
-    took = time.monotonic() - began
-    assert not result.findings and result.by_origin["input"] == records, result
+    took, processor = time.monotonic() - began, time.process_time() - processor
+    assert not result.findings and result.counts["input"] == records, result
     print(
-        f"{records:,} records in {took:.1f} s: {records / took:,.0f} a second; peak {_memory()} MiB; {result.unproven}"
+        f"{records:,} records in {took:.1f} s: {records / took:,.0f} a second, {records / processor:,.0f} a second of "
+        f"processor; peak {_memory()} MiB; {result.unproven}"
     )
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
-from benchmarks import commit, endurance, latency, limits, streams, throughput
-from benchmarks.common import AT_LEAST_ONCE, OURS, SINKS, SPARKS, Bench, bench, median, ratio
+from benchmarks import commit, distance, endurance, latency, limits, streams, throughput
+from benchmarks.common import AT_LEAST_ONCE, OURS, SINKS, SPARKS, Bench, bench, median, ratio, spread
 
 #: Asked for one at a time, with ``--only``.
-PARTS = ("throughput", "latency", "failover", "endurance", "ticks", "streams", "limits")
+PARTS = ("throughput", "latency", "failover", "endurance", "ticks", "streams", "limits", "distance")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -30,9 +30,12 @@ def main(args: argparse.Namespace) -> None:
     if part == "ticks":
         _report_ticks(args, raw)
         return
+    if part == "distance":
+        _report_distance(args, raw)
+        return
     with bench(args.folder.absolute(), "local[2]") as b:
         if part == "endurance":
-            _report_endurance(b, args.batches, args.endurance_rate, raw)
+            _report_endurance(b, args.batches or 10_000, args.endurance_rate, raw)
         if part == "streams":
             _report_streams(b, args.seconds, raw)
         if part == "limits":
@@ -76,6 +79,24 @@ def _report_ticks(args: argparse.Namespace, raw: dict[str, object]) -> None:
         found.append(asdict(t))
         print(f"  {t.streams:4d} streams, {t.sensor:20} {t.median_ms:8.1f} {t.longest_ms:8.1f}", flush=True)
     raw["ticks"] = found
+    _keep(args, raw)
+
+
+def _report_distance(args: argparse.Namespace, raw: dict[str, object]) -> None:
+    runs: list[distance.FarRun] = []
+    print(f"A batch of {distance.PARTS} parts, {distance.RATE:,} records a second, by distance of the brokers, ms:")
+    for r in distance.measure(args.folder.absolute(), args.rounds, args.batches or distance.BATCHES):
+        runs.append(r)
+        print(
+            f"  round {r.round}, {r.asked_ms:g} ms (measured {r.round_trip_ms:.1f}), {r.system}: triggerExecution "
+            f"{r.trigger_ms:.0f}, addBatch {r.add_batch_ms:.0f}, median of {r.batches}",
+            flush=True,
+        )
+    raw["distance"] = [asdict(r) for r in runs]
+    for sink in distance.SINKS:
+        waits = spread(distance.round_trips(runs, sink))
+        at = (f"{ms:g} ms {spread(distance.ratios(runs, sink, ms))}" for ms in distance.ROUND_TRIPS_MS)
+        print(f"  {sink}: round trips in addBatch {waits}; triggerExecution to {SPARKS}'s: {', '.join(at)}")
     _keep(args, raw)
 
 

@@ -6,10 +6,9 @@ from dagster_exactly_once.declare.config import StreamConfig
 from dagster_exactly_once.declare.decorator import exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import KafkaTopic
-from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.declare.outputs import Table
 from dagster_exactly_once.declare.rejected import DeadLetters, Rejected
-from dagster_exactly_once.declare.stream import Backfill, Checks, Stream
+from dagster_exactly_once.declare.stream import Backfill, Checks, Record, Stream
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources, exactly_once_sensors
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory, TransactionalProducer

@@ -7,13 +7,13 @@ import dagster as dg
 
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import ALL_STREAMS, MONITORING
-from dagster_exactly_once.private import UnresolvedAssetJobDefinition
+from dagster_exactly_once.private import UnresolvedAssetJobDefinition, loading_location
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import opener
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.tags import TAG_JOB, TAG_STREAM
-from dagster_exactly_once.streaming.run import Tools, run_stream
+from dagster_exactly_once.runs.tags import ENDLESS, NOT_RETRIED, TAG_JOB, TAG_STREAM
+from dagster_exactly_once.streaming.run import StreamRun
 
 
 def stream_asset(stream: Stream) -> dg.AssetsDefinition:
@@ -30,7 +30,7 @@ def stream_asset(stream: Stream) -> dg.AssetsDefinition:
         checkpoints: CheckpointReader,
     ) -> Iterator[dg.MaterializeResult]:
         """Run the stream until it is stopped or has caught up."""
-        yield from run_stream(context, config, Tools(opener(spark), kafka, transactions, checkpoints), stream)
+        yield from StreamRun(context, config, stream, opener(spark), kafka, transactions, checkpoints).run()
 
     return run
 
@@ -38,19 +38,13 @@ def stream_asset(stream: Stream) -> dg.AssetsDefinition:
 def source_assets(streams: Sequence[Stream]) -> list[dg.AssetSpec]:
     """Make the assets of the topics that the streams read and none of them writes, each once."""
     written = {spec.key for stream in streams for spec in stream.assets}
-    read = {
-        spec.key: spec
+    read = [
+        (spec, topic.asset)
         for stream in reversed(streams)  # the first one describes it
         for spec, topic in zip(stream.inputs, stream.sources.values(), strict=True)
-        if topic.asset and spec.key not in written
-    }
-    elsewhere = {
-        key
-        for stream in streams
-        for key, topic in zip(stream.source_keys, stream.sources.values(), strict=True)
-        if not topic.asset
-    }
-    return [spec for key, spec in read.items() if key not in elsewhere]
+    ]
+    others = written | {spec.key for spec, here in read if not here}
+    return list({spec.key: spec for spec, _ in read if spec.key not in others}.values())
 
 
 def transactions_asset(stream: Stream) -> dg.AssetSpec:
@@ -95,16 +89,16 @@ def completed_asset(stream: Stream) -> dg.AssetSpec:
     windows = stream.complete
     kind = dg.HourlyPartitionsDefinition if windows.every == "hour" else dg.DailyPartitionsDefinition
     start = f"{windows.start}-00:00" if windows.every == "hour" else windows.start
-    end = windows.until.strftime(windows.format) if windows.until is not None else None
+    end = windows.name(windows.until) if windows.until is not None else None
     return dg.AssetSpec(
         stream.completed,
         deps=[spec.key for spec in stream.outputs],
         group_name=first.group_name,
         owners=first.owners,
         kinds={"kafka"},
-        partitions_def=kind(start_date=start, end_date=end),
+        partitions_def=kind(start_date=start, end_date=end, timezone=windows.timezone),
         description=(
-            f"The {windows.every}s (UTC) of event time whose records are completely in "
+            f"The {windows.every}s ({windows.timezone}) of event time whose records are completely in "
             f"{', '.join(stream.topics)}: the stream materializes each when the watermark has passed it and the batch "
             "is committed. Build on this asset what needs complete data."
         ),
@@ -118,8 +112,7 @@ def stream_job(stream: Stream) -> UnresolvedAssetJobDefinition:
         # the checks have their own job: a stream should not compare 100,000 records when it ends
         selection=dg.AssetSelection.assets(*(spec.key for spec in stream.assets)).without_checks(),
         executor_def=dg.in_process_executor,
-        # a re-execution runs every step, and the restart strategy, not Dagster, decides on retries
-        tags={"dagster/max_retries": "0", TAG_JOB: stream.spec.job, TAG_STREAM: stream.name},
+        tags={**ENDLESS, TAG_JOB: stream.queue(loading_location()), TAG_STREAM: stream.name},
         description=(
             f"Reads {', '.join(stream.source_topics)}, writes {', '.join(stream.topics)} exactly once. Terminate stops "
             "it gracefully; the next start continues where it stopped."
@@ -133,6 +126,6 @@ def backfill_job(stream: Stream) -> UnresolvedAssetJobDefinition:
         stream.backfill_spec.job,
         selection=dg.AssetSelection.assets(stream.by_day).without_checks(),
         executor_def=dg.in_process_executor,
-        tags={TAG_STREAM: stream.backfill_spec.name},
+        tags={**NOT_RETRIED, TAG_STREAM: stream.backfill_spec.name},
         description=f"Writes days of {', '.join(stream.topics)} from before the stream began, each exactly once.",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
@@ -12,10 +12,9 @@ from pydantic import Field
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.decorator import exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.errors import BadDeclaration
-from dagster_exactly_once.declare.inputs import KafkaTopic
+from dagster_exactly_once.declare.inputs import EARLIEST, KafkaTopic
 from dagster_exactly_once.declare.outputs import TOPIC
 from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
-from dagster_exactly_once.declare.start import EARLIEST
 from dagster_exactly_once.declare.stream import Backfill, Checks, Stream
 from dagster_exactly_once.declare.translator import StreamTranslator
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
@@ -46,37 +45,32 @@ class OutputModel(dg.Model, dg.Resolvable):
     tags: dict[str, str] = Field(default={})
 
 
-class LettersModel(OutputModel):
-    """A topic beside the outputs, with the limits of its check; see Rejected and DeadLetters."""
+class RejectedModel(OutputModel):
+    """The topic of a stream's rejected records, with the limits of its check; see Rejected."""
+
+    kind: ClassVar[type[Letters]] = Rejected
 
     warn_above: int | None = Field(
-        default=Letters.warn_above, description="Warn above this many records since the last evaluation."
+        default=Letters.warn_above,
+        description="Warn above this many records that nobody has sent again or acknowledged.",
     )
-    error_above: int | None = Field(default=None, description="Fail above this many records since the last evaluation.")
+    error_above: int | None = Field(
+        default=None, description="Fail above this many records that nobody has sent again or acknowledged."
+    )
     repair: str | None = Field(default=None, description="Dotted name of a function.")
 
-    def said(self) -> dict[str, Any]:
-        """Return the arguments of the declaration."""
-        limits = {"warn_above": self.warn_above, "error_above": self.error_above}
-        return {"asset": _spec(self), **limits, "repair": found(self.repair) if self.repair else None}
-
-
-class RejectedModel(LettersModel):
-    """The topic of a stream's rejected records."""
-
-    def declared(self) -> Rejected:
+    def declared(self) -> Letters:
         """Return the declaration."""
-        return Rejected(**self.said())
+        own = {name: value for name, value in self if name not in OutputModel.model_fields}
+        return self.kind(**own | {"asset": _spec(self), "repair": found(self.repair) if self.repair else None})
 
 
-class DeadLettersModel(LettersModel):
-    """The topic of a stream's dead letters."""
+class DeadLettersModel(RejectedModel):
+    """The topic of a stream's dead letters; see DeadLetters."""
+
+    kind = DeadLetters
 
     most: int = Field(default=DeadLetters.most, description="The most rows of one batch that may go there.")
-
-    def declared(self) -> DeadLetters:
-        """Return the declaration."""
-        return DeadLetters(**self.said(), most=self.most)
 
 
 class ChecksModel(dg.Model, dg.Resolvable):
@@ -87,12 +81,15 @@ class ChecksModel(dg.Model, dg.Resolvable):
         default=None, description="header:NAME, key, value, json:FIELD, or dotted name of a function: see Checks."
     )
     verify_cron: str | None = Field(default=None, description="When the check verified is evaluated: see Checks.")
+    every_s: float = Field(
+        default=Checks.every_s, description="Seconds between two evaluations of the others: see Checks."
+    )
 
     def declared(self) -> Checks:
         """Return the checks."""
         said = self.origin or ""
         function = found(said) if "." in said and ":" not in said else None
-        return Checks(self.freshness_s, function or said or None, self.verify_cron)
+        return Checks(**dict(self) | {"origin": function or said or None})
 
 
 class BackfillModel(dg.Model, dg.Resolvable):
@@ -101,6 +98,10 @@ class BackfillModel(dg.Model, dg.Resolvable):
     start: str = Field(description="The first day, like 2026-01-31.")
     end: str = Field(default="", description="The last day; empty: yesterday.")
 
+    def declared(self) -> Backfill:
+        """Return the declaration."""
+        return Backfill(**dict(self))
+
 
 class CompleteModel(dg.Model, dg.Resolvable):
     """Windows of event time that are materialized when the watermark has passed them."""
@@ -108,6 +109,11 @@ class CompleteModel(dg.Model, dg.Resolvable):
     every: str = Field(description="hour or day.")
     start: str = Field(description="The first day, like 2026-01-31.")
     end: str = Field(default="", description="The last day; empty: no end.")
+    timezone: str = Field(default="UTC", description="Their time zone, like Europe/Berlin.")
+
+    def declared(self) -> Complete:
+        """Return the declaration."""
+        return Complete(**dict(self))
 
 
 class Declared(dg.Model, dg.Resolvable):
@@ -140,25 +146,13 @@ class Declared(dg.Model, dg.Resolvable):
     translator: str | None = Field(default=None, description="Dotted name of a subclass of StreamTranslator.")
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments that both declarations take."""
-        said = self.source if isinstance(self.source, list) else [self.source]
-        sources = [Source(topic=s) if isinstance(s, str) else s for s in said]
-        made = self.outputs if isinstance(self.outputs, list) else [self.outputs]
-        outputs, dead = [OutputModel(topic=o) if isinstance(o, str) else o for o in made], self.dead_letters
-        return {
-            "name": self.name,
+        """Return the arguments of the declaration."""
+        sources = [Source(topic=s) if isinstance(s, str) else s for s in _listed(self.source)]
+        outputs = [OutputModel(topic=o) if isinstance(o, str) else o for o in _listed(self.outputs)]
+        return {name: value.declared() if hasattr(value, "declared") else value for name, value in self} | {
             "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options, s.asset) for s in sources},
             "outputs": [_spec(output) for output in outputs],
-            "sink_id": self.sink_id,
-            "column_schema": self.column_schema,
-            "column_lineage": self.column_lineage,
             "participants": found(self.participants) if self.participants else None,
-            "rejected": self.rejected.declared() if isinstance(self.rejected, RejectedModel) else self.rejected,
-            "dead_letters": dead.declared() if isinstance(dead, DeadLettersModel) else dead,
-            "checks": self.checks.declared() if self.checks else None,
-            "group_name": self.group_name,
-            "owners": self.owners,
-            "tags": self.tags,
             "translator": _translator(self.translator) if self.translator else None,
         }
 
@@ -179,24 +173,10 @@ class StreamModel(Declared):
     beside: str = Field(default="", description="The sink id of an older version, which this stream reads along with.")
 
     def stream(self) -> Stream:
-        """Return the stream.
-
-        Raises
-        ------
-        BadDeclaration
-            A dotted name leads nowhere, or the declaration is wrong.
-        """
-        return exactly_once_stream(
-            **self.arguments(),
-            options=self.options,
-            backfill=Backfill(self.backfill.start, self.backfill.end) if self.backfill else None,
-            complete=Complete(self.complete.every, self.complete.start, self.complete.end) if self.complete else None,
-            output_partitions=self.output_partitions,
-            state_partitions=self.state_partitions,
-            trace_headers=self.trace_headers,
-            continues=self.continues,
-            beside=self.beside,
-        )(found(self.transform))
+        """Return the stream. Raises BadDeclaration, also for a dotted name that leads nowhere."""
+        arguments = self.arguments()
+        transform = found(arguments.pop("transform"))
+        return exactly_once_stream(**arguments)(transform)
 
 
 class ObservedModel(Declared):
@@ -206,7 +186,7 @@ class ObservedModel(Declared):
 
     def stream(self) -> Stream:
         """Return the stream; raises as :meth:`StreamModel.stream`."""
-        return observed_stream(**self.arguments(), description=self.description)
+        return observed_stream(**self.arguments())
 
 
 class Secret(dg.Model, dg.Resolvable):
@@ -241,13 +221,7 @@ class NotifyModel(dg.Model, dg.Resolvable):
     email: EmailModel | None = None
 
     def notifier(self) -> Notifier:
-        """Return the notifier.
-
-        Raises
-        ------
-        BadDeclaration
-            Both or neither are given.
-        """
+        """Return the notifier. Raises BadDeclaration when both or neither are given."""
         if (self.webhook is None) == (self.email is None):
             raise BadDeclaration("notify takes one receiver: either webhook or email")
         if self.webhook is not None:
@@ -276,12 +250,8 @@ class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):
         return exactly_once_definitions(*streams, resources=self.resources(), notify=notifier)
 
     def resources(self) -> Mapping[str, Any] | None:
-        """Return the resources that the file declares; None: the code location brings its own.
-
-        Raises
-        ------
-        BadDeclaration
-            Only one of ``work_dir`` and ``checkpoints`` is given.
+        """Return the resources that the file declares; None: the code location brings its own. Raises BadDeclaration
+        for one of ``work_dir`` and ``checkpoints`` alone.
         """
         if (self.work_dir is None) != (self.checkpoints is None):
             raise BadDeclaration("work_dir and checkpoints belong together. Give both, or neither")
@@ -291,13 +261,7 @@ class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):
 
 
 def found(name: str) -> Callable[..., Any]:
-    """Return what a dotted name leads to.
-
-    Raises
-    ------
-    BadDeclaration
-        The name cannot be imported.
-    """
+    """Return what a dotted name leads to. Raises BadDeclaration when the name cannot be imported."""
     module, _, function = name.rpartition(".")
     try:
         its = getattr(import_module(module), function)
@@ -306,6 +270,10 @@ def found(name: str) -> Callable[..., Any]:
             f"{name} cannot be imported ({error}). Write it as package.module.name, importable where Dagster runs"
         ) from error
     return its  # type: ignore[no-any-return]
+
+
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
 
 
 def _spec(output: OutputModel) -> dg.AssetSpec:
@@ -329,5 +297,4 @@ def _translator(name: str) -> StreamTranslator:
 
 def _fields(model: dg.Model) -> dict[str, Any]:
     """Return the fields of a notifier, secrets as references to their variables."""
-    said = {name: getattr(model, name) for name in type(model).model_fields}
-    return {name: dg.EnvVar(value.env) if isinstance(value, Secret) else value for name, value in said.items()}
+    return {name: dg.EnvVar(value.env) if isinstance(value, Secret) else value for name, value in model}

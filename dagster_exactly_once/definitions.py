@@ -20,21 +20,18 @@ from dagster_exactly_once.assets import (
     streams_asset,
     transactions_asset,
 )
-from dagster_exactly_once.backfill.asset import backfill_asset
+from dagster_exactly_once.backfill.asset import backfill_asset, fill_missing_days
 from dagster_exactly_once.backfill.resend import resend_job
-from dagster_exactly_once.backfill.schedule import fill_missing_days
-from dagster_exactly_once.checks.definitions import checks_of
-from dagster_exactly_once.checks.health import health_check
-from dagster_exactly_once.checks.schedule import checks_job, checks_schedule
-from dagster_exactly_once.checks.verified import verified_check, verify_job, verify_schedule
+from dagster_exactly_once.checks.definitions import checks_of, health_check
+from dagster_exactly_once.checks.schedule import checks_job, checks_schedule, verify_job, verify_schedule
+from dagster_exactly_once.checks.verified import verified_check
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import CHECKS_JOB, MEMORY, NOTIFY
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.recovery.jobs import job_of
+from dagster_exactly_once.recovery.operations import SinkRegistry, job_of
 from dagster_exactly_once.recovery.windows import close_windows_job
-from dagster_exactly_once.recovery.work import SinkRegistry
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaResource, KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import SparkSessionResource
@@ -45,6 +42,7 @@ from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
 from exactly_once.kafka.connection import unset
+from exactly_once.location import is_on
 from exactly_once.operation import operations
 from exactly_once.operation.recover import RECOVER
 from exactly_once.operation.retire_sink import SUCCESSOR
@@ -148,7 +146,7 @@ def exactly_once_definitions(
     made: list[Job] = [
         *(stream_job(s) for s in managed),
         *backfill_jobs,
-        *(resend_job(s) for s in streams if s.resent),
+        *(resend_job(s, registry) for s in streams if s.resent),
         *(close_windows_job(s) for s in streams if s.complete is not None),
         *verify_jobs.values(),
         *(job_of(o, registry) for o in operations() if o.job is not None and o is not SUCCESSOR),
@@ -179,7 +177,11 @@ def exactly_once_definitions(
         ],
         sensors=watching,
         # first of all: a merge with the definitions of other streams stops at it, and says what to call
-        resources={_OncePerLocation(NOTIFY): copy(notify or Notifier()), **(resources or {}), MEMORY: _memory},
+        resources={
+            _OncePerLocation(NOTIFY): copy(notify or Notifier()),
+            **(resources or {}),
+            MEMORY: memory_of_a_process,
+        },
     )
 
 
@@ -197,7 +199,8 @@ def exactly_once_resources(
     work_dir : str
         Folder for Spark's temporary files.
     checkpoints : str
-        Folder or URI of all checkpoints. A folder is made absolute here: claims, logs and repairs name it.
+        Folder or location of all checkpoints. A folder is on the local disk, and is made absolute here: claims, logs
+        and repairs name it. Where Spark's default file system is another one, write the location with its scheme.
     spark : resource, optional
         Instead of a local session that ``EXACTLY_ONCE_SPARK_...`` variables change: a :class:`SparkSessionResource`, or
         any resource with a ``spark_session``, such as dagster-pyspark's ``PySparkResource``.
@@ -205,7 +208,7 @@ def exactly_once_resources(
         Instead of the environment's: the factory, or its fields. The resource ``transactions`` reaches the same
         cluster.
     """
-    if ":" not in checkpoints:
+    if is_on(checkpoints, ""):
         checkpoints = os.path.abspath(checkpoints)
     return {
         "kafka": _kafka(KafkaTransactionalProducerFactory, kafka),
@@ -228,7 +231,7 @@ class _OncePerLocation(str):
 
 
 @dg.io_manager(description="Passes on what the steps of a recovery find, in the memory of its process. Nothing to set.")
-def _memory(context: dg.InitResourceContext) -> dg.InMemoryIOManager:
+def memory_of_a_process(context: dg.InitResourceContext) -> dg.InMemoryIOManager:
     return dg.InMemoryIOManager()  # type: ignore[no-untyped-call]
 
 
@@ -295,7 +298,7 @@ def _checks_jobs(checks: Mapping[Stream, Sequence[dg.AssetChecksDefinition]]) ->
 
 
 def _local_spark(work_dir: str, checkpoints: str) -> SparkSessionResource:
-    on_disk = "://" not in checkpoints or checkpoints.startswith("file:")
+    on_disk = is_on(checkpoints, "", "file")
     return SparkSessionResource.from_environment(work_dir=work_dir, local_checkpoints=on_disk, ui=True)
 
 

@@ -9,21 +9,17 @@ RECOVERY_JOB = "exactly_once_recovery"
 RECOVERY_OP = "inspect"
 #: Repairs a torn checkpoint.
 REPAIR_JOB = "exactly_once_checkpoint_repair"
-#: The op of the repair that takes its configuration.
-REPAIR_OP = "examine"
 #: Ends hanging transactions.
 HANGING_JOB = "exactly_once_end_hanging"
-#: The op of that job that takes its configuration.
-HANGING_OP = "search"
 #: Retires the sink of an older version for good; there where a stream continues one.
 SUCCESSOR_JOB = "exactly_once_successor"
-#: The op of that job that takes its configuration.
-SUCCESSOR_OP = "compare"
 #: Evaluates the checks of all streams, but verified, which has a job for each stream.
 CHECKS_JOB = "exactly_once_stream_checks"
 
-#: Two evaluations at the checks' ten minutes, and a restart in between.
+#: Two evaluations at the ten minutes of a stream that stands still, and a restart in between.
 FRESHNESS_LIMIT_S = 900.0
+#: The checks of a stream that is well: a day's evaluations fill one page of the runs.
+CHECKS_EVERY_S = 3600.0
 
 #: The sensors: how far the streams are, ...
 PROGRESS_SENSOR = "exactly_once_checkpoint_progress"

@@ -43,6 +43,8 @@ class Notice:
         :data:`WARNING` or :data:`CRITICAL`.
     resolved : bool
         The incident is over: the last notice of it.
+    location : str
+        The code location of the stream; empty where its sensor does not know it.
     """
 
     stream: str
@@ -53,6 +55,7 @@ class Notice:
     run_id: str = ""
     severity: str = CRITICAL
     resolved: bool = False
+    location: str = ""
 
     @classmethod
     def of(cls, why: Diagnosis, stream: str, sink_id: str, incident: str, more: str = "", run_id: str = "") -> Notice:
@@ -63,8 +66,13 @@ class Notice:
     def headline(self) -> str:
         """The notice in a few words, for a subject."""
         if self.resolved:
-            return f"{self.code}: the stream {self.stream} no longer needs a person"
-        return f"{self.code}: the stream {self.stream} needs a person"
+            return f"{self.code}: the stream {self.whose} no longer needs a person"
+        return f"{self.code}: the stream {self.whose} needs a person"
+
+    @property
+    def whose(self) -> str:
+        """The stream, with its code location."""
+        return f"{self.stream} ({self.location})" if self.location else self.stream
 
 
 def urgency(why: Diagnosis) -> str:
@@ -149,14 +157,14 @@ def payload(notice: Notice, kind: str, routing_key: str | None = None) -> dict[s
     """Return the body of a webhook's request."""
     if kind == "slack":
         over = "The stream no longer needs a person. " if notice.resolved else ""
-        return {"text": f"*{notice.stream}* ({notice.code}): {over}{notice.what}"}
+        return {"text": f"*{notice.whose}* ({notice.code}): {over}{notice.what}"}
     if kind == "pagerduty":
         return {
             "routing_key": routing_key or "",
             "event_action": "resolve" if notice.resolved else "trigger",
             "dedup_key": notice.incident,
             "payload": {
-                "summary": f"{notice.stream}: {notice.what}"[:1024],
+                "summary": f"{notice.whose}: {notice.what}"[:1024],
                 "source": notice.sink_id,
                 "severity": notice.severity,
                 "custom_details": asdict(notice),

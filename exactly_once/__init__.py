@@ -57,16 +57,17 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
     The jar comes with this package and goes into ``spark.jars``. The connector goes into ``spark.jars.packages``, in
     the release for the PySpark that is installed; Spark downloads it from Maven Central, once. It is left out where
-    ``spark.jars``, ``spark.jars.packages`` or Spark's own folder of jars has it already. What ``builder`` has in these
-    two settings stays; as with any setting of a builder, it replaces what ``spark-defaults.conf`` has there.
+    ``spark.jars``, ``spark.jars.packages`` or Spark's own folder of jars has it already, and where spark-submit has
+    started this program: nobody would download it then. What these two settings have already stays: in ``builder``, or
+    else as spark-submit, ``PYSPARK_SUBMIT_ARGS`` or ``spark-defaults.conf`` gives them.
 
     Without a network, download the connector and what it depends on beforehand, and name the files:
 
     >>> builder.config("spark.jars", "/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar,...")          # doctest: +SKIP
     >>> spark = exactly_once.configure(builder).getOrCreate()                                 # doctest: +SKIP
 
-    Where something else starts the session (spark-submit, a notebook, a cluster's service), add the file that
-    :func:`jar` names to ``spark.jars`` there.
+    Where something else starts the JVM (spark-submit, ``PYSPARK_SUBMIT_ARGS`` with ``--jars``, a notebook, a cluster's
+    service), add the file that :func:`jar` names to its jars there.
 
     Returns
     -------
@@ -263,9 +264,10 @@ def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str,
     ExactlyOnceError
         EO-REFUSED when the old sink is not retired for this one; errors of the connection as in :func:`written`.
     """
-    from exactly_once.operation.successor import starting_offsets as find
+    from exactly_once.operation.successor.old_sink import starting_offsets as find
+    from exactly_once.spark.location import located
 
-    return find(options, predecessor, *topics, beside=beside)
+    return find(located(options), predecessor, *topics, beside=beside)
 
 
 def trace_headers(column: str | Column = "headers") -> Column:
@@ -281,7 +283,7 @@ def trace_headers(column: str | Column = "headers") -> Column:
     column : str or Column
         The headers of the input.
     """
-    from exactly_once.spark.traces import trace_headers
+    from exactly_once.spark.columns import trace_headers
 
     return trace_headers(column)
 
@@ -426,6 +428,7 @@ def verify(
     last: int | None = None,
     batches: int = 64,
     settle_s: float = 15.0,
+    spark: SparkSession | None = None,
 ) -> Report:
     """Compare output, commit log, checkpoint and brokers of a sink, and name everything that is not exactly-once.
 
@@ -457,6 +460,8 @@ def verify(
         The number of newest batches to prove by the commit log, which keeps 64.
     settle_s : float
         Seconds for which something that a healthy stream shows for a moment is read again before it is a finding.
+    spark : SparkSession, optional
+        With ``origin``: reads both topics, by its Kafka connector, and compares them; by default, this process does.
 
     Returns
     -------
@@ -468,27 +473,33 @@ def verify(
     ------
     InvalidOption
         No driver has ever claimed the sink, or a parameter has no such value.
+    ConnectorUnusable
+        ``spark`` cannot read Kafka.
     BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
         Something that the answer needs cannot be read.
     """
     from exactly_once.inspection.words import never_claimed
     from exactly_once.kafka.connection import Connection
-    from exactly_once.verify.by_origin.comparison import Question
-    from exactly_once.verify.by_origin.origin import Origin, PerInput
+    from exactly_once.verify.parameters import VerifyParameters
     from exactly_once.verify.run import verify
 
-    report = verify(
-        Connection.to(cluster),
+    parameters = VerifyParameters(
         sink_id,
-        checkpoint=checkpoint,
-        batches=batches,
-        outputs=participants,
-        origin=Question(Origin.parse(origin), PerInput.parse(outputs_per_input)) if origin else None,
-        inputs=inputs,
-        topics=topics,
+        checkpoint,
+        batches,
+        settle_s,
+        origin or None,
+        outputs_per_input=outputs_per_input,
+        inputs=tuple(inputs),
+        topics=tuple(topics),
         last=last,
-        settle_s=settle_s,
     )
+    elsewhere = None
+    if spark is not None:
+        from exactly_once.spark.origins import on_spark
+
+        elsewhere = on_spark(spark)
+    report = verify(Connection.to(cluster), parameters, participants, elsewhere=elsewhere)
     if report.nothing_yet and not report.claimed:
         raise never_claimed(sink_id)
     return report

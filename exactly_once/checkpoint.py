@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import urlparse
 
 from exactly_once import hdfs, s3
+from exactly_once import location as locations
 from exactly_once.errors import CheckpointAway, CheckpointRewound, CheckpointUnusable, ExactlyOnceError, UnsupportedMode
 from exactly_once.protocol.checkpoint_text import (
     digest_of,
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 #: each input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
 LONGEST_KEPT_OFFSETS = 64 * 1024
 
+#: Of a location without a scheme, to a process that cannot ask Spark's session.
+OR_ELSEWHERE = "; where Spark's default file system (fs.defaultFS) is another one, write the location with its scheme"
+
 #: What reading a file raises; RuntimeError is that of hdfs-native, for whatever a server says.
 _UNREADABLE = (OSError, ValueError, RuntimeError)
 
@@ -49,22 +52,11 @@ _BEGINNING = re.compile(rf"{_SOURCES}/[A-Za-z0-9_]+/0$")
 class Checkpoint:
     """The state of a checkpoint.
 
-    Attributes
-    ----------
-    query_id : str or None
-        None when there is no checkpoint yet, or when ``metadata`` is torn.
-    last_offsets, last_commit : int or None
-        The highest batch id in ``offsets/``, and the highest of a whole file in ``commits/``.
-    batch_started_ms : int or None
-        The driver's clock when the last batch was planned.
-    source_offsets : tuple of str
-        The sources' end offsets of the last batch, as Spark wrote them.
-    torn : mapping
-        Files on which the next start would fail -> their faults.
-    names_sources : bool
-        The last batch names its sources, so that the query may get one more.
-    commits_lack : int
-        How many batches have no file in ``commits/`` between its first and its last one.
+    ``query_id`` is None when there is no checkpoint yet, or when ``metadata`` is torn. ``last_offsets`` is the highest
+    batch id in ``offsets/``, ``last_commit`` that of a whole file in ``commits/``; between its first and last file
+    there lack ``commits_lack``. Of the last batch are the driver's clock when it was planned, the sources' end offsets
+    as Spark wrote them, and whether it names its sources, so that the query may get one more. ``torn`` has the faults
+    of files on which the next start would fail.
     """
 
     location: str
@@ -84,19 +76,11 @@ class Checkpoint:
 
 
 def read_checkpoint(location: str) -> Checkpoint:
-    """Read the checkpoint at ``location``: a path, or a URI of a file system that pyarrow knows (file, hdfs, s3, gs,
-    abfs).
+    """Read the checkpoint at ``location``: a path on the local disk, or a location on a file system that pyarrow knows
+    (file, hdfs, viewfs, s3, gs, abfs), as Hadoop's ``Path`` reads it; its ``query_id`` is None when nothing is there
+    yet, and ``torn`` names torn files.
 
-    Returns
-    -------
-    Checkpoint
-        With ``query_id`` None when nothing is there yet.
-
-    Raises
-    ------
-    CheckpointUnusable, CheckpointAway
-        When the location cannot be read; the second when its file system does not answer. Torn files are not an error:
-        ``torn`` names them.
+    Raise CheckpointUnusable when the location cannot be read, CheckpointAway when its file system does not answer.
     """
     return _Reader(location).checkpoint()
 
@@ -117,16 +101,11 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
     """Return the micro-batch that Spark is about to write.
 
     Spark writes ``offsets/N`` before it plans batch N, and ``commits/N`` after it: at this point a micro-batch query
-    always has exactly one such batch. In continuous and in real-time mode it has none.
+    always has exactly one such batch. In continuous and in real-time mode it has none: UnsupportedMode.
 
-    Raises
-    ------
-    CheckpointUnusable, CheckpointAway
-        When the location cannot be read, or one of its files is torn.
-    CheckpointRewound
-        When a source has another name than in the batch before: then it would read again what it has read.
-    UnsupportedMode
-        When no batch is in flight.
+    Raise CheckpointUnusable or CheckpointAway when the location cannot be read, or one of its files is torn;
+    CheckpointRewound when a source has another name than in the batch before: then it would read again what it has
+    read.
     """
     reader = _Reader(location)
     checkpoint = reader.checkpoint(running=True)
@@ -134,9 +113,9 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
         raise torn_files(location, checkpoint.torn, sink_id)
     if checkpoint.query_id is None:
         raise CheckpointUnusable(
-            f"there is no checkpoint at {location}, although the query is running",
+            f"there is no checkpoint at {shown(location)}, although the query is running",
             "Use a location that the driver and the executors reach under the same name and that the driver's Python "
-            "process can read",
+            f"process can read{OR_ELSEWHERE if locations.is_on(location, '') else ''}",
         )
     if checkpoint.in_flight is None:
         raise UnsupportedMode(
@@ -177,9 +156,8 @@ def _check_names(location: str, named: NamedSources | None, sink_id: str) -> Non
 
 
 def source_names(location: str) -> dict[str, str]:
-    """Return topic -> name of the source that read it in one of the two last batches: Spark goes on by that name.
-
-    Raises CheckpointUnusable or CheckpointAway.
+    """Return topic -> name of the source that read it in one of the two last batches: Spark goes on by that name. Raise
+    CheckpointUnusable or CheckpointAway, as do all functions here that read a location.
     """
     reader = _Reader(location)
     last = reader.checkpoint().last_offsets
@@ -191,18 +169,13 @@ def source_names(location: str) -> dict[str, str]:
 
 
 def beginning_of(location: str, source: str) -> dict[str, dict[int, int]]:
-    """Return where the source of this name began, by topic and partition; empty before its first start.
-
-    Raises CheckpointUnusable or CheckpointAway.
-    """
+    """Return where the source of this name began, by topic and partition; empty before its first start."""
     return _Reader(location).beginning(source)
 
 
 def ended_before(location: str, batch: int) -> dict[str, dict[int, int]]:
-    """Return where each topic ended that named sources read before ``batch``, and not in the batch before it, as far
-    as the checkpoint tells: a topic has no partition when Spark may have deleted its last offsets.
-
-    Raises CheckpointUnusable or CheckpointAway.
+    """Return where each topic ended that named sources read before ``batch``, and not in the batch before it, as far as
+    the checkpoint tells: a topic has no partition when Spark may have deleted its last offsets.
     """
     reader = _Reader(location)
     has_all, found = bool(reader.text_if_any("offsets/0")), {}
@@ -218,8 +191,6 @@ def ended_before(location: str, batch: int) -> dict[str, dict[int, int]]:
 def was_read(location: str, topic: str, before: int) -> bool:
     """Return whether named sources had read a topic before the batch ``before``: a batch names it, or may have named
     it, since Spark has deleted the first ones.
-
-    Raises CheckpointUnusable or CheckpointAway.
     """
     reader = _Reader(location)
     first = reader.text_if_any("offsets/0")
@@ -227,11 +198,8 @@ def was_read(location: str, topic: str, before: int) -> bool:
 
 
 def first_offsets(location: str) -> dict[str, dict[int, int]]:
-    """Return where the stream's Kafka sources began, by topic and partition; empty before the first start.
-
-    Spark fixes it once, before the first batch, and keeps it as long as the checkpoint.
-
-    Raises CheckpointUnusable or CheckpointAway.
+    """Return where the stream's Kafka sources began, by topic and partition; empty before the first start. Spark fixes
+    it once, before the first batch, and keeps it as long as the checkpoint.
     """
     import pyarrow.fs as pafs
 
@@ -243,10 +211,7 @@ def first_offsets(location: str) -> dict[str, dict[int, int]]:
 
 
 def begins_of(location: str, batch: int) -> dict[str, dict[int, int]]:
-    """Return where the Kafka sources of ``batch`` begin, by topic and partition, as far as the checkpoint says.
-
-    Raises CheckpointUnusable or CheckpointAway.
-    """
+    """Return where the Kafka sources of ``batch`` begin, by topic and partition, as far as the checkpoint says."""
     reader = _Reader(location)
     if batch:
         return kafka_offsets(source_lines(reader.text_if_any(f"offsets/{batch - 1}")))
@@ -300,25 +265,29 @@ def repair_command(location: str, sink_id: str = "") -> str:
 
 
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a location, and the path in it, without a slash at its end.
-
-    Raises
-    ------
-    CheckpointUnusable, OSError, ValueError
-        The first when this process has no client for the location's file system.
+    """Return the file system of a location, and the path in it, without a slash at its end. Raise CheckpointUnusable
+    when this process has no client for it, OSError, or ValueError, also where Hadoop could not read the text.
     """
     import pyarrow.fs as pafs  # here: a process that commits reads no checkpoint
 
-    if not urlparse(location).scheme:
-        return pafs.LocalFileSystem(), location.rstrip("/")
-    if location.startswith(hdfs.SCHEME):
-        files, root = hdfs.hdfs(location)
-        return files, root.rstrip("/")
-    # Hadoop writes file:/path and file:///path; pyarrow knows only the second
-    uri = re.sub(r"^file:/(?!/)", "file:///", location)
-    uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names for the same scheme
-    files, root = pafs.FileSystem.from_uri(uri)
-    return files, root.rstrip("/")
+    place = locations.read(location)
+    if place.on_disk is not None:
+        return pafs.LocalFileSystem(), place.on_disk.rstrip("/")
+    if place.scheme in hdfs.SCHEMES:
+        return hdfs.hdfs(place), place.path.rstrip("/")
+    if (azure := locations.azure(place)) is not None:
+        names = {f"{service}_storage_authority": suffix for service, suffix in azure.suffixes.items()}
+        return pafs.AzureFileSystem(azure.account, **names), f"{azure.container}{place.path}".rstrip("/")
+    scheme = "s3" if place.scheme in locations.S3 else place.scheme
+    files, bucket = pafs.FileSystem.from_uri(f"{scheme}://{place.authority}")  # without the path, which it would decode
+    if not bucket.strip("/"):
+        raise ValueError(f"pyarrow finds no bucket, or container, in {place.authority or 'it'}")
+    return files, f"{bucket.rstrip('/')}{place.path}".rstrip("/")
+
+
+def shown(location: str) -> str:
+    """Return a location for a message that nothing is there."""
+    return f"{location} on this host's disk" if locations.is_on(location, "") else location
 
 
 def unusable(location: str, e: Exception) -> ExactlyOnceError:
@@ -326,7 +295,7 @@ def unusable(location: str, e: Exception) -> ExactlyOnceError:
     return _on_its_store(f"the checkpoint location {location}", location, e) or CheckpointUnusable(
         f"this Python process cannot read the checkpoint location {location} ({type(e).__name__}: {e})",
         "Use a path, or a file system that pyarrow supports (file, hdfs, s3, gs, abfs) with its settings in the "
-        "environment",
+        "environment; in the location, escape nothing",
     )
 
 

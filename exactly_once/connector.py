@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from exactly_once.errors import ConnectorUnusable
@@ -20,12 +21,32 @@ _LAST = {"3.5": "3.5.7", "4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0", "4.3": 
 _JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[-:](?P<version>\d+(?:\.\d+)*)[^/,\s\"']*")
 
 
-def coordinate(spark_version: str) -> str:
-    """Return what ``spark.jars.packages`` has to name for a release of Spark, such as ``4.2.0``."""
+#: What tasks send with, and what it is called where a vendor renames the packages of its own copy (Databricks).
+CLIENT = "org.apache.kafka.clients.producer.KafkaProducer"
+SHADED = "kafkashaded."
+
+#: In kafka-clients since 3.1, the oldest that the sink's jar works with.
+_SINCE_3_1 = "org.apache.kafka.common.TopicCollection"
+
+#: Classes of the jars that the connector's own needs beside it.
+_BESIDE = {
+    "org.apache.spark.kafka010.KafkaTokenUtil": "spark-token-provider-kafka-0-10",
+    "org.apache.commons.pool2.impl.GenericKeyedObjectPool": "commons-pool2",
+}
+
+#: All that a session is asked for.
+CLASSES = (CLIENT, _SINCE_3_1, *_BESIDE)
+
+#: Tried beside a connector with renamed classes.
+_CLIENT_JAR = "org.apache.kafka:kafka-clients:3.9.2"
+
+
+def coordinate(spark_version: str, of_scala: str = "") -> str:
+    """Return what ``spark.jars.packages`` has to name for a release of Spark, such as ``4.2.0``, and its Scala."""
     minor = ".".join(spark_version.split(".")[:2])
     release = ".".join(map(str, _numbers(spark_version)))  # a vendor's build or a snapshot is in no repository
     version = min(_LAST.get(minor, release), release, key=_numbers)
-    return f"org.apache.spark:spark-sql-kafka-0-10_{scala(spark_version)}:{version}"
+    return f"org.apache.spark:spark-sql-kafka-0-10_{of_scala or scala(spark_version)}:{version}"
 
 
 def scala(spark_version: str) -> str:
@@ -63,11 +84,13 @@ def found_on_this_host(pyspark: Path | None) -> list[str]:
     return [text.strip() for text in texts if version_of(text) is not None]
 
 
-def unusable(jar: str | None, spark_version: str) -> ConnectorUnusable | None:
+def unusable(jar: str | None, spark_version: str, of_scala: str = "") -> ConnectorUnusable | None:
     """Return why a query of this Spark cannot read Kafka with ``jar``, None when there is no jar; None when it can, or
     when the jar does not tell. Of another minor release is not another Spark: 4.2's works with 4.3.
+
+    ``of_scala`` is Spark's, if it is known; the default is that of PySpark's releases.
     """
-    way_out = f"Start the session with spark.jars.packages={coordinate(spark_version)}"
+    way_out = f"Start the session with spark.jars.packages={coordinate(spark_version, of_scala)}"
     if jar is None:
         return ConnectorUnusable(
             "this Spark session has no Kafka connector, so format('kafka') cannot be read",
@@ -76,10 +99,54 @@ def unusable(jar: str | None, spark_version: str) -> ConnectorUnusable | None:
     found = _JAR.search(jar)
     if found is None:
         return None
-    if found["scala"] != scala(spark_version) or found["version"].split(".")[0] != spark_version.split(".")[0]:
+    if found["scala"] != (of_scala or scala(spark_version)):
+        return ConnectorUnusable(
+            f"the Kafka connector {found[0]} is built for Scala {found['scala']}, and Spark {spark_version} here for "
+            f"Scala {of_scala or scala(spark_version)}",
+            f"{way_out}, and remove the other jar",
+        )
+    if found["version"].split(".")[0] != spark_version.split(".")[0]:
         return ConnectorUnusable(
             f"the Kafka connector {found[0]} is built for another Spark version than {spark_version}",
             f"{way_out}, and remove the other jar",
+        )
+    return None
+
+
+def incomplete(
+    jar: str | None, spark_version: str, missing: Collection[str], sends: bool, shaded: bool = False
+) -> ConnectorUnusable | None:
+    """Return what a session lacks of :data:`CLASSES`, if it matters.
+
+    Parameters
+    ----------
+    jar : str or None
+        The connector's; None when there is none.
+    missing : collection of str
+        The classes that the session's JVM does not find.
+    sends : bool
+        Whether its tasks are to write by ``format("kafka_exactly_once")``.
+    shaded : bool
+        Whether it has the client under its other name.
+    """
+    if sends and CLIENT in missing:
+        return ConnectorUnusable(
+            f"this Spark session has no class {CLIENT}, with which the sink's tasks send"
+            + (f": its connector has that class as {SHADED}{CLIENT}, as on Databricks" if shaded else ""),
+            f"Add {_CLIENT_JAR} to spark.jars.packages, or to the cluster's libraries"
+            + ("" if shaded or jar is not None else f", as spark.jars.packages={coordinate(spark_version)} does")
+            + "; or write with exactly_once.foreach_batch, which sends without it",
+        )
+    if sends and _SINCE_3_1 in missing:
+        return ConnectorUnusable(
+            f"the kafka-clients of this Spark session are older than 3.1: they have no class {_SINCE_3_1}",
+            f"Replace the jar by {_CLIENT_JAR}",
+        )
+    lacking = [artifact for name, artifact in _BESIDE.items() if name in missing]
+    if jar is not None and _JAR.search(jar) and not shaded and lacking:
+        return ConnectorUnusable(
+            f"this Spark session has the Kafka connector without {' and '.join(lacking)}, which it needs",
+            f"Start the session with spark.jars.packages={coordinate(spark_version)}, which brings it, or add that jar",
         )
     return None
 

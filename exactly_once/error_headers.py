@@ -51,10 +51,7 @@ def origin_in(headers: Iterable[tuple[str, bytes | None]]) -> tuple[str, int, in
 
 def replaced_in(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
     """Return what the last :data:`RESENT` says; None for a record that was not sent again."""
-    for name, value in reversed(headers):
-        if name == RESENT:
-            return value
-    return None
+    return next((value for name, value in reversed(headers) if name == RESENT), None)
 
 
 def reason_in(headers: Iterable[tuple[str, bytes | None]]) -> str:

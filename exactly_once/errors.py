@@ -202,6 +202,14 @@ class PrepareFailed(ExactlyOnceError):
     default_safe = "The batch is not decided; none of it is visible to a read_committed reader"
 
 
+class TopicLimitLowered(ExactlyOnceError):
+    """An output topic's max.message.bytes was lowered below the batches of a task that was sending them."""
+
+    code = "EO-TOPIC-LIMIT"
+    restart_heals = True
+    default_safe = PrepareFailed.default_safe
+
+
 class Fenced(ExactlyOnceError):
     """A newer claim, of a driver or a recovery, owns the sink; this driver may no longer decide."""
 
@@ -323,7 +331,7 @@ class DatabaseUnusable(ExactlyOnceError):
 
 
 class ConnectorUnusable(ExactlyOnceError):
-    """The Spark session has no Kafka connector, or one that was made for another Spark."""
+    """The Spark session lacks Spark's Kafka connector or a class of Kafka, or has one of another Spark or Scala."""
 
     code = "EO-CONNECTOR"
     default_safe = "Nothing was started"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from exactly_once import location as locations
 from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError
+from exactly_once.location import HDFS, VIEWFS, Location
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-SCHEME = "hdfs://"
+SCHEMES = (HDFS, VIEWFS)
 
 #: For hdfs-native, which by default tries a name node that is away for minutes. With three tries it gives up after 5 s:
 #: a sensor that waits for one stream is late for all others.
@@ -30,33 +34,32 @@ _CLIENTS = (
 )
 
 
-def hdfs(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a URI that begins with :data:`SCHEME`, and the path in it.
+def hdfs(place: Location) -> pafs.FileSystem:
+    """Return the file system of a location whose scheme is one of :data:`SCHEMES`.
 
     Raises
     ------
     CheckpointUnusable
-        When the URI is none, or this process has no client for HDFS.
+        When it has no path or a port that is none, or this process has no client for HDFS.
     OSError
         When libhdfs does not reach the name node. hdfs-native connects with the first request.
     """
-    authority, slash, path = uri.removeprefix(SCHEME).partition("/")
-    host, _, port = authority.partition(":")
-    if not slash or (port and not port.isdecimal()):
-        raise CheckpointUnusable(f"{uri} is not a path on HDFS", "Write the location as hdfs://HOST:PORT/PATH")
-    if (native := _native()) is None:
-        return _libhdfs(uri)
+    host, _, port = place.authority.partition(":")
+    if not place.path.strip("/") or (port and not port.isdecimal()):
+        raise CheckpointUnusable(f"{place} is not a path on HDFS", "Write the location as hdfs://HOST:PORT/PATH")
+    if (native := _native(place.scheme)) is None:
+        return _libhdfs(place)
     import pyarrow.fs as pafs  # here, as all of Arrow: a process that commits reads no checkpoint
 
-    client = native(host or None, int(port) if port else None, **_SETTINGS)
-    return pafs.PyFileSystem(pafs.FSSpecHandler(client)), f"/{path}"
+    client = _client(native, host or None, int(port) if port else None, os.getpid(), threading.get_ident())
+    return pafs.PyFileSystem(pafs.FSSpecHandler(client))
 
 
 def unusable(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
     """Make the error for ``what``, a place below ``location``, that cannot be read because of ``e``; None when the
     location is not on HDFS.
     """
-    if not location.startswith(SCHEME):
+    if not locations.is_on(location, *SCHEMES):
         return None
     if any(name in str(e) for name in _AWAY):
         return CheckpointAway(
@@ -70,15 +73,28 @@ def unusable(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
 
 
 @cache
-def _native() -> Callable[..., Any] | None:
+def _client(native: Callable[..., Any], host: str | None, port: int | None, pid: int, thread: int) -> Any:
+    # as fsspec keeps its instances, one a process and thread
+    return native(host, port, **_SETTINGS)
+
+
+@cache
+def _native(scheme: str) -> Callable[..., Any] | None:
     """Return the class of hdfs-native's file system, or None where it is not installed."""
     try:
-        from hdfs_native.fsspec import HdfsFileSystem
+        from hdfs_native import fsspec
     except ModuleNotFoundError:
         return None
 
-    class Dated(HdfsFileSystem):
+    class Dated(fsspec.HdfsFileSystem if scheme == HDFS else fsspec.ViewfsFileSystem):  # type: ignore[misc]
         """A file, with its time where pyarrow reads it."""
+
+        # fsspec forgets its instances in a child that was forked, and the end of hdfs-native's client hangs there
+        cachable = False
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return path  # none is there; hdfs-native's own ends a path at # and ?
 
         def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
             return _dated(super().info(path, **kwargs))
@@ -94,18 +110,17 @@ def _dated(found: Any) -> dict[str, Any]:
     return {**found, "mtime": found["modification_time"] / 1000}
 
 
-def _libhdfs(uri: str) -> tuple[pafs.FileSystem, str]:
+def _libhdfs(place: Location) -> pafs.FileSystem:
     import pyarrow.fs as pafs
 
     try:
-        files, path = pafs.FileSystem.from_uri(uri)
+        return pafs.FileSystem.from_uri(f"{place.scheme}://{place.authority}/")[0]
     except OSError as e:
         lacks = str(e).splitlines()[0]  # behind it, every place where the library is not
         if not lacks.startswith(("Unable to load", "Prior attempt to load", "HDFS connection failed")):
             raise
         raise CheckpointUnusable(
-            f"this Python process has no client for HDFS, so it cannot read {uri}: hdfs-native is not installed, and "
+            f"this Python process has no client for HDFS, so it cannot read {place}: hdfs-native is not installed, and "
             f"libhdfs says: {lacks}",
             _CLIENTS,
         ) from e
-    return files, path

@@ -40,30 +40,21 @@ SECRET_OPTIONS = frozenset(
     {*(f"kafka.{name}" for name in kafka_connection.SECRETS), "schema.registry.basic.auth.user.info"}
 )
 
-_PRODUCER = {  # Kafka's name -> librdkafka's
-    "linger.ms": "linger.ms",
-    "batch.size": "batch.size",
-    "batch.num.messages": "batch.num.messages",
-    "compression.type": "compression.type",
-    "compression.gzip.level": "compression.level",
-    "compression.lz4.level": "compression.level",
-    "compression.zstd.level": "compression.level",
+_PRODUCER = {  # Kafka's name -> librdkafka's, which is the same for most
+    **{
+        name: name
+        for name in (
+            *("linger.ms", "batch.size", "batch.num.messages", "compression.type", "client.id", "retries"),
+            *("delivery.timeout.ms", "request.timeout.ms", "max.in.flight.requests.per.connection"),
+            *("retry.backoff.ms", "retry.backoff.max.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+            *("metadata.max.age.ms", "connections.max.idle.ms"),
+            *("queue.buffering.max.messages", "queue.buffering.max.kbytes"),
+        )
+    },
+    **{f"compression.{codec}.level": "compression.level" for codec in ("gzip", "lz4", "zstd")},
     "max.request.size": "message.max.bytes",
-    "delivery.timeout.ms": "delivery.timeout.ms",
-    "request.timeout.ms": "request.timeout.ms",
-    "retries": "retries",
-    "retry.backoff.ms": "retry.backoff.ms",
-    "retry.backoff.max.ms": "retry.backoff.max.ms",
-    "reconnect.backoff.ms": "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
-    "metadata.max.age.ms": "metadata.max.age.ms",
-    "connections.max.idle.ms": "connections.max.idle.ms",
-    "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "queue.buffering.max.messages": "queue.buffering.max.messages",
-    "queue.buffering.max.kbytes": "queue.buffering.max.kbytes",
-    "client.id": "client.id",
 }
 _TEXT = frozenset({"compression.type", "client.id"})
 _WITHOUT_EFFECT = frozenset(  # settings that librdkafka has not: they change no record and no guarantee
@@ -83,31 +74,16 @@ _ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
 _DECIDED = re.compile(r".+@\d+")
 
 _SINK = frozenset(
-    {
-        "sink.id",
-        "sink.guarantee",
-        "sink.adopt",
-        "sink.takeover",
-        "sink.accept.lost",
-        "sink.input.offsets",
-        "sink.operator",
-        "sink.progress.topic",
-        "sink.topics.allowed",
-        "sink.trace",
-        "sink.batch.headers",
-        "sink.dead.letter.topic",
-        "sink.dead.letter.max",
-        "sink.dead.letter.origin",
-    }
+    f"sink.{name}"
+    for name in (
+        *("id", "guarantee", "operator", "input.offsets", "progress.topic", "topics.allowed", "trace", "batch.headers"),
+        *("adopt", "takeover", "accept.lost"),  # a person's consents
+        *("dead.letter.topic", "dead.letter.max", "dead.letter.origin"),
+    )
 )
 
 #: The options beside those of Kafka and of the schema registry: in lower case, as Spark has them, and as written.
-_OWN = {
-    **{name: name for name in _SINK},
-    "topic": "topic",
-    "write.id": "write.id",
-    "checkpointlocation": "checkpointLocation",
-}
+_OWN = {name.lower(): name for name in (*_SINK, "topic", "write.id", "checkpointLocation")}
 
 #: What they are called elsewhere, where that does not look like them.
 _OTHER_WORDS = {"id": "sink.id", "topics": "topic", "checkpoint": "checkpointlocation"}
@@ -130,40 +106,15 @@ class Guarantee(Enum):
 class SinkOptions:
     """The options of a sink, parsed and checked.
 
-    Attributes
-    ----------
-    sink_id : str
-        Stable name of the output; owns transactional ids and commit log, and is bound to one query.
-    topic : str or None
-        The topic of all rows; None: the column ``topic`` names it.
-    checkpoint : str
-        Spark's checkpoint location; "" for a batch write.
-    write_id : str
-        Names a batch write; "" for a stream.
-    timeout_ms : int or None
-        transaction.timeout.ms as the user set it; None: chosen at the claim.
-    client : dict
-        The user's settings of Java's producer, without those of the connection and those that the sink fixes.
-    producer : dict
-        The same for librdkafka, as far as it has them.
-    adopt, takeover, accept_lost
-        A person's consents for one start; each names what it accepts (:mod:`exactly_once.coordinator.consent`).
-    guarantee : Guarantee
-        How often a row is in the output, whatever fails.
-    registry : Registry or None
-        The schema registry that gives the ids before keys and values; None: the sink writes them without ids.
-    operator : str
-        Who operates the driver, in the operator's own words; "" when nobody said.
-    topics : TopicRule
-        The topics that rows may go to.
-    dead_letters : DeadLetterTopic or None
-        Where rows go that cannot be written; None: the first one ends the execution.
-    progress_topic : str
-        The topic that tells readers which batches are whole; "" without one.
-    trace : bool
-        Send a trace of each batch.
-    batch_headers : bool
-        Each record names sink and batch in headers (:mod:`exactly_once.protocol.batch_headers`).
+    ``sink_id`` owns transactional ids and commit log, and is bound to one query. ``topic`` is None where the column of
+    that name has it, ``checkpoint`` "" for a batch write, ``write_id`` "" for a stream. ``timeout_ms`` is
+    transaction.timeout.ms as the user set it; None: chosen at the claim. ``client`` has the user's settings of Java's
+    producer, without those of the connection and those that the sink fixes; ``producer`` the same for librdkafka, as
+    far as it has them. ``adopt``, ``takeover`` and ``accept_lost`` are a person's consents for one start; each names
+    what it accepts (:mod:`exactly_once.coordinator.consent`). Without ``registry``, keys and values have no ids before
+    them; without ``dead_letters``, the first row that cannot be written ends the execution. ``operator`` and
+    ``progress_topic`` are "" where there is none. With ``batch_headers``, each record names sink and batch
+    (:mod:`exactly_once.protocol.batch_headers`).
     """
 
     sink_id: str
@@ -193,15 +144,11 @@ class SinkOptions:
         return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000
 
     def check_columns(self, columns: Iterable[Column]) -> frozenset[str]:
-        """Return the names of the columns that a record is made of; see
-        :func:`exactly_once.protocol.row_schema.check_columns`,
-        :func:`exactly_once.protocol.row_schema.check_topic_option`, and
-        :meth:`exactly_once.protocol.dead_letters.DeadLetterTopic.check_columns`.
+        """Return the names of the columns that a record is made of, as the rules of its row, of the option topic and of
+        the dead letters have it.
         """
-        frames_key, encoded = False, frozenset[str]()
-        if self.registry is not None:
-            frames_key, encoded = self.registry.frames("key"), self.registry.encoded
-        names = check_columns(columns, self.topic, frames_key, encoded)
+        registry = self.registry or Registry("")
+        names = check_columns(columns, self.topic, registry.frames("key"), registry.encoded)
         check_topic_option(self.topic, names)
         if self.dead_letters is not None:
             self.dead_letters.check_columns(names)
@@ -221,12 +168,8 @@ class SinkOptions:
         return {**self.connection.java(), **self.client}
 
     def check_librdkafka(self) -> None:
-        """Refuse a setting that only Java's producer has, where Python tasks send through librdkafka.
-
-        Raises
-        ------
-        InvalidOption
-            The options hold such a setting; the message names it.
+        """Raise InvalidOption, with its name, for a setting that only Java's producer has, where Python tasks send
+        through librdkafka.
         """
         known = {*_PRODUCER, *_WITHOUT_EFFECT, "buffer.memory"}
         if foreign := sorted(n for n in self.client.keys() - known if not n.startswith("metrics.")):
@@ -241,12 +184,8 @@ class SinkOptions:
         cls, options: Mapping[str, str | None], batch: bool = False, pem: Mapping[str, str] | None = None
     ) -> SinkOptions:
         """Read the options of a query, or of a ``batch`` write; names are case-insensitive, as in Spark. ``pem`` is
-        what Spark's JVM said of Java's key stores, where the options come from there.
-
-        Raises
-        ------
-        InvalidOption, InvalidTransactionTimeout, CheckpointUnusable
-            With the name of the option, before anything connects.
+        what Spark's JVM said of Java's key stores, where the options come from there. Raise InvalidOption,
+        InvalidTransactionTimeout or CheckpointUnusable, with the name of the option, before anything connects.
         """
         o = {k.lower(): v for k, v in options.items() if v is not None}
         _check_names(o)
@@ -312,9 +251,8 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    """Refuse misspelt names first: what they do not set would be called missing.
-
-    An option that is not the sink's, and looks like none of it, is left to whoever may know it.
+    """Refuse misspelt names first: what they do not set would be called missing. An option that is not the sink's, and
+    looks like none of it, is left to whoever may know it.
     """
     for name in options:
         what = f"{name} is not an option of this sink"
@@ -372,11 +310,8 @@ def _progress_topic(options: Mapping[str, str], guarantee: Guarantee, batch: boo
             f"sink.progress.topic={name} cannot be combined with {other}: it names the whole batches of a stream",
             "Remove sink.progress.topic",
         )
-    if (
-        why := "is an output topic"
-        if name in (options.get("topic"), options.get("sink.dead.letter.topic"))
-        else ANY_TOPIC.refusal(name)
-    ):
+    taken = name in (options.get("topic"), options.get("sink.dead.letter.topic"))
+    if why := "is an output topic" if taken else ANY_TOPIC.refusal(name):
         raise InvalidOption(
             f"sink.progress.topic={name!r} {why}",
             "Name another topic, which the sink creates and other sinks may share",
@@ -426,7 +361,6 @@ def _check_write(options: Mapping[str, str]) -> None:
 
 
 def _timeout(options: Mapping[str, str]) -> int | None:
-    """Return transaction.timeout.ms as the user set it."""
     if "kafka.transaction.timeout.ms" not in options:
         return None
     timeout = _number("kafka.transaction.timeout.ms", options["kafka.transaction.timeout.ms"])
@@ -440,9 +374,7 @@ def _timeout(options: Mapping[str, str]) -> int | None:
 
 
 def _client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the producer, as given; refuses those that neither client has, and those that the sink
-    fixes.
-    """
+    """Return the producer's settings, as given; refuse those that neither client has, and those that the sink fixes."""
     known = (producer_options.JAVA - producer_options.FOREIGN_LOGIN) | set(_PRODUCER)
     client: dict[str, str] = {}
     for option, value in options.items():
@@ -462,7 +394,6 @@ def _client_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _librdkafka(client: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of librdkafka for those of Java's producer."""
     settings: dict[str, str] = {"message.max.bytes": "1048576"}  # Kafka's Java default of max.request.size
     level = f"compression.{client.get('compression.type', 'none')}.level"
     for name, value in client.items():

@@ -285,7 +285,9 @@ class Participant(ABC, Generic[H]):
         """
 
     def gone(self, handles: Sequence[H]) -> Iterable[H]:
-        """Return the prepared, undecided ``handles`` that can no longer be committed."""
+        """Return the prepared, undecided ``handles`` that can no longer be committed. Raises what :meth:`check` would,
+        where the output has changed since, as far as that costs no request more.
+        """
         return ()
 
     def confirm(self, proposal: Proposal) -> Decision:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
+from exactly_once import location as locations
 from exactly_once.errors import CheckpointAway, ExactlyOnceError
-
-_LOCATION = re.compile(r"s3[an]?://")
 
 #: In pyarrow's errors, when S3 or what is before it does not answer, is overloaded, or fails within. By curl's numbers:
 #: no connection, a time-out, no answer, a connection that broke. A name or a certificate that is wrong is none of them.
@@ -20,7 +19,7 @@ def away(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
     """Make the error for ``what``, a place below ``location``, that cannot be read because S3 does not answer; None
     when the location is not on S3, or ``e`` says something else.
     """
-    if not _LOCATION.match(location) or not _AWAY.search(str(e)):
+    if not locations.is_on(location, *locations.S3) or not _AWAY.search(str(e)):
         return None
     return CheckpointAway(
         f"S3 does not answer, so this Python process cannot read {what} ({type(e).__name__}: {e})",

@@ -18,13 +18,7 @@ def first(names: Iterable[str]) -> str:
 
 
 def check_protocol(names: Sequence[str]) -> None:
-    """Refuse OTLP in a form other than http/protobuf, for which the variables ``names`` ask.
-
-    Raises
-    ------
-    InvalidOption
-        With the first name.
-    """
+    """Raise InvalidOption, with the first of ``names``, when these variables ask for OTLP other than http/protobuf."""
     protocol = first(names)
     if protocol not in ("", "http/protobuf"):
         raise InvalidOption(f"OTLP with the protocol {protocol!r} is not supported", f"Set {names[0]}=http/protobuf")

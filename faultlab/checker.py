@@ -9,7 +9,7 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import batch_name
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Participant
-from exactly_once.verify import Report, verify
+from exactly_once.verify import Report, VerifyParameters, verify
 from exactly_once.verify.by_origin.comparison import Question
 from exactly_once.verify.by_origin.origin import Origin
 from faultlab.judge import LabVerdict
@@ -68,12 +68,14 @@ def check(
     try:
         report = verify(
             connection,
-            sink_id,
-            checkpoint=checkpoint,
+            VerifyParameters(
+                sink_id,
+                checkpoint=checkpoint,
+                origin=question,
+                topics=[topic] if origin else [],
+                hanging_age_s=HANGING_AGE_S,
+            ),
             outputs=others,
-            origin=question,
-            topics=[topic] if origin else [],
-            hanging_age_s=HANGING_AGE_S,
         )
     except ExactlyOnceError as e:
         verdict.add(NO_END, [e])

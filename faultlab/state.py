@@ -24,7 +24,7 @@ def settings_of(store: str) -> dict[str, str]:
     """Spark's settings for one of :data:`STORES`: Spark's own defaults, or those of this project for RocksDB."""
     # here: a driver that imports this module for its transform needs no Dagster
     from dagster_exactly_once.resources.spark import FILE_MANAGER, STATE_STORE
-    from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER
+    from dagster_exactly_once.streaming.query import SAFE_FILE_MANAGER
 
     often = {
         # state of a few batches is in deltas and snapshots: both are read after a kill
@@ -35,7 +35,7 @@ def settings_of(store: str) -> dict[str, str]:
         return {**STATE_STORE, **often}
     return {
         "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+            "org.apache.spark.sql.execution.streaming.query.HDFSBackedStateStoreProvider"
         ),
         FILE_MANAGER: SAFE_FILE_MANAGER,  # the lab's other streams have the one for local disks
         **often,

@@ -23,7 +23,7 @@ from dagster_exactly_once import (
     exactly_once_resources,
     exactly_once_stream,
 )
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Record
 
 ORDERS, REFUNDS, BOOKINGS = "shop.orders", "shop.refunds", "bookings"
 

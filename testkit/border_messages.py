@@ -100,7 +100,7 @@ _TICKET = TaskTicket(
 
 #: By the name of its file in tests/golden/border.
 MESSAGES: dict[str, Message] = {
-    "check-request": CheckRequest(_OPTIONS, True, _SCHEMA, _PEM),
+    "check-request": CheckRequest(_OPTIONS, True, _SCHEMA, _PEM, "append", False),
     "check-request-least": CheckRequest(_OPTIONS),
     "plan-request": PlanRequest(
         run="r1",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -110,6 +110,18 @@ def delete_topic(bootstrap_servers: str, name: str) -> None:
     """Delete a topic and wait for it."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     admin.delete_topics([name], operation_timeout=30)[name].result(30)
+
+
+def send_offsets(connection: Connection, group: str, ends: list[TopicPartition]) -> Producer:
+    """Commit offsets of a group in a transaction that stays open; returns its producer."""
+    name = fresh_name("late")
+    producer = Producer({**connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    member = Consumer({**connection.librdkafka(), "group.id": group})
+    producer.send_offsets_to_transaction(ends, member.consumer_group_metadata(), 30)
+    member.close()
+    return producer
 
 
 def commit_offsets(connection: Connection, group: str, ends: list[TopicPartition]) -> None:

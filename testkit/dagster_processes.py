@@ -34,6 +34,8 @@ class DagsterProcesses:
         By name, what each process is: a Python module with its arguments.
     sessions : list of int
         Of every code server so far: a run may outlive its own.
+    python, root : str, Path
+        The code server's Python, and the folder with its code: those of this process, unless a test sets others.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str], module: str, location: str):
@@ -42,7 +44,8 @@ class DagsterProcesses:
         self.workspace = folder / "workspace.yaml"
         server = f"host: {HOST}, port: {self.code_port}, location_name: {location}"
         self.workspace.write_text(f"load_from: [{{grpc_server: {{{server}}}}}]\n")
-        code = ["dagster", "code-server", "start", "-m", module, "-d", str(ROOT), "--location-name", location]
+        code = ["dagster", "code-server", "start", "-m", module, "-d", ".", "--location-name", location]
+        self.python, self.root = sys.executable, ROOT
         self.commands = {
             "code": [*code, "-h", HOST, "-p", str(self.code_port)],
             "daemon": ["dagster._daemon", "run", "-w", str(self.workspace)],
@@ -89,9 +92,11 @@ class DagsterProcesses:
 
     def popen(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start a Python module with its arguments."""
+        mine = name != "code"
+        python, root = (sys.executable, ROOT) if mine else (self.python, self.root)
         with self.log(name).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", *command], cwd=ROOT, env=self.env,
+                [python, "-m", *command], cwd=root, env=self.env | {"PYTHONPATH": str(root)},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 

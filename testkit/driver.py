@@ -17,6 +17,17 @@ from contextlib import suppress
 from typing import Any
 
 
+def close_callback_server(gateway: Any) -> None:
+    """Close py4j's callback server, with its connections: by itself it would wait for the next call of each."""
+    closing = threading.Thread(target=gateway.shutdown_callback_server)
+    closing.start()
+    while closing.is_alive():
+        for connection in list(gateway._callback_server.connections):
+            with suppress(AttributeError, OSError):  # it is closed by now
+                connection.socket.shutdown(socket.SHUT_RDWR)
+        closing.join(0.05)
+
+
 class Driver:
     def __init__(self, settings: dict[str, Any]):
         from pyspark.sql import SparkSession
@@ -108,15 +119,7 @@ class Driver:
 
     def close_callbacks(self) -> None:
         """Close py4j's callback server, with its connections."""
-        gateway = self.spark.sparkContext._gateway
-        assert gateway is not None
-        closing = threading.Thread(target=gateway.shutdown_callback_server)
-        closing.start()
-        while closing.is_alive():  # by itself it would wait for the next call of each connection
-            for connection in list(gateway._callback_server.connections):
-                with suppress(AttributeError, OSError):  # it is closed by now
-                    connection.socket.shutdown(socket.SHUT_RDWR)
-            closing.join(0.05)
+        close_callback_server(self.spark.sparkContext._gateway)
 
     def heap(self) -> float:
         """Return the used heap of the JVM after a collection, in MiB."""

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import islice
 from typing import Self
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.deadline import Deadline

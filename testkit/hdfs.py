@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from dagster_exactly_once.resources.spark import FILE_MANAGER
-from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER
+from dagster_exactly_once.streaming.query import SAFE_FILE_MANAGER
 from exactly_once.checkpoint import file_system
 from exactly_once.sparkenv.jars import cache_folder, resolve_other
 from exactly_once.sparkenv.java import find_java

@@ -44,13 +44,18 @@ class Record(NamedTuple):
     value: bytes | None
 
 
+def sparks_jars(*names: str) -> list[str]:
+    """Return the jars of this PySpark whose names begin like these."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    return [str(jar) for name in names for jar in sorted(jars.glob(f"{name}-*.jar"))]
+
+
 @contextmanager
-def running_java() -> Iterator[Any]:
-    """Yield a JVM with the broker's jars, among them the client's and those of its codecs."""
-    jar = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
-    port = launch_gateway(
-        jarpath=str(jar), classpath=broker_classpath(), die_on_exit=True, java_path=find_java().executable
-    )
+def running_java(classes: Sequence[str] = ()) -> Iterator[Any]:
+    """Yield a JVM with these jars; without any with the broker's, among them the client's and those of its codecs."""
+    [py4j] = sparks_jars("py4j")
+    classpath = os.pathsep.join(classes) or broker_classpath()
+    port = launch_gateway(jarpath=py4j, classpath=classpath, die_on_exit=True, java_path=find_java().executable)
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
     yield gateway
     gateway.shutdown()

@@ -4,7 +4,8 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 
 from confluent_kafka import Producer
 
@@ -14,6 +15,8 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.participants.kafka.digest_scope import PLAIN, add_read
+from exactly_once.protocol.batch_headers import Header
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
@@ -71,8 +74,13 @@ class MadeSink:
         token: int | None = None,
         name: str = "",
         hashed: Sequence[Row] = (),
+        form: str = PLAIN,
+        headers: Callable[[int], Sequence[Header]] = lambda n: (),
+        added: Sequence[Header] = (),
     ) -> PreparedTransaction:
-        """Write the rows of a part; its transaction stays open. The handle has the digest of ``hashed``, if given."""
+        """Write the rows of a part; its transaction stays open. The handle has the digest of ``hashed``, if given, in
+        the ``form``; ``headers`` are those of the n-th row, and ``added`` what an agent adds behind them.
+        """
         name = name or part_id(self.sink_id, self.token if token is None else token, part, attempt)
         producer = Producer(
             {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
@@ -80,17 +88,18 @@ class MadeSink:
         producer.init_transactions(30)
         producer.begin_transaction()
         digest = RowDigest()
-        for key, value, partition in rows:
-            producer.produce(self.topic, value, key, partition)
-        for key, value, _ in hashed or rows:
-            digest.add_pairs([key.encode()], [value.encode()])
+        for n, (key, value, partition) in enumerate(rows):
+            producer.produce(self.topic, value, key, partition, headers=[*headers(n), *added])
+        for n, (key, value, partition) in enumerate(hashed or rows):
+            record = SimpleNamespace(key=key.encode(), value=value.encode(), headers=[*headers(n)], timestamp=None)
+            add_read(digest, form, self.topic, partition, [record])
         producer.flush(30)
         self.producers.append(producer)  # so that it does not abort what it has open
         with Admin(self.connection) as admin:
             d = describe(admin, [name])[name]
             size = sum(len(k) + len(v) for k, v, _ in rows)
             told = name, d.producer_id, d.producer_epoch, part, len(rows), size, digest.text
-            return PreparedTransaction(*told, begin_of(admin, d), form="plain")
+            return PreparedTransaction(*told, begin_of(admin, d), form=form)
 
     def decide(
         self,

@@ -74,7 +74,7 @@ def taxed(df: DataFrame, calls: str = "") -> DataFrame:
 def traced_by_function(df: DataFrame, good: str, rejected: str, own: str) -> DataFrame:
     """Return the rows of both topics, with the headers that the expression ``own`` makes and the trace of the input."""
     import exactly_once
-    from dagster_exactly_once.streaming.traces import traced
+    from dagster_exactly_once.streaming.query import traced
 
     rows = exactly_once.attempt(df, with_tax).selectExpr("*", f"{own} headers")
     return exactly_once.split(traced(rows), good, rejected=rejected)

@@ -17,6 +17,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
 from exactly_once.txn.scan import LogBatch
+from exactly_once.verify.by_log.judge import differing
 from exactly_once.verify.by_log.ledger import Ledger, Writer, scopes_to_try
 
 SINK, TOPIC, QUERY = "orders", "out", "q"
@@ -108,6 +109,9 @@ class ReadBack:
         scopes_of = scopes_to_try(scopes, frozenset(self.ids))
         for batch in self.batches:
             ledger.add(batch, scopes_of)
+        differing(decisions, ledger)
+        for batch in self.batches:
+            ledger.add_again(batch)
         return ledger
 
 

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from dagster_exactly_once.resources.spark import FILE_MANAGER
-from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER
+from dagster_exactly_once.streaming.query import SAFE_FILE_MANAGER
 from exactly_once_local.ports import free_port
 from testkit import processes
 from testkit.processes import until

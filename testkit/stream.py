@@ -242,6 +242,8 @@ class SparkDriver:
         Its local files, its log, and its failpoints (:meth:`arm`).
     environment : mapping, optional
         More variables of its processes.
+    python : str
+        The Python of the driver and of its workers.
     """
 
     def __init__(
@@ -250,6 +252,7 @@ class SparkDriver:
         master: str = "local[2]",
         conf: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ):
         folder.mkdir(parents=True)
         self.folder, self.failpoints, self.log = folder, folder / "failpoints", folder / "log"
@@ -263,7 +266,7 @@ class SparkDriver:
         }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "testkit.driver"],
+                [python, "-m", "testkit.driver"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -273,8 +276,8 @@ class SparkDriver:
                 env={
                     **{k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"},
                     "PYTHONPATH": str(ROOT),
-                    "PYSPARK_PYTHON": sys.executable,
-                    "PYSPARK_DRIVER_PYTHON": sys.executable,
+                    "PYSPARK_PYTHON": python,
+                    "PYSPARK_DRIVER_PYTHON": python,
                     "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints),
                     **(environment or {}),
                 },

@@ -103,6 +103,7 @@ PLANTED: dict[str, SinkFacts] = {
     "HEALTH-OWNER-LOST": SinkFacts(sink(), stream=stream(5, worker=replace(RUN, works=False))),
     "HEALTH-FAILED": SinkFacts(sink(), stream=stream(5, failed=BROKE)),
     "HEALTH-OPERATED-BY-ANOTHER": SinkFacts(sink(ALIVE), stream=stream(5, has_run=True)),
+    "HEALTH-ORPHANED": SinkFacts(sink(ALIVE), stream=stream(5, claimed_here=True, orphaned="run 6369f6fc was deleted")),
     "HEALTH-SLOW-START": SinkFacts(sink(), stream=stream(5, worker=replace(RUN, begun=False, age_s=95))),
     "HEALTH-STARTING": SinkFacts(sink(), stream=stream(5, worker=replace(RUN, begun=False, age_s=20))),
     "HEALTH-NEVER-USED": SinkFacts(sink(None), stream=stream()),

@@ -66,6 +66,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"the {_BUDGET_S:.0f} {_OVER}; make test-long runs all of them")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Make the cases of a test that its mark ``quick`` does not name long ones."""
+    quick = item.get_closest_marker("quick")
+    case = item.name.partition("[")[2].removesuffix("]")
+    if quick is not None and case not in quick.args:
+        item.add_marker("long")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = list(dict.fromkeys(item.path for item in items))

@@ -23,13 +23,13 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
 from dagster_exactly_once import notify  # noqa: E402
+from dagster_exactly_once.backfill.resend import ResendParameters  # noqa: E402
 from dagster_exactly_once.declare import config  # noqa: E402
 from dagster_exactly_once.resources.checkpoints import CheckpointReader  # noqa: E402
 from dagster_exactly_once.resources.kafka import KafkaResource  # noqa: E402
 from dagster_exactly_once.resources.spark import SparkSessionResource  # noqa: E402
 from dagster_exactly_once.resources.transactions import TransactionAdmin  # noqa: E402
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy  # noqa: E402
-from exactly_once.diagnosis.model import Severity  # noqa: E402
 from exactly_once.diagnosis.registry import SYMPTOMS  # noqa: E402
 from exactly_once.diagnosis.thresholds import Thresholds  # noqa: E402
 from exactly_once.operation import operations  # noqa: E402
@@ -46,12 +46,13 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "StreamConfig": (config.StreamConfig, ""),
     "Once": (config.Once, ""),
     "BackfillConfig": (config.BackfillConfig, ""),
-    "ResendConfig": (config.ResendConfig, ""),
+    "ResendConfig": (config.config_of(ResendParameters), ""),
     "CloseConfig": (config.CloseConfig, ""),
     **{c.__name__: (c, "") for o in operations() if o.job for c in [config.config_of(o.parameters)]},
     "ReconcileConfig": (config.ReconcileConfig, ""),
     "PolicyConfig": (config.PolicyConfig, ""),
     "FreshnessConfig": (config.FreshnessConfig, ""),
+    "LettersConfig": (config.LettersConfig, ""),
     "VerifyConfig": (config.VerifyConfig, ""),
     "RestartPolicy": (RestartPolicy, "EXACTLY_ONCE_RESTART_"),
     "WatchPolicy": (WatchPolicy, "EXACTLY_ONCE_WATCH_"),
@@ -115,7 +116,7 @@ def part(name: str) -> str:
 
 def _symptoms(needs: str) -> Iterator[str]:
     for one in sorted(SYMPTOMS.values(), key=lambda s: -s.severity.rank):
-        if one.needs == needs and one.severity is not Severity.OK:
+        if one.needs == needs:
             limit = f", `{one.threshold}` {getattr(Thresholds(), one.threshold):,g}" if one.threshold else ""
             yield _item(f"- `{one.code}` ({one.severity.value}{limit}): {one.meaning}")
 

@@ -38,7 +38,7 @@ EXAMPLE = re.findall(
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
-import exactly_once.coordinator.micro_batch, exactly_once.participants.kafka.part_transaction
+import exactly_once.coordinator.micro_batch, exactly_once.participants.kafka.part
 import exactly_once_local.cluster.embedded_broker
 from exactly_once.sparkenv.jars import pinned
 assert pinned()

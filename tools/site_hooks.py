@@ -29,7 +29,15 @@ sys.path.insert(0, str(PROJECT))
 from exactly_once.sparkenv.jars import resolve_configuration  # noqa: E402
 
 #: What the site shows, or a page of it links to.
-FILES = ("*.md", "docs/*.md", "docs/*/*.md", "docs/images/*", "observability/*", "exactly_once/failpoints.py")
+FILES = (
+    "*.md",
+    "docs/*.md",
+    "docs/*/*.md",
+    "docs/images/*",
+    "findings/README.md",
+    "observability/*",
+    "exactly_once/failpoints.py",
+)
 ERRORS = "docs/errors.md"
 #: The generated list of every file. No search finds it: it repeats what the API reference says of the public ones.
 EVERY_FILE = "files.md"

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
-from dagster_exactly_once.streaming.spans import OffsetSpan, Spans
+from dagster_exactly_once.streaming.source import OffsetSpan, Spans
+from dagster_exactly_once.tables import next_day, ranges
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError
 from exactly_once.kafka.admin import Watermarks
 
@@ -63,9 +64,9 @@ def start_ms(day: str) -> int:
     return round(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def next_day(day: str) -> str:
-    """Return the next day."""
-    return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
+def in_ranges(days: Sequence[str]) -> str:
+    """Return days as Dagster's launch dialog takes them: ``[2026-01-01...2026-01-03], 2026-01-07``."""
+    return ranges(days, lambda one, other: next_day(one) == other, "[{}...{}]")
 
 
 def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> dict[int, OffsetSpan]:

@@ -1,67 +1,173 @@
 """The job ``<name>_resend``: sends rejected records and dead letters again, repaired, each once however often it is
 tried.
+
+The commit log of the job's own sink keeps the id of each of its writes for good, and the id has the range of offsets.
+So a range that is asked for again, alone or as a part of another one, is left out.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import dagster as dg
 
-from dagster_exactly_once.backfill import spark as in_spark
-from dagster_exactly_once.backfill.resent import RejectedSpan, asked, remaining, sent
-from dagster_exactly_once.backfill.worker import SparkWorker
-from dagster_exactly_once.backfill.writes import SideWrites
-from dagster_exactly_once.declare.config import ResendConfig
+from dagster_exactly_once.backfill.writes import SideWrites, SparkWorker
 from dagster_exactly_once.declare.rejected import Repair
-from dagster_exactly_once.declare.schemas import encodes_values, without_registry
+from dagster_exactly_once.declare.sink_options import encodes_values, without_registry
 from dagster_exactly_once.declare.stream import Stream
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.recovery.operations import SinkRegistry, operation_job
+from dagster_exactly_once.resources.checkpoints import READ_BUDGET_S
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
-from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.failures import classified
-from dagster_exactly_once.runs.tags import TAG_STREAM
+from dagster_exactly_once.runs.pieces import Pieces
+from dagster_exactly_once.runs.tags import NOT_RETRIED, TAG_STREAM
+from dagster_exactly_once.streaming.ranges import RejectedSpan, asked, remaining, sent
 from dagster_exactly_once.streaming.single_writer import SingleWriter
-from dagster_exactly_once.streaming.source import READ_BUDGET_S
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.coordinator.batch_write import written
-from exactly_once.errors import InvalidOption, ProtocolViolation
+from exactly_once.errors import InvalidOption
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin, Watermarks
+from exactly_once.operation.model import (
+    Operation,
+    OperationContext,
+    OperationJob,
+    OperationOutcome,
+    OperationStep,
+    parameter,
+    reason_parameter,
+    sink_parameter,
+)
 
 
-def resend_job(stream: Stream) -> dg.JobDefinition:
-    """Make the job."""
+@dataclass(frozen=True, kw_only=True)
+class ResendParameters:
+    """The parameters of ``<name>_resend``: which records it sends again, and where to."""
+
+    sink_id: str = sink_parameter("The sink of the job.", form="")
+    topic: str = parameter(
+        "",
+        "The topic to read; empty: that of the rejected records, or else that of the dead letters.",
+        form="topic",
+    )
+    offsets: dict[str, str] = parameter(
+        MISSING,
+        "By partition of that topic, the first and the last offset to send, like {'0': '12-40'}; empty: all records. "
+        "What a run has sent before is left out.",
+        form="offsets",
+        form_default={},
+    )
+    to: str = parameter(
+        "",
+        "The topic to send to, an input or an output of the stream; empty: the input that each record came from, to "
+        "the same partition, or the output that each dead letter was for.",
+        form="to",
+    )
+    dry_run: bool = parameter(
+        False, "Only name the ranges that it would send; change nothing.", form="dry_run", form_default=True
+    )
+    reason: str = reason_parameter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResendContext(OperationContext):
+    """The cluster, and the run that sends: ``writes`` through the job's own sink, with ``spark``."""
+
+    spark: SparkSessionResource | BorrowedSession
+    writes: SideWrites
+
+
+def resend_operation(stream: Stream) -> Operation[ResendParameters]:
+    """Make the operation: its examination names what is left to send, and its step sends it, from a
+    :class:`ResendContext`.
+    """
     spec = stream.resend_spec
     what = ", or ".join(f"records of {topic} to {_targets(stream, topic)}" for topic in stream.resent)
-
-    @dg.op(
-        name=spec.op,
-        description=f"Repairs what it reads if the stream declares how, and sends {what}.",
-    )
-    def resend(
-        context: dg.OpExecutionContext,
-        config: ResendConfig,
-        spark: dg.ResourceParam[Any],
-        kafka: KafkaTransactionalProducerFactory,
-        transactions: TransactionAdmin,
-    ) -> None:
-        with classified():
-            writes = SideWrites(context, "The resend", spec.sink_id, kafka.connection(), transactions)
-        _Resend(context, stream, config, opener(spark), writes).run()
-
-    @dg.job(
-        name=spec.job,
-        executor_def=dg.in_process_executor,
-        tags={"dagster/max_retries": "0", TAG_STREAM: spec.name},
-        description=(
+    return Operation(
+        ResendParameters,
+        partial(_examine, stream),
+        (OperationStep("send", "Sends what is left, piece by piece.", partial(_send, stream)),),
+        job=OperationJob(
+            spec.job,
             f"Sends {what}, again: those that no run has sent yet unless configured. Each is sent once, however often "
-            "this is tried: the commit log keeps the ranges that were sent. Safe to run twice."
+            "this is tried: the commit log keeps the ranges that were sent. A dry run unless dry_run is switched off. "
+            "Safe to run twice.",
+            first=spec.op,
+            first_text=f"Repairs what it reads if the stream declares how, and sends {what}.",
+            passed="",
         ),
+        preset={"sink_id": spec.sink_id},
     )
-    def job() -> None:
-        resend()
 
-    return job
+
+def resend_job(stream: Stream, registry: SinkRegistry) -> dg.JobDefinition:
+    """Make the job of the operation; the registry knows its sink."""
+    spec = stream.resend_spec
+
+    def within(context: dg.OpExecutionContext, told: OperationContext) -> OperationContext:
+        its, again = context.resources, f"launch the job {spec.job} again with the same configuration"
+        pieces, connection = Pieces("the range", "; ".join, lambda left: again), its.kafka.connection()
+        writes = SideWrites(context, "The resend", spec.sink_id, connection, its.transactions, pieces)
+        known = {**vars(told), "connection": connection, "budget_s": READ_BUDGET_S}
+        return ResendContext(**known, spark=opener(its.spark), writes=writes)
+
+    tags = {**NOT_RETRIED, TAG_STREAM: spec.name}
+    return operation_job(resend_operation(stream), registry, resources=("spark", "kafka"), tags=tags, within=within)
+
+
+class Unsent(NamedTuple):
+    """The rest to send of a topic: what an earlier run has begun, and the others; the ends of the topic, its id."""
+
+    topic: str
+    topic_id: str
+    marks: dict[int, Watermarks]
+    unfinished: list[RejectedSpan]
+    left: list[RejectedSpan]
+
+    @property
+    def pieces(self) -> list[RejectedSpan]:
+        """All that is left."""
+        return [*self.unfinished, *self.left]
+
+    @property
+    def names(self) -> list[str]:
+        """All that is left, in words."""
+        return [piece.named(self.topic) for piece in self.pieces]
+
+
+def _unsent(stream: Stream, context: OperationContext, p: ResendParameters) -> Unsent:
+    check_topics(stream, p)
+    topic = p.topic or next(iter(stream.resent))
+    with Admin(context.connection, context.budget_s) as admin:
+        marks = admin.watermarks(topic)
+        topic_id = admin.topic_ids([topic]).get(topic, "")
+    log = read_log(context.connection, p.sink_id, context.budget_s)
+    done = sent((d.write_id for d in log.decisions), topic, topic_id)
+    # decided, and parts of it may be lost: only the same write brings them again
+    unfinished = sent((d.write_id for d in log.open_decisions), topic, topic_id)
+    return Unsent(topic, topic_id, marks, unfinished, remaining(asked(p.offsets, marks), done))
+
+
+def _examine(stream: Stream, context: OperationContext, p: ResendParameters) -> OperationOutcome:
+    ranges = _unsent(stream, context, p).names
+    does = "Would send" if p.dry_run else "Sends"
+    said = f"{does} again what these have: {'; '.join(ranges)}." if ranges else "There is no record left to send."
+    return OperationOutcome(p.sink_id, said, {"ranges": ranges}, {"ranges": ranges}, to_do=bool(ranges))
+
+
+def _send(
+    stream: Stream, context: OperationContext, p: ResendParameters, examined: OperationOutcome | None
+) -> OperationOutcome:
+    """Wait for the older runs of the job, since two at once could take the same records for unsent, and look again."""
+    assert isinstance(context, ResendContext)
+    writes = context.writes
+    SingleWriter(writes.context, stream.resend_spec, p.sink_id).begin()
+    with writes.at_rest():
+        run = _Resend(stream, p, _unsent(stream, context, p), context.spark, writes)
+        done = run.send() if run.unsent.pieces else Sent(0, 0)
+        said = done.said(run.unsent.topic, stream.dead_topic, run.repair is not None)
+        facts = {"records_sent_again": done.records - done.dead, **({"records_left": done.kept} if done.kept else {})}
+        key = stream.key_of(run.unsent.topic)
+        writes.context.log_event(dg.AssetObservation(key, metadata={**facts, "said": said}))
+    return OperationOutcome(p.sink_id, said, facts, facts, value=done)
 
 
 class Sent(NamedTuple):
@@ -98,133 +204,89 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class _Resend:
-    """One run.
-
-    1. Wait for the older runs of the job: two at once could take the same records for unsent.
-    2. Leave out the ranges that the commit log of the job's sink has.
-    3. Leave out the dead letters that have JSON in place of what readers of the output take.
-    4. Send what is left, partition by partition, each piece by a batch write with an id of its own.
+    """One run: leaves out the dead letters that have JSON in place of what readers of the output take, and sends the
+    others, partition by partition, each piece by a batch write with an id of its own.
     """
 
-    context: dg.OpExecutionContext
     stream: Stream
-    config: ResendConfig
+    p: ResendParameters
+    unsent: Unsent
     spark: SparkSessionResource | BorrowedSession
     writes: SideWrites
 
-    def run(self) -> None:
-        SingleWriter(self.context, self.stream.resend_spec, self.writes.sink_id).begin()
-        with self.writes.at_rest():
-            check_topics(self.stream, self.config)
-            with Admin(self.writes.connection, READ_BUDGET_S) as admin:
-                marks = admin.watermarks(self._topic)
-                topic_id = admin.topic_ids([self._topic]).get(self._topic, "")
-            log = read_log(self.writes.connection, self.writes.sink_id, READ_BUDGET_S)
-            done = sent((d.write_id for d in log.decisions), self._topic, topic_id)
-            # decided, and parts of it may be lost: only the same write brings them again
-            unfinished = sent((d.write_id for d in log.open_decisions), self._topic, topic_id)
-            left = remaining(asked(self.config.offsets, marks), done)
-            self._report(self._send(unfinished, left, marks, topic_id) if unfinished or left else Sent(0, 0))
-
     @property
-    def _topic(self) -> str:
-        return self.config.topic or next(iter(self.stream.resent))
+    def repair(self) -> Repair | None:
+        """The function that makes a new value."""
+        return self.stream.resent[self.unsent.topic].repair
 
     @property
     def _replaces(self) -> bool:
         """True when what is sent takes the place of a letter: in the output. In the input, it is a new record."""
-        to = self.config.to
-        return to not in self.stream.source_topics if to else self._sends_dead_letters
+        return self.p.to not in self.stream.source_topics if self.p.to else self._sends_dead_letters
 
     @property
     def _sends_dead_letters(self) -> bool:
-        return self._topic == self.stream.dead_topic
+        return self.unsent.topic == self.stream.dead_topic
 
-    @property
-    def _repair(self) -> Repair | None:
-        return self.stream.resent[self._topic].repair
-
-    def _send(
-        self, unfinished: list[RejectedSpan], left: list[RejectedSpan], marks: dict[int, Watermarks], topic_id: str
-    ) -> Sent:
-        records = dead = 0
+    def send(self) -> Sent:
+        """Send what is left."""
+        topic, topic_id, _, unfinished, left = self.unsent
+        records, dead, pieces = 0, 0, self.writes.pieces
+        self.writes.log(f"Spark starts, and reads what is left to send of {topic}")
+        pieces.left = self.unsent.names
         with SparkWorker(self.spark.session, self.spark.kill) as worker:
-            sendable, kept = self._sendable(worker, left, marks) if self._sends_dead_letters else (left, 0)
+            sendable, kept = self._sendable(worker) if self._sends_dead_letters else (left, 0)
+            pieces.left = [piece.named(topic) for piece in (*unfinished, *sendable)]
             for piece in (*unfinished, *sendable):
-                write_id = piece.write_id(self._topic, topic_id)
-                worker.call(lambda session, piece=piece, name=write_id: self._write(session, piece, marks, name))  # type: ignore[misc]
-                decision = written(self.writes.connection, self.writes.sink_id, write_id, READ_BUDGET_S)
-                if decision is None:
-                    raise ProtocolViolation(
-                        f"the commit log of sink {self.writes.sink_id} does not have the write {write_id!r}",
-                        "Report this as a bug, with this message",
-                        "Ranges logged earlier are sent",
-                    )
-                partition, (start, end) = piece
-                what = f"{self._topic}-{partition}, offsets {start} to {end - 1}"
-                self.context.log.info(f"{what}: sent {plural(decision.records - decision.dead_letters, 'record')}.")
+                write_id, what = piece.write_id(topic, topic_id), piece.named(topic)
+                starts = {topic: {piece.partition: piece.span.start}}
+                self.writes.begin(what, f"The run sends {what}, again", starts, write_id)
+                worker.call(lambda session, piece=piece, name=write_id: self._write(session, piece, name))  # type: ignore[misc]
+                decision = self.writes.proven(write_id)
+                pieces.end()
+                self.writes.context.log.info(
+                    f"{what}: sent {plural(decision.records - decision.dead_letters, 'record')}."
+                )
                 records, dead = records + decision.records, dead + decision.dead_letters
         return Sent(records, dead, kept)
 
-    def _sendable(
-        self, worker: SparkWorker[Any], left: list[RejectedSpan], marks: dict[int, Watermarks]
-    ) -> tuple[list[RejectedSpan], int]:
-        """Return ``left`` without the dead letters that cannot be sent, and how many these are."""
-        pieces, count, repairs = list[RejectedSpan](), 0, self._repair is not None
-        for piece in left:
-            kept = worker.call(
-                lambda session, piece=piece: in_spark.kept_in(  # type: ignore[misc]
-                    session, self.writes.connection, self._topic, piece, marks, repairs
-                )
-            )
+    def _sendable(self, worker: SparkWorker[Any]) -> tuple[list[RejectedSpan], int]:
+        """Return what is left without the dead letters that cannot be sent, and how many these are."""
+        from dagster_exactly_once.backfill.spark import kept_in
+
+        pieces, count, repairs = list[RejectedSpan](), 0, self.repair is not None
+        for piece in self.unsent.left:
+            kept = worker.call(lambda session, piece=piece: kept_in(self._letters(session, piece), repairs))  # type: ignore[misc]
             pieces += remaining([piece], [RejectedSpan(piece.partition, its.span) for its in kept])
             count += sum(its.records for its in kept)
         return pieces, count
 
-    def _write(self, session: object, piece: RejectedSpan, marks: dict[int, Watermarks], write_id: str) -> None:
-        stream = self.stream
-        in_spark.send_again(
-            session,  # type: ignore[arg-type]
-            self.writes.connection,
-            self._topic,
-            piece,
-            marks,
-            to=self.config.to,
-            sources=() if self._sends_dead_letters else stream.source_topics,
-            replaces=self._replaces,
-            repair=self._repair,
-            encodes=encodes_values(stream.options),
-            options=self.writes.options(write_id, without_registry(stream.options)),
-        )
+    def _letters(self, session: Any, piece: RejectedSpan) -> Any:
+        from dagster_exactly_once.backfill.spark import letters
 
-    def _report(self, done: Sent) -> None:
-        said = done.said(self._topic, self.stream.dead_topic, self._repair is not None)
-        self.context.log.info(said)
-        metadata: dict[str, int | str] = {"records_sent_again": done.records - done.dead, "said": said}
-        if done.kept:
-            metadata["records_left"] = done.kept
-        self.context.add_output_metadata(metadata)
-        self.context.log_event(dg.AssetObservation(self.stream.key_of(self._topic), metadata=metadata))
+        return letters(session, self.writes.connection, self.unsent.topic, piece, self.unsent.marks)
+
+    def _write(self, session: Any, piece: RejectedSpan, write_id: str) -> None:
+        from dagster_exactly_once.backfill.spark import to_send
+
+        options, sources = self.stream.options, () if self._sends_dead_letters else self.stream.source_topics
+        rows, encodes = self._letters(session, piece), encodes_values(options)
+        records = to_send(rows, self.p.to, sources, self._replaces, self.repair, encodes)
+        self.writes.save(records, write_id, without_registry(options))
 
 
-def check_topics(stream: Stream, config: ResendConfig) -> None:
-    """Refuse topics that the job neither reads nor writes.
-
-    Raises
-    ------
-    InvalidOption
-        The configuration names another topic to read, or to send to.
-    """
-    if config.topic and config.topic not in stream.resent:
+def check_topics(stream: Stream, p: ResendParameters) -> None:
+    """Refuse topics that the job neither reads nor writes. Raises InvalidOption."""
+    if p.topic and p.topic not in stream.resent:
         raise InvalidOption(
-            f"the field topic is {config.topic}, but this job does not resend records of {config.topic}",
+            f"the field topic is {p.topic}, but this job does not resend records of {p.topic}",
             f"Leave it empty, or name one of {', '.join(stream.resent)}",
             "Nothing was sent",
         )
     allowed = [*stream.source_topics, *(topic for topic in stream.topics if topic not in stream.letters)]
-    if config.to and config.to not in allowed:
+    if p.to and p.to not in allowed:
         raise InvalidOption(
-            f"the field to is {config.to}, but the stream {stream.name} neither reads nor writes that topic",
+            f"the field to is {p.to}, but the stream {stream.name} neither reads nor writes that topic",
             f"Leave it empty, or name one of {', '.join(allowed)}",
             "Nothing was sent",
         )

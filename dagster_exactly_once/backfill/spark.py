@@ -1,17 +1,21 @@
-"""The writes beside a stream, in Spark: the records of a day, and rejected records or dead letters again."""
+"""The writes beside a stream, in Spark: the records of a day, and rejected records or dead letters again.
+
+It imports pyspark, and only a run imports it: loading the code location starts no Spark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagster_exactly_once.backfill.days import DAY_MS, Day, DayRecords, next_day, start_ms
-from dagster_exactly_once.backfill.resent import RejectedSpan
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+import exactly_once
+from dagster_exactly_once.backfill.days import DAY_MS, Day, DayRecords, start_ms
 from dagster_exactly_once.declare.rejected import Repair
-from dagster_exactly_once.streaming.query import addressed
-from dagster_exactly_once.streaming.source import read_input
-from dagster_exactly_once.streaming.spans import OffsetSpan, Spans
-from dagster_exactly_once.streaming.traces import traced
+from dagster_exactly_once.streaming.source import OffsetSpan, Spans, read_input
+from dagster_exactly_once.tables import next_day
 from exactly_once import error_headers
 from exactly_once.errors import TransformFailed
 from exactly_once.kafka.admin import Watermarks
@@ -19,15 +23,13 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.row_schema import SCHEMA_IDS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from dagster_exactly_once.streaming.ranges import RejectedSpan
 
 
 def find_days(
     spark: SparkSession, connection: Connection, topic: str, days: Sequence[str], spans: Spans
 ) -> list[DayRecords]:
     """Find the records of ``days`` in ``spans``: one pass over the input, whatever the number of days."""
-    from pyspark.sql import functions as F
-
     between = _between(read_input(spark, connection, topic, spans), days[0], days[-1])
     rows = (
         between.groupBy(F.expr(f"unix_millis(timestamp) div {DAY_MS}").alias("day"), "partition")
@@ -38,35 +40,9 @@ def find_days(
     return [DayRecords(wanted[r.day], r.partition, r["first"], r["last"], r.records) for r in rows if r.day in wanted]
 
 
-def write_day(
-    spark: SparkSession,
-    connection: Connection,
-    topic: str,
-    outputs: tuple[str, ...],
-    day: Day,
-    transform: Callable[[DataFrame], DataFrame],
-    options: Mapping[str, str],
-    rejected: str | None = None,
-    trace_headers: bool = False,
-) -> None:
-    """Write the records of ``day`` exactly once, however often this is tried, with the stream's own transformation.
-
-    Parameters
-    ----------
-    topic, outputs : str, tuple of str
-        The input, and the topics that the stream writes.
-    options : mapping
-        Of the sink: ``sink.id`` and ``write.id`` among them.
-    rejected : str, optional
-        The last of ``outputs``, if it is for rejected records.
-    trace_headers : bool
-        Continue the traces of the input.
-    """
-    with_headers = trace_headers or rejected is not None
-    source = _between(read_input(spark, connection, topic, day.spans, with_headers), day.key, day.key)
-    made = transform(source)
-    records = addressed(traced(made) if trace_headers else made, outputs, rejected)
-    records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
+def records_of(spark: SparkSession, connection: Connection, topic: str, day: Day, with_headers: bool) -> DataFrame:
+    """Read the input's records of ``day``."""
+    return _between(read_input(spark, connection, topic, day.spans, with_headers), day.key, day.key)
 
 
 class Kept(NamedTuple):
@@ -76,21 +52,10 @@ class Kept(NamedTuple):
     records: int
 
 
-def kept_in(
-    spark: SparkSession,
-    connection: Connection,
-    topic: str,
-    piece: RejectedSpan,
-    marks: Mapping[int, Watermarks],
-    repairs: bool,
-) -> list[Kept]:
-    """Find the dead letters of ``piece`` that cannot be sent: those with JSON in place of a value that their schema
-    takes, unless the stream ``repairs`` values, and those with JSON in place of a key.
+def kept_in(rows: DataFrame, repairs: bool) -> list[Kept]:
+    """Find the dead letters among ``rows``, of one partition, that cannot be sent: those with JSON in place of a value
+    that their schema takes, unless the stream ``repairs`` values, and those with JSON in place of a key.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    rows = _letters(spark, connection, topic, piece, marks)
     json = _json(F.col("headers"))
     order = Window.partitionBy("partition").orderBy("offset")
     runs = (
@@ -105,26 +70,13 @@ def kept_in(
     return [Kept(OffsetSpan(run["first"], run["last"] + 1), run["records"]) for run in runs.collect()]
 
 
-def send_again(
-    spark: SparkSession,
-    connection: Connection,
-    topic: str,
-    piece: RejectedSpan,
-    marks: Mapping[int, Watermarks],
-    to: str,
-    sources: Sequence[str],
-    replaces: bool,
-    repair: Repair | None,
-    encodes: bool,
-    options: Mapping[str, str],
-) -> None:
-    """Write the rejected records or dead letters of ``piece`` exactly once, however often this is tried, with their own
-    headers, as they are.
+def to_send(
+    rows: DataFrame, to: str, sources: Sequence[str], replaces: bool, repair: Repair | None, encodes: bool
+) -> DataFrame:
+    """Make rows of the sink from rejected records or dead letters, with their own headers, as they are.
 
     Parameters
     ----------
-    topic : str
-        Where they are; ``marks`` are its ends.
     to : str
         Where they go; empty: to the one of ``sources`` that they came from, and to the same partition.
     sources : sequence of str
@@ -137,11 +89,6 @@ def send_again(
     encodes : bool
         The stream encodes values: JSON in place of one must not stay JSON.
     """
-    from pyspark.sql import functions as F
-
-    import exactly_once
-
-    rows = _letters(spark, connection, topic, piece, marks)
     # without a function every row is good; with one, an exception ends the write: nothing is half sent
     if repair is None:
         rows = exactly_once.attempt(rows, F.lit(None))
@@ -154,8 +101,7 @@ def send_again(
     place = _place_of_rejected(said, to, sources) if sources else _place_of_row(said, to)
     own = _without_schema_ids(own, said)
     headers = _replacing(own) if replaces else own
-    records = rows.select(*place, "key", "value", headers.alias("headers"))
-    records.write.format("kafka_exactly_once").mode("append").options(**options).options(**connection.spark()).save()
+    return rows.select(*place, "key", "value", headers.alias("headers"))
 
 
 def encoded(repair: Repair) -> Callable[[bytes | None, bool], str | bytes | None]:
@@ -181,10 +127,10 @@ def encoded(repair: Repair) -> Callable[[bytes | None, bool], str | bytes | None
     return repaired
 
 
-def _letters(
+def letters(
     spark: SparkSession, connection: Connection, topic: str, piece: RejectedSpan, marks: Mapping[int, Watermarks]
 ) -> DataFrame:
-    """Read the records of ``piece``."""
+    """Read the records of ``piece``; ``marks`` are the ends of their topic."""
     spans = {p: OffsetSpan(mark.last_stable, mark.last_stable) for p, mark in marks.items()}
     spans[piece.partition] = piece.span
     return read_input(spark, connection, topic, spans, with_headers=True)
@@ -192,15 +138,11 @@ def _letters(
 
 def _json(headers: Column) -> Column:
     """Return which of key and value of a dead letter are JSON; "" for none."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(_said(_parted(headers)[1], error_headers.JSON), F.lit(""))
 
 
 def _parted(headers: Column) -> tuple[Column, Column]:
     """Part the headers of a letter: those of its record, and what is said of it, which begins with the last code."""
-    from pyspark.sql import functions as F
-
     names = F.reverse(F.transform(headers, lambda pair: pair["key"]))
     behind = F.array_position(names, error_headers.CODE).cast("int")
     own = F.size(headers) - behind
@@ -209,8 +151,6 @@ def _parted(headers: Column) -> tuple[Column, Column]:
 
 def _without_schema_ids(own: Column, said: Column) -> Column:
     """Return the headers of a letter without the one for which its row was refused: it has the sink's own schema id."""
-    from pyspark.sql import functions as F
-
     message = F.coalesce(_said(said, error_headers.MESSAGE), F.lit(""))
     ids = list(SCHEMA_IDS.values())
     return F.filter(own, lambda header: ~(header["key"].isin(ids) & message.contains(header["key"])))
@@ -218,22 +158,16 @@ def _without_schema_ids(own: Column, said: Column) -> Column:
 
 def _replacing(own: Column) -> Column:
     """Return the headers with that of the letter; an earlier letter of the same row was replaced by this one."""
-    from pyspark.sql import functions as F
-
     letter = F.concat_ws("-", "tried.topic", "tried.partition", "tried.offset").cast("binary")
     pair = F.struct(F.lit(error_headers.RESENT).alias("key"), letter.alias("value"))
     return F.concat(F.filter(own, lambda header: header["key"] != error_headers.RESENT), F.array(pair))
 
 
 def _said(headers: Column, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.get(F.filter(headers, lambda pair: pair["key"] == name), F.lit(0))["value"].cast("string")
 
 
 def _place_of_rejected(said: Column, to: str, sources: Sequence[str]) -> list[Column]:
-    from pyspark.sql import functions as F
-
     origin = _said(said, error_headers.TOPIC)
     target = F.lit(to or sources[0]) if to or len(sources) == 1 else F.when(origin.isin(list(sources)), origin)
     partition = F.when(origin == target, _said(said, error_headers.PARTITION).cast("int"))
@@ -241,8 +175,6 @@ def _place_of_rejected(said: Column, to: str, sources: Sequence[str]) -> list[Co
 
 
 def _place_of_row(said: Column, to: str) -> list[Column]:
-    from pyspark.sql import functions as F
-
     meant = _said(said, error_headers.OUTPUT_TOPIC)
     target = F.lit(to) if to else meant
     partition = F.when(meant == target, _said(said, error_headers.OUTPUT_PARTITION).cast("int"))
@@ -252,7 +184,5 @@ def _place_of_row(said: Column, to: str) -> list[Column]:
 
 def _between(source: DataFrame, first: str, last: str) -> DataFrame:
     """Return the records of the days from ``first`` to ``last``, both included."""
-    from pyspark.sql import functions as F
-
     stamp = F.unix_millis("timestamp")
     return source.where((stamp >= start_ms(first)) & (stamp < start_ms(next_day(last))))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from textwrap import shorten
 from typing import Any
 
+from dagster_exactly_once.declare.complete import in_ranges
 from dagster_exactly_once.declare.rejected import Letters
+from dagster_exactly_once.recovery.windows import Windows
 from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.failures import Failure
 from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health
 from exactly_once.diagnosis.registry import SYMPTOMS
-from exactly_once.inspection.words import are, plural
+from exactly_once.inspection.words import are, duration, plural
 from exactly_once.verify import Anomaly, Finding, Report
-from exactly_once.verify.by_origin.comparison import RETENTION, OriginResult
+from exactly_once.verify.by_origin.comparison import RETENTION
+from exactly_once.verify.by_origin.ledger import ComparisonResult
 from exactly_once.verify.by_origin.tally import FOREIGN
 
 Metadata = dict[str, Any]
@@ -34,6 +37,7 @@ PASSED = "CHECK-PASSED"
 NOT_EXACTLY_ONCE = "CHECK-NOT-EXACTLY-ONCE"
 NOT_PROVEN = "CHECK-NOT-PROVEN"
 REJECTED = "CHECK-REJECTED"
+WINDOWS_OPEN = "EO-WARN-WINDOWS"
 
 #: How the codes of what is wrong with a checkpoint begin.
 _OF_CHECKPOINT = "HEALTH-CHECKPOINT-"
@@ -63,7 +67,7 @@ _FAULTS = {Anomaly.LOST: "lost", Anomaly.UNSEEN: "unseen", Anomaly.DUPLICATE: "d
 _UNPLACED = "unplaced"
 
 
-def no_duplicates_and_no_loss(found: OriginResult | None) -> Diagnosis:
+def no_duplicates_and_no_loss(found: ComparisonResult | None) -> Diagnosis:
     """Judge whether each input record of the window appears once across the outputs; None before the first batch."""
     if found is None or found.window is None:
         return passed("The stream has committed no batch yet: there is nothing to compare")
@@ -71,13 +75,13 @@ def no_duplicates_and_no_loss(found: OriginResult | None) -> Diagnosis:
     unseen, unproven = counts.pop("unseen"), {why: n for why, n in found.unproven.items() if why != RETENTION}
     cut = found.window.cut or ("older input was deleted by retention" if RETENTION in found.unproven else "")
     sample = (
-        f"{found.by_origin['input']:,} input records in {found.window.offsets:,} offsets (batches "
+        f"{found.counts['input']:,} input records in {found.window.offsets:,} offsets (batches "
         f"{' to '.join(map(str, found.window.batches))}) against {found.read:,} output records read back from the end"
         f"{f'; the window was cut: {cut}' if cut else ''}"
     )
     metadata: Metadata = {
         "sampled": sample,
-        "input_records_compared": found.by_origin["input"],
+        "input_records_compared": found.counts["input"],
         "input_offsets": found.window.offsets,
         "output_records_read": found.read,
         **counts,
@@ -107,9 +111,9 @@ def _faults(findings: Sequence[Finding]) -> tuple[dict[str, int], list[str]]:
     return counts, examples
 
 
-def no_old_open_transaction(found: Mapping[str, SinkFacts], limits: Thresholds) -> Diagnosis:
-    """Judge, by sink, whether a transaction is open for longer than any batch takes, or one that nobody works on."""
-    open_now = [t for facts in found.values() for t in facts.sink.open]
+def no_old_open_transaction(found: Sequence[SinkFacts], limits: Thresholds) -> Diagnosis:
+    """Judge whether a transaction is open for longer than any batch takes, or one that nobody works on."""
+    open_now = [t for facts in found for t in facts.sink.open]
     evidence: Metadata = {
         "open_transactions": len(open_now),
         "oldest_age_s": round(max((t.age_s for t in open_now), default=0.0), 1),
@@ -117,7 +121,7 @@ def no_old_open_transaction(found: Mapping[str, SinkFacts], limits: Thresholds) 
     }
     wrong = [
         d
-        for facts in found.values()
+        for facts in found
         for d in diagnose(facts, limits)
         if d.code == "HEALTH-STALE-TRANSACTIONS" or (d.code == "HEALTH-IN-DOUBT" and facts.sink.open)
     ]
@@ -135,20 +139,16 @@ def last_stable_is_high_watermark(facts: SinkFacts, partitions: int, limits: Thr
         return replace(found, evidence={**evidence, **found.evidence})
     if blocked:
         held = f"Open transactions hold readers back on {len(blocked)} of {plural(partitions, 'partition')}"
-        return passed(f"{held}, none for longer than {limits.stale_after_s:g} s", **evidence)
+        return passed(f"{held}, none for longer than {duration(limits.stale_after_s)}", **evidence)
     return passed(f"Readers reach the end of all {partitions} partitions", **evidence)
 
 
 def checkpoint_equals_commit_log(
     facts: SinkFacts, progress: StreamProgress, unfinished: bool, limits: Thresholds
 ) -> Diagnosis:
-    """Judge whether the checkpoint and the commit log agree; a young batch may be between the two, while somebody works
-    on it or a person has ended the stream.
+    """Judge whether the checkpoint and the commit log agree; a young batch may be between the two.
 
-    Parameters
-    ----------
-    unfinished : bool
-        Whether the batch in flight is older than the policy, or its run ended although nobody had asked it to.
+    It is ``unfinished`` when it is older than the policy, or its run ended although nobody had asked it to.
     """
     # a point in time is not a figure to plot
     known = {name: value for name, value in progress.as_metadata().items() if name != "batch_started_ms"}
@@ -169,42 +169,36 @@ def checkpoint_equals_commit_log(
 
 @dataclass(frozen=True)
 class Rejections:
-    """The records that a stream has rejected since the last evaluation, or its dead letters.
+    """The records that a stream has rejected, or its dead letters, that wait for a person.
 
-    ``count`` is the number of records; where they are too many to read (``exact`` is False), of their offsets, which
-    transaction markers have too. ``reasons`` counts those that were read, ``ends`` is where the next look begins.
+    ``count`` is the number of those that nobody has sent again or acknowledged, ``total`` of all that the topic holds;
+    where they are too many to read (``exact`` is False), of their offsets, which transaction markers have too.
+    ``reasons`` counts those that were read, ``acknowledged`` are offsets by partition.
     """
 
     count: int
-    exact: bool
-    reasons: Counter[str]
-    ends: Mapping[str, int]
-    first: bool
+    total: int
+    exact: bool = True
+    reasons: Counter[str] = field(default_factory=Counter)
+    acknowledged: Mapping[str, int] = field(default_factory=dict)
 
 
-def too_many_rejected(found: Rejections, declared: Letters) -> Diagnosis:
-    """Judge by the number of records whether a stream has rejected too many, or made too many dead letters."""
-    metadata: Metadata = {declared.metadata: found.count}
-    since, noun = "so far" if found.first else "since the last evaluation", declared.noun
+def too_many_rejected(found: Rejections, declared: Letters, remedy: str = "") -> Diagnosis:
+    """Judge by the number of those that wait whether a stream has rejected too many, or made too many dead letters."""
+    metadata: Metadata = {declared.metadata: found.count, declared.metadata_total: found.total}
+    noun, of = declared.noun, f", of {found.total:,} in the topic" if found.total != found.count else ""
     if not found.count:
-        return passed(f"The stream has {declared.did} no {noun} {since}", **metadata)
+        return passed(f"No {noun} waits to be sent again or acknowledged{of}", **metadata)
     counted = plural(found.count, noun) if found.exact else f"about {found.count:,} offsets' worth of {noun}s"
-    sentence = f"The stream has {declared.did} {counted} {since}"
+    waits = "waits" if found.count == 1 else "wait"
+    sentence = f"{counted[0].upper()}{counted[1:]} {waits} to be sent again or acknowledged{of}"
     if found.reasons:
         reason, most = found.reasons.most_common(1)[0]
         sentence += f"; most often ({most:,}): {shorten(reason, LONGEST_REASON, placeholder='…')}"
     grave = declared.error_above is not None and found.count > declared.error_above
     if not grave and (declared.warn_above is None or found.count <= declared.warn_above):
         return passed(sentence, **metadata)
-    return verdict(REJECTED, Severity.ERROR if grave else Severity.WARN, sentence, **metadata)
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """The notes of an earlier evaluation of the freshness: the stream's position, and since when input waits."""
-
-    position: int
-    since_ms: int
+    return verdict(REJECTED, Severity.ERROR if grave else Severity.WARN, sentence, remedy, **metadata)
 
 
 def verified(report: Report) -> Diagnosis:
@@ -236,27 +230,28 @@ def verified(report: Report) -> Diagnosis:
         sentence = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Checked {which}"
         return verdict(NOT_EXACTLY_ONCE, Severity.ERROR, sentence, **metadata)
     if not report.parts and unproven:
-        sentence = f"No anomaly was found, but not one of the {unproven:,} parts of {which} could be proven"
+        sentence = f"No anomaly was found, but not one of {plural(unproven, 'part')} of {which} could be proven"
         sentence += f": {removed:,} of their records are not in the output any more" if removed else ""
         return verdict(NOT_PROVEN, Severity.WARN, sentence, **metadata)
-    sentence = f"No anomaly: {report.batches:,} batches ({which}) are proven"
-    sentence += f", {report.records:,} records in {report.parts:,} parts as decided"
+    sentence = f"No anomaly: {plural(report.batches, 'batch')} ({which}) {are(report.batches)} proven"
+    sentence += f", {plural(report.records, 'record')} in {plural(report.parts, 'part')} as decided"
     if report.by_origin:
-        sentence += f"; {report.by_origin['input']:,} input records each have their output"
+        inputs = report.by_origin["input"]
+        sentence += f"; {plural(inputs, 'input record')} {'has its' if inputs == 1 else 'each have their'} output"
     others = balance.not_judged.total()
-    sentence += f"; {unproven:,} other parts could not be proven" if unproven else ""
-    sentence += f"; {others:,} records of others, or of older batches, were not judged" if others else ""
+    sentence += f"; {plural(unproven, 'other part')} could not be proven" if unproven else ""
+    sentence += f"; not judged: {plural(others, 'record')} of others, or of older batches" if others else ""
     return passed(sentence, **metadata)
 
 
 def freshness(
-    facts: SinkFacts, position: int | None, last_commit_ms: int | None, earlier: Waiting | None, limit_s: float
+    facts: SinkFacts, position: int | None, last_commit_ms: int | None, earlier: Metadata, limit_s: float
 ) -> Diagnosis:
     """Judge whether input has waited for longer than ``limit_s`` without a commit. Without input, everything is fresh.
 
     ``position`` is the sum of the committed offsets; None before the first batch. The arrival of the waiting input is
     unknown, since its time stamps are event times. So the wait counts from the first evaluation that saw input waiting
-    at this position, or from the last commit if that is later.
+    at this position, or from the last commit if that is later; ``earlier`` is the metadata of the last one.
     """
     if position is None or facts.stream is None:
         return passed("The stream has committed no batch yet: nothing can be stale")
@@ -264,18 +259,32 @@ def freshness(
     metadata: Metadata = {"position": position, "waiting_offsets": waiting, "limit_s": limit_s}
     if waiting == 0:
         return passed("All input is committed; an idle stream is fresh", **metadata)
-    since = earlier.since_ms if earlier is not None and earlier.position == position else now_ms
+    noted = earlier.get("waiting_since_ms") if earlier.get("position") == position else None
+    since = now_ms if noted is None else int(noted)
     since = max(since, last_commit_ms or 0)
     waited_s = max(0.0, (now_ms - since) / 1000)
     metadata |= {"waiting_since_ms": since, "waited_s": round(waited_s, 1)}
     if waited_s <= limit_s:
-        return passed(f"{waiting:,} offsets of input have been waiting for {waited_s:.0f} s so far", **metadata)
+        return passed(f"{plural(waiting, 'offset')} of input waited for {duration(waited_s)} so far", **metadata)
     state = health(replace(facts, stream=replace(facts.stream, waited_s=waited_s)), Thresholds(stall_after_s=limit_s))
     return replace(state, severity=Severity.WARN, evidence={**state.evidence, **metadata})
 
 
-def waiting_of(metadata: Mapping[str, Any]) -> Waiting | None:
-    """Return the notes in an earlier evaluation's metadata; None when no input was waiting then."""
-    if metadata.get("waiting_since_ms") is None:
-        return None
-    return Waiting(int(metadata["position"]), int(metadata["waiting_since_ms"]))
+def closed_up_to_now(windows: Windows, job: str) -> Diagnosis:
+    """Judge whether windows stay open that no run comes back to; ``job`` closes them. Pure."""
+    every = windows.declared.every
+    if not windows.reported:
+        return passed(f"No {every} is closed yet")
+    oldest, missing = min(windows.reported), windows.left_open()
+    if not missing:
+        closed = f"Each {every} from {windows.noted or oldest} to {max(windows.reported)} is closed."
+        unknown = f"Nobody noted where the events begin: if earlier, the job {job} closes what is missing."
+        return passed(closed if windows.noted else f"{closed} {unknown}")
+    certain = bool(windows.noted) or missing[-1] > oldest
+    evidence = "" if certain else ", and by its time stamps the input has records from before the oldest closed one"
+    sentence = (
+        f"{plural(len(missing), every)} {are(len(missing))} open behind newer ones that are closed, and no run of the "
+        f"stream comes back to them: {in_ranges(windows.declared, missing)}{evidence}"
+    )
+    remedy, severity = f"Run the job {job}, first as a dry run", Severity.ERROR if certain else Severity.WARN
+    return verdict(WINDOWS_OPEN, severity, sentence, remedy, open_windows=len(missing), first_open=missing[0])

@@ -1,113 +1,88 @@
-"""The check ``verified``: ``exactly-once verify`` on a stream's first output, with its job and schedule."""
+"""The checks that prove an output: ``verified``, which is ``exactly-once verify``, and ``same_as_blue``: a new version
+of a stream (green) makes of the input what the old one (blue) makes of it, while it reads along into topics of its own.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.checks.evaluate import check_on, result
-from dagster_exactly_once.checks.judgements import verified
-from dagster_exactly_once.declare.config import VerifyConfig
-from dagster_exactly_once.declare.origin import Record
-from dagster_exactly_once.declare.stream import Stream
-from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.location import checkpoint_of
+from dagster_exactly_once.checks.evaluate import CheckContext, check_begun, check_on, result
+from dagster_exactly_once.checks.judgements import NOT_PROVEN, Metadata, passed, verdict, verified
+from dagster_exactly_once.declare.config import ReconcileConfig, VerifyConfig, parameters_from
+from dagster_exactly_once.declare.stream import Record, Stream
+from dagster_exactly_once.resources.checkpoints import READ_BUDGET_S
 from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.tables import table
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.errors import InvalidOption
+from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Partition
-from exactly_once.verify import Report, verify
+from exactly_once.verify import Finding, Report, VerifyParameters, verify
+from exactly_once.verify.by_origin.against import Version, compare_versions
 from exactly_once.verify.by_origin.comparison import Question
+from exactly_once.verify.by_origin.ledger import ComparisonResult
 from exactly_once.verify.by_origin.origin import PerInput
 
 VERIFIED = "verified"
+SAME_AS_BLUE = "same_as_blue"
+
+#: The two versions make different output of the same input.
+DIFFERS = "CHECK-DIFFERS"
 
 #: The first findings are on the page of the check: enough to see what it is; the command lists all.
 SHOWN = 20
 
-#: When the schedule of a stream without ``verify_cron`` runs, once a person has switched it on.
-NIGHTLY = "0 3 * * *"
-
 
 def verified_check(stream: Stream) -> dg.AssetChecksDefinition:
     """Make the check, on the asset of the stream's first output."""
-
-    @check_on(
+    return check_on(
         stream,
         VERIFIED,
         f"Reads back what the last batches of {stream.name} wrote (64 unless configured), in every output, and "
         "compares each part with the number, the digest and the place in its decision; searches for records that are "
         "visible without a decision, and for open transactions that nobody will end. Changes nothing. The schedule "
         f"{stream.name}_verify_schedule evaluates it.",
+        _verified,
+        VerifyConfig,
     )
-    def verified_(
-        config: VerifyConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
-    ) -> dg.AssetCheckResult:
+
+
+def _verified(at: CheckContext) -> dg.AssetCheckResult:
+    stream, question = at.stream, None
+    if at.config.by_origin:
         with classified():
-            question = (
-                question_of(stream, backfilled=bool(stream.backfill or stream.continues)) if config.by_origin else None
-            )
-        connection = kafka.connection()
-        report = verify(
-            connection,
-            stream.sink_id,
-            checkpoint=checkpoint_of(connection, stream.sink_id, kafka, checkpoints),
-            batches=config.batches,
-            outputs=stream.others(),
-            origin=question,
-            inputs=stream.source_topics if question else (),
-            topics=stream.topics if question else (),
-            settle_s=config.settle_s,
-        )
-        verdict = verified(report)
-        return result(verdict, _tables(report))
-
-    return verified_
-
-
-def verify_job(stream: Stream, check: dg.AssetChecksDefinition) -> UnresolvedAssetJobDefinition:
-    """Make the job that evaluates the check alone."""
-    return dg.define_asset_job(
-        f"{stream.name}_verify",
-        selection=dg.AssetSelection.checks(check),
-        executor_def=dg.in_process_executor,
-        description=f"Evaluates the check {VERIFIED} of {stream.name}; materializes nothing and does not start Spark.",
+            question = question_of(stream, backfilled=bool(stream.backfill or stream.continues))
+    places = {"inputs": stream.source_topics, "topics": stream.topics} if question else {}
+    given = parameters_from(
+        VerifyParameters, at.config, stream.sink_id, checkpoint=at.location(), origin=question, **places
     )
-
-
-def verify_schedule(stream: Stream, job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
-    """Make the schedule of the job: on if the stream declares when, else off until a person turns it on."""
-    declared = stream.checks.verify_cron if stream.checks is not None else None
-    status = dg.DefaultScheduleStatus.RUNNING if declared else dg.DefaultScheduleStatus.STOPPED
-    return dg.ScheduleDefinition(
-        job=job,
-        cron_schedule=declared or NIGHTLY,
-        default_status=status,
-        description=f"Evaluates the check {VERIFIED} of {stream.name}. Off until a person turns it on, unless the "
-        "stream declares Checks(verify_cron=...).",
-    )
+    report = verify(at.connection, given, stream.others())
+    return result(verified(report), _tables(report))
 
 
 @dataclass(frozen=True)
 class DeclaredOrigin:
-    """``Checks(origin=...)``, as the checker asks for it."""
+    """``Checks(origin=...)``, as the checker asks for it: of a stream, and of the ``other`` one for its own topics."""
 
     stream: Stream
+    other: Stream | None = None
 
     #: A record of another writer has no origin, by the declaration.
     certain = True
     #: Only the declaration knows where it stands.
-    header = ""
+    way = header = ""
 
     def of(self, where: Partition) -> Callable[[Any], bytes | None]:
         output, partition = where
+        stream = self.stream if self.other is None or output in self.stream.topics else self.other
 
         def text(found: Any) -> bytes | None:
             record = Record(partition, found.offset, found.key, found.value, tuple(found.headers or ()))
-            place = self.stream.place_of(output, record)
+            place = stream.place_of(output, record)
             if place is None:
                 return None
             (topic, number), offset = place
@@ -122,13 +97,7 @@ class DeclaredOrigin:
 def question_of(
     stream: Stream, order: str = "none", refuse_foreign: bool = False, backfilled: bool = False
 ) -> Question:
-    """Return how the records of a stream name their input, as it declares; see :class:`Question` for the others.
-
-    Raises
-    ------
-    InvalidOption
-        The stream does not declare it.
-    """
+    """Return how the records of a stream name their input; raises InvalidOption where it does not declare that."""
     if not stream.one_to_one:
         raise InvalidOption(
             f"by_origin: {stream.name} does not declare how its records name their input",
@@ -154,3 +123,72 @@ def _tables(report: Report) -> dict[str, dg.MetadataValue]:
         if why:
             tables["neither_right_nor_wrong"] = table(("records", "answer", "why"), why)
     return tables
+
+
+def same_as_blue_check(green: Stream, blue: Stream) -> dg.AssetChecksDefinition:
+    """Make the check, on the asset of green's first output."""
+    return check_on(
+        green,
+        SAME_AS_BLUE,
+        f"{green.name} makes of each record of {', '.join(green.source_topics)} the same output as {blue.name}: key, "
+        f"value and headers in {', '.join(green.topics)} against those in {', '.join(blue.topics)}. Compares the "
+        "newest input that both have committed (100,000 offsets unless configured). Warns where the two differ: a new "
+        "rule may be the reason.",
+        partial(_same_as_blue, blue),
+        ReconcileConfig,
+    )
+
+
+def _same_as_blue(blue: Stream, at: CheckContext) -> dg.AssetCheckResult:
+    connection, green = at.connection, at.stream
+
+    def version(stream: Stream) -> Version:
+        log = read_log(connection, stream.sink_id, READ_BUDGET_S)
+        check_begun(at.context.instance, stream.spec, log, at.code_location)
+        return Version(stream.sink_id, stream.topics, at.location(stream))
+
+    found = compare_versions(
+        connection,
+        version(blue),
+        version(green),
+        DeclaredOrigin(green, blue),
+        inputs=green.source_topics,
+        last=at.config.offsets,
+        values=False,  # Dagster would keep them, and show them to whoever opens the page
+        budget_s=READ_BUDGET_S,
+    )
+    return result(same_as(found, green.sink_id), _differences(found.findings))
+
+
+def same_as(found: ComparisonResult, green: str) -> Diagnosis:
+    """Judge what the comparison with the sink ``found.sink_id`` says of the sink ``green``. Pure."""
+    blue, unproven = found.sink_id, sum(found.unproven.values())
+    if not found.counts.get("input"):
+        return passed(f"Nothing to compare yet: {green} and {blue} have committed no input in common")
+    sample = f"{plural(found.counts['input'], 'input record')} in {found.offsets:,} offsets that both have committed"
+    metadata: Metadata = {
+        "sampled": sample,
+        "input_records_compared": found.counts["input"],
+        "output_records_read": found.read,
+        "records_unproven": unproven,
+        **{name.replace(" ", "_"): count for name, count in found.counts.items() if name != "input"},
+    }
+    if found.findings:
+        sums = {f.anomaly.value: found.counts[f.anomaly.value] for f in found.findings}
+        sentence = (
+            f"The output of {green} differs from that of {blue}: "
+            f"{', '.join(f'{count:,} {name}' for name, count in sums.items())}, for example "
+            f"{found.findings[0].places[0]}. Compared: {sample}"
+        )
+        remedy = f"To see the values, run exactly-once verify {green} --against {blue} with --origin and --checkpoint"
+        return verdict(DIFFERS, Severity.WARN, sentence, remedy, **metadata)
+    if not found.counts["same"]:
+        sentence = f"None of the {sample} could be compared: {next(iter(found.unproven), '')}"
+        return verdict(NOT_PROVEN, Severity.WARN, sentence, **metadata)
+    also = f"; {unproven:,} others could not be compared" if unproven else ""
+    return passed(f"The same output as {blue} for {sample}{also}", **metadata)
+
+
+def _differences(findings: tuple[Finding, ...]) -> dict[str, dg.MetadataValue]:
+    rows = [(f.anomaly.value, f.what, ", ".join(f.examples), ", ".join(f.places[:5])) for f in findings]
+    return {"findings": table(("anomaly", "what", "examples", "places"), rows)} if rows else {}

@@ -31,12 +31,8 @@ _TOKEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|.", 
 
 
 def table_schema(schema: ColumnSchema, where: str) -> dg.TableSchema:
-    """Return the columns for ``dagster/column_schema``. Reads DDL without Spark: a code location starts no JVM.
-
-    Raises
-    ------
-    BadDeclaration
-        ``schema`` is nothing of the three; ``where`` names the argument.
+    """Return the columns for ``dagster/column_schema``. Reads DDL without Spark: a code location starts no JVM. Raises
+    BadDeclaration, which names the argument (``where``), when ``schema`` is nothing of the three.
     """
     if isinstance(schema, dg.TableSchema):
         return schema
@@ -85,12 +81,8 @@ def _made(name: str, kind: str, required: bool, comment: str | None) -> dg.Table
 
 
 def column_lineage_of(said: ColumnLineage, inputs: Mapping[str, dg.AssetKey], where: str) -> dg.TableColumnLineage:
-    """Return the lineage for ``dagster/column_lineage``; ``inputs`` are the assets of the inputs, by parameter.
-
-    Raises
-    ------
-    BadDeclaration
-        ``said`` is no lineage, or names no input where there are several; ``where`` names the argument.
+    """Return the lineage for ``dagster/column_lineage``; ``inputs`` are the assets of the inputs, by parameter. Raises
+    BadDeclaration, which names the argument (``where``), for what is no lineage or names none of several inputs.
     """
     if isinstance(said, dg.TableColumnLineage):
         return said

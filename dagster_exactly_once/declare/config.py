@@ -10,14 +10,10 @@ from pydantic import Field, create_model
 
 from exactly_once.diagnosis import Thresholds
 from exactly_once.errors import InvalidOption
-from exactly_once.operation.end_hanging import HangingParameters
 from exactly_once.operation.model import SAME, STREAM, parameters_of
-from exactly_once.operation.recover import RecoveryParameters
-from exactly_once.operation.repair_checkpoint import RepairParameters
-from exactly_once.operation.retire_sink import SuccessorParameters
 from exactly_once.options import is_secret
 from exactly_once.protocol.names import check_sink_id
-from exactly_once.verify.run import BATCHES, SETTLE_S
+from exactly_once.verify.parameters import VerifyParameters
 
 #: In place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing here declares.
 ANOTHER_SINK = "another-sink"
@@ -180,30 +176,11 @@ class FreshnessConfig(dg.Config):
     )
 
 
-class VerifyConfig(dg.Config):
-    """The configuration of the check ``verified``: how much it proves."""
-
-    batches: int = Field(
-        default=BATCHES,
-        ge=1,
-        le=BATCHES,
-        description="How many of the newest batches to check; the commit log keeps 64.",
-    )
-    settle_s: float = Field(
-        default=SETTLE_S,
-        ge=0,
-        description="How many seconds the check waits before it reports a finding that a healthy stream also has "
-        "for a moment.",
-    )
-    by_origin: bool = Field(
-        default=False,
-        description="Also compare the whole output with the whole input, by Checks(origin=...); reads both from the "
-        "stream's first offset on.",
-    )
-
-
 class BackfillConfig(dg.Config):
-    """The configuration of a backfill: how days are filled."""
+    """The configuration of a backfill: how days are filled.
+
+    It has no dry run: whoever launches a run has named its days, and a run that filled none would fail them.
+    """
 
     checkpoint: str = Field(
         default="",
@@ -211,26 +188,12 @@ class BackfillConfig(dg.Config):
     )
 
 
-class ResendConfig(dg.Config):
-    """The configuration of ``<name>_resend``: which records it sends again, and where to."""
+class LettersConfig(dg.Config):
+    """The configuration of the checks ``rejected_since_last_look`` and ``dead_letters_since_last_look``."""
 
-    topic: str = Field(
-        default="",
-        description="The topic to read; empty: that of the rejected records, or else that of the dead letters.",
-    )
-    offsets: dict[str, str] = Field(
-        default={},
-        description=(
-            "By partition of that topic, the first and the last offset to send, like {'0': '12-40'}; empty: all "
-            "records. What a run has sent before is left out."
-        ),
-    )
-    to: str = Field(
-        default="",
-        description=(
-            "The topic to send to, an input or an output of the stream; empty: the input that each record came from, "
-            "to the same partition, or the output that each dead letter was for."
-        ),
+    acknowledge: bool = Field(
+        default=False,
+        description="Take all records that are in the topic now as seen: this check counts them no more.",
     )
 
 
@@ -240,26 +203,18 @@ class CloseConfig(dg.Config):
     first: str = Field(
         default="",
         description=(
-            "The first window with events (UTC), like 2026-01-31-00:00, daily like 2026-01-31; empty: as the stream "
-            "noted it, or else by the oldest input record's time stamp."
+            "The first window with events, by its name, like 2026-01-31-00:00, daily like 2026-01-31; empty: as the "
+            "stream noted it, or else by the oldest input record's time stamp."
         ),
     )
     dry_run: bool = Field(default=True, description="Only name the windows that it would close; change nothing.")
     reason: str = Field(default="", description="The reason, for the audit trail.")
 
 
-def _consent_to_fence() -> Any:
-    return rarely(
-        "",
-        description=(
-            "For take_over, when the driver is not a run of this Dagster instance: the consequence, typed out "
-            "exactly as EO-SINK-OPERATED prints it."
-        ),
-    )
-
-
-def config_of(parameters: type) -> type[dg.Config]:
-    """Make the configuration of an operation's job from its parameters class: :func:`with_streams` adds the streams."""
+def config_of(parameters: type, **more: Any) -> type[dg.Config]:
+    """Make the configuration of a job or a check from a parameters class, with ``more`` fields; that of an operation
+    has the field ``stream``, whose values :func:`with_streams` adds.
+    """
     own: dict[str, Any] = {}
     hints = get_type_hints(parameters)
     for one, how in parameters_of(parameters):
@@ -267,35 +222,42 @@ def config_of(parameters: type) -> type[dg.Config]:
             own[STREAM] = (Enum, Field(description=how.text))
         elif how.form:
             default = one.default if how.form_default is SAME else how.form_default
-            field = rarely(default, how.text) if how.rarely else Field(default=default, description=how.text)
-            own[how.form] = (str if default == "" else hints[one.name], field)
-    another = f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
-    own = {STREAM: own.pop(STREAM), **own, "sink_id": (str, rarely("", another))}
+            field = rarely if how.rarely else Field
+            description = f"{how.text.rstrip('.')}."
+            own[how.form] = (
+                str if default == "" else hints[one.name],
+                field(default=default, description=description, ge=how.least),
+            )
+    if STREAM in own:
+        another = f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
+        own = {STREAM: own.pop(STREAM), **own, "sink_id": (str, rarely("", another))}
     name = parameters.__name__.replace("Parameters", "Config")
     doc = (parameters.__doc__ or "").replace("The parameters of", "The configuration of")
-    return create_model(name, __base__=dg.Config, __doc__=doc, __module__=__name__, **own)
+    return create_model(name, __base__=dg.Config, __doc__=doc, __module__=__name__, **own, **more)
 
 
-def parameters_from(parameters: type, config: Any, sink_id: str) -> Any:
-    """Return the parameters that a launchpad's configuration gives; ``sink_id`` is that of :func:`sink_of`."""
+def parameters_from(parameters: type, config: Any, sink_id: str, **more: Any) -> Any:
+    """Return the parameters that a launchpad's configuration gives, and ``more``; ``sink_id`` is that of
+    :func:`sink_of`.
+    """
     given = {
         one.name: getattr(config, how.form) for one, how in parameters_of(parameters) if how.form not in ("", STREAM)
     }
-    return parameters(sink_id=sink_id, **given)
+    return parameters(sink_id=sink_id, **given, **more)
 
 
-#: The configuration of a recovery: which sink it works on.
-RecoveryConfig = config_of(RecoveryParameters)
-
-
-#: The configuration of ``exactly_once_end_hanging``: which transactions it works on.
-HangingConfig = config_of(HangingParameters)
-
-#: The configuration of ``exactly_once_checkpoint_repair``: which checkpoint it works on.
-RepairConfig = config_of(RepairParameters)
-
-#: The configuration of ``exactly_once_successor``: which stream takes the place of which sink.
-SuccessorConfig = config_of(SuccessorParameters)
+#: The configuration of the check ``verified``: how much it proves.
+VerifyConfig = config_of(
+    VerifyParameters,
+    by_origin=(
+        bool,
+        Field(
+            default=False,
+            description="Also compare the whole output with the whole input, by Checks(origin=...); reads both from "
+            "the stream's first offset on.",
+        ),
+    ),
+)
 
 
 def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[dg.Config]:
@@ -308,12 +270,8 @@ def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[d
 
 
 def sink_of(config: Any) -> str:
-    """Return the id of the sink that a person chose, by the stream's name or else by itself.
-
-    Raises
-    ------
-    InvalidOption
-        ``sink_id`` contradicts the chosen stream, or is no id of a sink.
+    """Return the id of the sink that a person chose, by the stream's name or else by itself. Raises InvalidOption when
+    ``sink_id`` contradicts the chosen stream, or is no id of a sink.
     """
     if config.stream.name == ANOTHER_SINK:
         return check_sink_id(config.sink_id)

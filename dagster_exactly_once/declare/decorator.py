@@ -18,12 +18,11 @@ import dagster as dg
 
 from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema
 from dagster_exactly_once.declare.complete import Complete
-from dagster_exactly_once.declare.dead_letters import check_dead_letters, sink_options
 from dagster_exactly_once.declare.errors import BadDeclaration
-from dagster_exactly_once.declare.function import Transform, config_of
-from dagster_exactly_once.declare.inputs import Source, check_parameters, sources_of
+from dagster_exactly_once.declare.inputs import Source, Transform, check_parameters, config_of, sources_of
 from dagster_exactly_once.declare.outputs import Outputs, check_keys, lineage_of, outputs_of
 from dagster_exactly_once.declare.rejected import DeadLetters, Rejected, letters_of
+from dagster_exactly_once.declare.sink_options import check_dead_letters, sink_options
 from dagster_exactly_once.declare.stream import Backfill, Checks, Participants, Stream
 from dagster_exactly_once.declare.translator import StreamTranslator
 from dagster_exactly_once.private import is_valid_cron_schedule

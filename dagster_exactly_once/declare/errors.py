@@ -12,13 +12,7 @@ class BadDeclaration(dg.DagsterInvalidDefinitionError):
 
 
 def check_day(said: str, where: str) -> None:
-    """Refuse a day that is none.
-
-    Raises
-    ------
-    BadDeclaration
-        ``said`` is no date; ``where`` names the argument.
-    """
+    """Refuse a day that is none; ``where`` names the argument. Raises BadDeclaration."""
     try:
         day = date.fromisoformat(said).isoformat()
     except ValueError:

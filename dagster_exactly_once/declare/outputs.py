@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, arrow_columns, table_schema
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import check_topic
-from dagster_exactly_once.declare.rejected import Letters, Rejected
+from dagster_exactly_once.declare.rejected import Letters, Rejected, spec_of
 from dagster_exactly_once.private import check_valid_name
 from exactly_once.participant import Participant
 
@@ -44,7 +44,7 @@ class Table:
     @property
     def spec(self) -> dg.AssetSpec:
         """The asset."""
-        return self.asset if isinstance(self.asset, dg.AssetSpec) else _spec(self.asset)
+        return spec_of(self.asset)
 
     def row_count(self) -> int | None:
         """Return the number of rows in the table now; None where the output does not count them."""
@@ -95,7 +95,7 @@ def outputs_of(
     if isinstance(outputs, Output):  # a string is a sequence too, of letters
         outputs = [outputs]
     tables = [o for o in outputs if isinstance(o, Table)]
-    specs = [o if isinstance(o, dg.AssetSpec) else _spec(o) for o in outputs if not isinstance(o, Table)]
+    specs = [spec_of(o) for o in outputs if not isinstance(o, Table)]
     if not specs:
         raise BadDeclaration(f"{stream}: outputs is empty. Name the topics that the stream writes")
     if tables and any(isinstance(its, Rejected) for its in letters):
@@ -126,10 +126,6 @@ def outputs_of(
         tuple(complete(s, "kafka", {TOPIC: topic_of(s), **columns.get(topic_of(s), {})}) for s in specs),
         tuple(replace(table, asset=complete(table.spec, "table", _of_table(table, stream))) for table in tables),
     )
-
-
-def _spec(key: str) -> dg.AssetSpec:
-    return dg.AssetSpec(dg.AssetKey.from_user_string(key))
 
 
 def topic_of(spec: dg.AssetSpec) -> str:

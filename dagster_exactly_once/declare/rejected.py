@@ -15,6 +15,11 @@ from exactly_once.protocol.dead_letters import DEFAULT_MOST
 Repair = Callable[[bytes | None], str | bytes | None]
 
 
+def spec_of(asset: dg.AssetSpec | str) -> dg.AssetSpec:
+    """Return the asset of an output, which a declaration names by its spec or its key."""
+    return asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(dg.AssetKey.from_user_string(asset))
+
+
 @dataclass(frozen=True)
 class Letters:
     """A topic for what does not become an output, an asset beside the outputs; of one of the two kinds below."""
@@ -24,12 +29,12 @@ class Letters:
     error_above: int | None = None
     repair: Repair | None = None
 
-    #: The argument of a declaration, the check on the asset, and the number in its metadata.
+    #: The argument of a declaration, the check on the asset, and the numbers in its metadata: those that wait, and all.
     argument: ClassVar[str]
     check: ClassVar[str]
     metadata: ClassVar[str]
-    #: In words: what the stream has done, to what, and what the topic holds.
-    did: ClassVar[str]
+    metadata_total: ClassVar[str]
+    #: In words: one of them, and what the topic holds.
     noun: ClassVar[str]
     holds: ClassVar[str]
 
@@ -40,8 +45,7 @@ class Letters:
 
     def spec(self, stream: str) -> dg.AssetSpec:
         """Return the asset, with a description."""
-        asset = self.asset
-        made = asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(dg.AssetKey.from_user_string(asset))
+        made = spec_of(self.asset)
         return made.replace_attributes(description=made.description or self.holds.format(stream=stream))
 
 
@@ -54,7 +58,8 @@ class Rejected(Letters):
     asset : AssetSpec or str
         A string is the asset's key; its last part is the topic.
     warn_above, error_above : int or None
-        The check ``rejected_since_last_look`` warns, and fails, above so many records; None: never.
+        The check ``rejected_since_last_look`` warns, and fails, above so many records that nobody has sent again or
+        acknowledged; None: never.
     repair : callable, optional
         What the job ``<name>_resend`` does to the value of each record before it sends it again. Where it returns None,
         it leaves the record out for good; where it raises, the run sends nothing.
@@ -63,8 +68,8 @@ class Rejected(Letters):
     argument = "rejected"
     check = "rejected_since_last_look"
     metadata = "rejected_records"
-    did = "rejected"
-    noun = "record"
+    metadata_total = "rejected_total"
+    noun = "rejected record"
     holds = (
         "Records that the stream {stream} could not process, byte for byte; headers that begin with "
         "__exactly_once.errors. have the reason and the place in the input."
@@ -80,7 +85,7 @@ class DeadLetters(Letters):
     asset : AssetSpec or str
         A string is the asset's key; its last part is the topic.
     warn_above, error_above : int or None
-        The check ``dead_letters_since_last_look`` warns, and fails, above so many; None: never.
+        The check ``dead_letters_since_last_look`` warns, and fails, above so many; see :class:`Rejected`.
     repair : callable, optional
         What the job ``<name>_resend`` does to the value of each row before it sends it to the output that it was for;
         see :class:`Rejected`. With ``value.format``, it gets and returns encoded values with their schema ids; but of a
@@ -94,7 +99,7 @@ class DeadLetters(Letters):
     argument = "dead_letters"
     check = "dead_letters_since_last_look"
     metadata = "dead_letters"
-    did = "made"
+    metadata_total = "dead_letters_total"
     noun = "dead letter"
     holds = (
         "Rows of the stream {stream} that Kafka cannot take, byte for byte; headers that begin with "
@@ -115,13 +120,7 @@ _L = TypeVar("_L", bound=Letters)
 
 
 def letters_of(kind: type[_L], said: Letters | dg.AssetSpec | str | None, stream: str) -> _L | None:
-    """Return what the argument for this kind says.
-
-    Raises
-    ------
-    BadDeclaration
-        It is the other kind.
-    """
+    """Return what the argument for this kind says. Raises BadDeclaration for the other kind."""
     if said is None or isinstance(said, kind):
         return said
     if isinstance(said, Letters):

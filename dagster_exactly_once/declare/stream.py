@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
 
@@ -13,23 +14,59 @@ from dagster_exactly_once.declare.columns import ColumnLineage, column_lineage_o
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.config import StreamConfig
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
-from dagster_exactly_once.declare.function import Transform
-from dagster_exactly_once.declare.inputs import KafkaTopic
-from dagster_exactly_once.declare.origin import InputPlace, Origin, OriginOf, Record, origin_in_records
+from dagster_exactly_once.declare.inputs import KafkaTopic, Transform
 from dagster_exactly_once.declare.outputs import LINEAGE, Table, topic_of
 from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
-from dagster_exactly_once.declare.schemas import with_topic
+from dagster_exactly_once.declare.sink_options import with_topic
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
-from dagster_exactly_once.names import FRESHNESS_LIMIT_S
+from dagster_exactly_once.names import CHECKS_EVERY_S, FRESHNESS_LIMIT_S
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.error_headers import OUTPUT_TOPIC, PREFIX, origin_in
 from exactly_once.errors import InvalidOption
 from exactly_once.participant import Participant
 from exactly_once.protocol.dead_letters import own_headers
 from exactly_once.verify.by_origin.origin import Origin as OriginIn
+from exactly_once.verify.by_origin.origin import Places, Unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class Record(NamedTuple):
+    """A record as a consumer delivers it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+#: A partition of the input: its topic and its number.
+Partition = tuple[str, int]
+#: An input record: its partition and offset.
+InputPlace = tuple[Partition, int]
+#: Partition and offset of an input record; with several sources, its topic before them.
+Origin = tuple[int, int] | tuple[str, int, int]
+#: ``origin(topic, record)`` of an output record; None when it does not say.
+OriginOf = Callable[[str, Record], Origin | None]
+
+
+def origin_in_records(where: str, topics: Sequence[str]) -> OriginOf:
+    """Return what reads the origin from the place in the records that ``where`` names, such as ``header:src``. Raises
+    InvalidOption where it names no such place.
+    """
+    text, places = OriginIn.parse(where).text, Places(topics)
+
+    def read(topic: str, record: Record) -> Origin | None:
+        said = text(record)
+        with suppress(Unreadable):
+            place = places.read(said) if said is not None else None
+            return (*place.partition, place.offset) if place is not None else None
+        return None
+
+    return read
+
 
 #: Returns the outputs other than Kafka.
 Participants = Callable[[], Sequence[Participant[Any]]]
@@ -54,13 +91,19 @@ class Checks:
     verify_cron : str, optional
         When the schedule ``<name>_verify_schedule`` evaluates the check ``verified``, such as ``"0 * * * *"``. Without
         it, the schedule is off until a person switches it on, and then runs at 03:00 UTC.
+    every_s : float
+        Seconds between two evaluations of the other checks while the stream is well, in steps of ten minutes: 600 or
+        more. While something is wrong, they are evaluated every ten minutes.
     """
 
     freshness_s: float = FRESHNESS_LIMIT_S
     origin: OriginOf | str | None = None
     verify_cron: str | None = None
+    every_s: float = CHECKS_EVERY_S
 
     def __post_init__(self) -> None:
+        if self.every_s < 600:
+            raise BadDeclaration(f"Checks(every_s={self.every_s:g}): the checks have a turn every 600 s. Write no less")
         if isinstance(self.origin, str):
             try:
                 OriginIn.parse(self.origin)
@@ -249,26 +292,27 @@ class Stream:
     @cached_property
     def backfill_spec(self) -> StreamSpec:
         """The backfill, as the sensors know it: a sink of its own, so neither can fence the other."""
-        name, op, sink_id = f"{self.name}_backfill", f"backfill_{self.name}", f"{self.sink_id}-backfill"
-        return replace(
-            self.spec, name=name, job=name, op=op, sink_id=sink_id, asset_keys=(self.by_day,), source_keys=()
-        )
+        return self._beside("backfill", asset_keys=(self.by_day,))
+
+    def queue(self, location: str) -> str:
+        """Return the tag of the runs of which one at a time leaves Dagster's queue: those of the stream on its cluster
+        and in its code location, as far as both are known.
+        """
+        return "/".join(filter(None, (location, self.bootstrap_servers, self.sink_id, self.spec.job)))
+
+    def pool(self, location: str) -> str:
+        """Return the pool of the runs that write the days: of the stream in its code location, if that is known."""
+        return "@".join(filter(None, (f"backfill_{self.by_day}", "_".join(location.split()))))
 
     @cached_property
     def resend_spec(self) -> StreamSpec:
         """The job that sends these records again, as the sensors know it: a sink of its own, too."""
-        name, op, sink_id = f"{self.name}_resend", f"resend_{self.name}", f"{self.sink_id}-resend"
-        return replace(
-            self.spec,
-            name=name,
-            job=name,
-            op=op,
-            sink_id=sink_id,
-            sources=tuple(self.resent),
-            outputs=(),  # what others have open on the input is not this job's affair
-            asset_keys=(),
-            source_keys=(),
-        )
+        # no outputs: what others have open on the input is not this job's affair
+        return self._beside("resend", sources=tuple(self.resent), outputs=(), asset_keys=())
+
+    def _beside(self, what: str, **changes: Any) -> StreamSpec:
+        name, op, sink_id = f"{self.name}_{what}", f"{what}_{self.name}", f"{self.sink_id}-{what}"
+        return replace(self.spec, name=name, job=name, op=op, sink_id=sink_id, source_keys=(), **changes)
 
     @property
     def side_specs(self) -> tuple[StreamSpec, ...]:
@@ -280,6 +324,11 @@ class Stream:
     def resent(self) -> dict[str, Letters]:
         """The declarations whose records the job ``<name>_resend`` sends again, by topic: no such job when empty."""
         return self.letters if self.managed else {}
+
+    @property
+    def with_headers(self) -> bool:
+        """True when its function gets the headers of the input: for the rejected records, or for their traces."""
+        return self.trace_headers or self.rejected is not None
 
     @property
     def one_to_one(self) -> bool:

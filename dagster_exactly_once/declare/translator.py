@@ -8,6 +8,8 @@ from typing import Any
 
 import dagster as dg
 
+from exactly_once.kafka.servers import shown
+
 
 @dataclass(frozen=True)
 class StreamTopic:
@@ -73,7 +75,7 @@ class StreamTranslator:
     def get_metadata(self, topic: StreamTopic) -> Mapping[str, Any]:
         """Return the metadata: the declared one, and ``dagster/uri`` if the brokers are known."""
         servers = topic.bootstrap_servers
-        uri = {"dagster/uri": f"kafka://{servers}/{topic.topic}"} if servers else {}
+        uri = {"dagster/uri": f"kafka://{shown(servers)}/{topic.topic}"} if servers else {}
         return {**uri, **topic.declared.metadata}
 
 

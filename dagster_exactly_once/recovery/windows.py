@@ -10,10 +10,10 @@ from dagster_exactly_once.declare.complete import Complete, check_window, in_ran
 from dagster_exactly_once.declare.config import CloseConfig
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.recovery.operations import who
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
+from dagster_exactly_once.resources.checkpoints import READ_BUDGET_S, CheckpointReader, Offsets, checkpoint_of
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.location import READ_BUDGET_S, checkpoint_of
 from dagster_exactly_once.runs.failures import classified
+from dagster_exactly_once.runs.tags import NOT_RETRIED
 from exactly_once.errors import UnknownTopic
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin
@@ -31,17 +31,9 @@ _FEW_BYTES = 64 * 1024
 class Windows:
     """The windows of a stream, as Dagster, its checkpoint and its input have them.
 
-    Attributes
-    ----------
-    reported : collection of str
-        The windows that are closed.
-    noted : str
-        The first window with events, as the stream or a person noted it; "": nobody did.
-    by_input : str
-        Where nobody did: the window of the oldest record where the stream began to read, by the records' time stamps;
-        "" without one.
-    watermark_ms : int
-        The watermark of the last committed batch; 0 before the first one.
+    ``reported`` are closed. ``noted`` is the first window with events, as the stream or a person noted it; where nobody
+    did (""), ``by_input`` is that of the oldest record where the stream began to read, by the records' time stamps.
+    ``watermark_ms`` is the watermark of the last committed batch; 0 before the first one.
     """
 
     declared: Complete
@@ -68,13 +60,7 @@ def windows_of(
     kafka: KafkaTransactionalProducerFactory,
     checkpoints: CheckpointReader,
 ) -> Windows:
-    """Read the facts about the windows of a stream with ``complete``.
-
-    Raises
-    ------
-    ExactlyOnceError
-        The brokers or the checkpoint cannot be read.
-    """
+    """Read the facts about the windows of a stream with ``complete``; ExactlyOnceError where they cannot be read."""
     assert stream.complete is not None
     key, connection = dg.AssetKey(stream.completed), kafka.connection()
     reported, noted, oldest = instance.get_materialized_partitions(key), first_noted(instance, key), None
@@ -102,9 +88,7 @@ def note_first(asset: dg.AssetKey, window: str, by: str) -> dg.AssetObservation:
 
 
 def oldest_input_ms(connection: Connection, began: Offsets) -> int | None:
-    """Return the time stamp of the oldest record among the first ones of each partition, from where a stream ``began``
-    to read, in ms since the epoch; None without a record that has one.
-    """
+    """Return the oldest time stamp in ms of the partitions' first records from where a stream ``began``."""
     times = list[int]()
     with Admin(connection, READ_BUDGET_S) as admin:
         for topic, starts in began.items():
@@ -140,14 +124,14 @@ def close_windows_job(stream: Stream) -> dg.JobDefinition:
             windows = windows_of(context.instance, stream, kafka, checkpoints)
             first = check_window(windows.declared, config.first, windows.reported) if config.first else ""
         closing = windows.left_open(first)
-        sentence = _sentence(windows, closing, config.dry_run)
+        sentence = _sentence(windows, closing, stream.closes, config.dry_run)
         context.log.info(sentence)
         context.add_output_metadata({"sentence": sentence, "windows": closing})
         if config.dry_run:
             return
         key, by = dg.AssetKey(stream.completed), who(context.run)
         for name in closing:
-            why = {"closed_by": by, "reason": config.reason or "no reason was given"}
+            why = {"closed_by": by, **({"reason": config.reason} if config.reason else {})}
             context.log_event(dg.AssetMaterialization(key, partition=name, metadata=why))
         if (first := first or windows.first) not in ("", windows.noted):
             context.log_event(note_first(key, first, by))
@@ -155,7 +139,7 @@ def close_windows_job(stream: Stream) -> dg.JobDefinition:
     @dg.job(
         name=stream.closes,
         executor_def=dg.in_process_executor,
-        tags={"dagster/max_retries": "0"},
+        tags=NOT_RETRIED,
         description=(
             f"Closes {every}s of {stream.completed} that the stream has left behind open: the watermark has passed "
             "them, so nothing more of them will be written. A dry run unless dry_run is switched off. Safe to run "
@@ -168,9 +152,10 @@ def close_windows_job(stream: Stream) -> dg.JobDefinition:
     return job
 
 
-def _sentence(windows: Windows, closing: list[str], dry_run: bool) -> str:
+def _sentence(windows: Windows, closing: list[str], job: str, dry_run: bool) -> str:
     every = windows.declared.every
     if not closing:
         return f"No {every} is open that the watermark has passed and that is older than a closed one."
     does = "Would close" if dry_run else "Closes"
-    return f"{does} {plural(len(closing), every)}: {in_ranges(windows.declared, closing)}."
+    then = f" To do it, launch {job} again with dry_run: false." if dry_run else ""
+    return f"{does} {plural(len(closing), every)}: {in_ranges(windows.declared, closing)}.{then}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dagster import ConfigurableResource
 from pydantic import Field
 
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.checkpoint import (
     Checkpoint,
     first_offsets,
@@ -14,8 +15,10 @@ from exactly_once.checkpoint import (
     torn_files,
     was_read,
 )
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.inspection.progress import Offsets, StreamProgress, compare, lag, parse_offsets
-from exactly_once.protocol.checkpoint_text import names_sources, watermark_ms
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.checkpoint_text import names_sources, state_ids_of, watermark_ms
 
 __all__ = ["CheckpointReader", "Offsets", "StreamProgress", "compare", "lag", "parse_offsets"]
 
@@ -74,6 +77,14 @@ class CheckpointReader(ConfigurableResource):
         last = read_checkpoint(location).last_commit
         return 0 if last is None else watermark_ms(read_text(location, f"offsets/{last}"))
 
+    def keeps_state_ids(self, location: str) -> bool:
+        """Return whether the last batch that Spark committed names its files of state (state format 2).
+
+        Raises CheckpointUnusable.
+        """
+        last = read_checkpoint(location).last_commit
+        return last is not None and state_ids_of(read_text(location, f"commits/{last}"))
+
     def marked_ms(self, location: str, after: int) -> dict[int, int]:
         """Return when Spark committed each batch after ``after``, in ms of the file system's clock.
 
@@ -84,3 +95,20 @@ class CheckpointReader(ConfigurableResource):
             for mark in listed(location, "commits")
             if mark.base_name.isdigit() and int(mark.base_name) > after and mark.mtime_ns is not None
         }
+
+
+#: For each query of the brokers.
+READ_BUDGET_S = 20.0
+
+
+def checkpoint_of(
+    connection: Connection, sink_id: str, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
+) -> str:
+    """Return the checkpoint of the sink's last claim; for a sink that was never used, its future location.
+
+    Raises BrokerUnreachable, CommitLogDamaged or NotAuthorized.
+    """
+    owner = read_log(connection, sink_id, READ_BUDGET_S).owner
+    if owner is not None and owner.checkpoint:
+        return owner.checkpoint
+    return checkpoints.location(kafka.cluster_id(), sink_id)

@@ -26,9 +26,11 @@ from exactly_once.errors import (
     PrepareFailed,
     UnknownTopic,
 )
+from exactly_once.kafka import new_topic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import VARIABLES, Connection
 from exactly_once.kafka.errors import Cause, cause_of, shown
+from exactly_once.kafka.new_topic import CLUSTERS_DEFAULT, NewTopic
 from exactly_once.protocol.topics import ANY_TOPIC
 
 #: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
@@ -121,21 +123,9 @@ def _field(variable: str) -> str:
 
 
 class KafkaTransactionalProducerFactory(KafkaResource):
-    """A maker of transactional producers, one for each ``with`` block.
+    """The connection to a Kafka cluster. It makes topics, and transactional producers for ops.
 
-    ```python
-    import dagster as dg
-    from dagster_exactly_once import KafkaTransactionalProducerFactory
-
-
-    @dg.op
-    def feed(kafka: KafkaTransactionalProducerFactory) -> None:
-        with kafka.producer("orders-feed") as producer:
-            with producer.transaction():
-                producer.send("orders", value=b"42", key=b"o-17")
-    ```
-
-    A ``read_committed`` reader gets all records of a transaction, or none: an exception in its block aborts it.
+    A read_committed reader gets all records of a transaction, or none: an exception in its block aborts it.
     """
 
     @contextmanager
@@ -143,6 +133,18 @@ class KafkaTransactionalProducerFactory(KafkaResource):
         self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS
     ) -> Iterator[TransactionalProducer]:
         """Yield a producer that owns ``transactional_id`` until the block ends.
+
+        ```python
+        import dagster as dg
+        from dagster_exactly_once import KafkaTransactionalProducerFactory
+
+
+        @dg.op
+        def feed(kafka: KafkaTransactionalProducerFactory) -> None:
+            with kafka.producer("orders-feed") as producer:
+                with producer.transaction():
+                    producer.send("orders", value=b"42", key=b"o-17")
+        ```
 
         On entry the brokers fence every earlier producer of that id, and abort its open transaction (or finish a commit
         that was under way). After that, nothing more of the earlier producers can become visible.
@@ -167,13 +169,29 @@ class KafkaTransactionalProducerFactory(KafkaResource):
         finally:
             producer.close()
 
-    def create_topics(self, partitions: Mapping[str, int], configs: Mapping[str, str] | None = None) -> list[str]:
+    def create_topics(
+        self,
+        partitions: Mapping[str, int],
+        configs: Mapping[str, str] | None = None,
+        wished: Mapping[str, str] | None = None,
+    ) -> list[str]:
         """Create the topics that do not exist yet, with the brokers' default replication.
+
+        Parameters
+        ----------
+        wished : mapping, optional
+            Settings that are left out, with a warning (``EO-WARN-LOG``), where the brokers refuse them.
 
         Returns
         -------
         list of str
             The names of the created topics. Existing topics are left as they are.
+
+        Raises
+        ------
+        BrokerRefused
+            With the brokers' own sentence.
+        NotAuthorized, BrokerUnreachable
         """
         with Admin(self.connection(), STEP_BUDGET_S) as admin:
             created = []
@@ -181,7 +199,8 @@ class KafkaTransactionalProducerFactory(KafkaResource):
                 try:
                     admin.topic_partitions([topic])
                 except UnknownTopic:
-                    admin.create_topic(topic, count, -1, dict(configs or {}))
+                    wanted = NewTopic(topic, f"the topic {topic}", count, CLUSTERS_DEFAULT, configs or {}, wished or {})
+                    new_topic.warn_left_out(topic, new_topic.create(admin, wanted))
                     created.append(topic)
             for topic in created:  # the answer to a creation comes before every broker knows the topic and leads it
                 for _ in Deadline(STEP_BUDGET_S).tries():

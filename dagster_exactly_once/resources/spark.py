@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr
 import exactly_once
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
+from exactly_once.spark import launch
 from exactly_once.spark.session import file_manager, with_jar
 from exactly_once.sparkenv.jars import connector_jars
 from exactly_once.sparkenv.java import find_java
@@ -59,7 +60,7 @@ FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 #: For checkpoints on a local disk: walCommit 37 -> 13 ms and commitOffsets 50 -> 16 ms per batch. It is weaker at
 #: refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences. Not for state
-#: outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.state`.
+#: outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.query`.
 LOCAL_CHECKPOINTS: Mapping[str, str] = {
     FILE_MANAGER: file_manager("FileSystemBased"),
 }
@@ -122,16 +123,6 @@ def use_state_store(spark: SparkSession, partitions: int) -> None:
 class SparkSessionResource(ConfigurableResource):
     """The SparkSession of an op, opened at its first use and stopped when the op's resources end.
 
-    ```python
-    import dagster as dg
-    from dagster_exactly_once import SparkSessionResource
-
-
-    @dg.op
-    def count(spark: SparkSessionResource) -> int:
-        return spark.spark_session.range(100).count()
-    ```
-
     ``with spark.session() as session:`` stops it earlier. ``format("kafka_exactly_once")`` is registered.
 
     Only the thread that opens the session should talk to it: Dagster interrupts the main thread of an op, and an
@@ -160,6 +151,16 @@ class SparkSessionResource(ConfigurableResource):
     @property
     def spark_session(self) -> SparkSession:
         """The session, under the name that dagster-pyspark's ``PySparkResource`` gives it; opened at the first use.
+
+        ```python
+        import dagster as dg
+        from dagster_exactly_once import SparkSessionResource
+
+
+        @dg.op
+        def count(spark: SparkSessionResource) -> int:
+            return spark.spark_session.range(100).count()
+        ```
 
         Raises
         ------
@@ -211,7 +212,7 @@ class SparkSessionResource(ConfigurableResource):
         if self.ui:
             settings["spark.ui.enabled"] = "true"
         settings |= self.conf
-        return settings | {"spark.jars": with_jar(settings.get("spark.jars"))}
+        return settings | {"spark.jars": with_jar(settings.get("spark.jars") or launch.setting("spark.jars"))}
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
@@ -248,6 +249,7 @@ class SparkSessionResource(ConfigurableResource):
             )
         session = spark_session_from_config(self.settings())  # type: ignore[no-untyped-call]
         try:
+            _quieten(session)
             exactly_once.register(session)
             yield session
         finally:
@@ -261,6 +263,16 @@ class SparkSessionResource(ConfigurableResource):
         process = getattr(SparkContext._gateway, "proc", None)
         if process is not None:
             process.kill()
+
+
+def _quieten(session: SparkSession) -> None:
+    """Let the JVM not log a warning for each batch that takes longer than the trigger's interval: the check ``health``
+    says whether the stream is behind.
+    """
+    log: Any = session.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    for package in ("streaming", "streaming.runtime"):  # before Spark 4.1, and since
+        executor = f"org.apache.spark.sql.execution.{package}.ProcessingTimeExecutor"
+        log.core.config.Configurator.setLevel(executor, log.Level.ERROR)
 
 
 class BorrowedSession:

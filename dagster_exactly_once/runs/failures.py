@@ -6,16 +6,20 @@ so the diagnosis finds them in the text; it recognises failures of Spark and its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import dagster as dg
 
 from dagster_exactly_once.resources.checkpoints import Offsets
-from dagster_exactly_once.runs.own_exception import Raised, raised_in
+from dagster_exactly_once.runs.own_exception import Raised, raised_by, raised_in
 from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.errors import ExactlyOnceError, TransformFailed, all_errors, sentence_in, way_out_in
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class FailurePlace:
-    """The progress of a stream when it fails: what to launch again, the batch in flight, its input.
+    """The progress of a stream, or of a run beside it, when it fails: what to launch again, what it wrote, its input.
 
     Attributes
     ----------
@@ -73,16 +77,31 @@ class FailurePlace:
         What a person launches again; "" when nothing is known.
     batch : int or None
         The batch in flight.
+    piece, again : str
+        Of a run that is no stream: what it writes in place of a batch, and what a person does to repeat that.
     waiting : mapping
         Where its input begins, by topic and partition.
     without_input : callable
         Returns what is missing in the output if this input is gone, and what to do; "" when nobody can tell.
+    decided : callable
+        Returns whether the commit log has decided the batch; None when nobody can tell.
+    state_ids : callable
+        Returns whether the last batch that Spark committed names its files of state (state format 2).
     """
 
     job: str = ""
     batch: int | None = None
     waiting: Offsets = field(default_factory=dict)
     without_input: Callable[[], tuple[str, str]] = field(default=lambda: ("", ""))
+    decided: Callable[[], bool | None] = field(default=lambda: None)
+    state_ids: Callable[[], bool] = field(default=lambda: False)
+    piece: str = ""
+    again: str = ""
+
+    @property
+    def in_flight(self) -> str:
+        """The batch or piece under way, in words; "" when that is not known."""
+        return self.piece or (f"batch {self.batch}" if self.batch is not None else "")
 
     @property
     def input(self) -> str:
@@ -100,6 +119,17 @@ _S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target se
 
 #: The input of a batch is gone; what is lost with it, the commit log says.
 INPUT_LOST = "SPARK-INPUT-LOST"
+
+#: A checkpoint of state format 2 whose setting is missing: Spark reads commits/N as of a newer one, or looks for a file
+#: of state as format 1 names it.
+STATE_FORMAT = "SPARK-STATE-FORMAT"
+_FORMAT_2_COMMIT = re.compile(r"/commits/\d+\. .*encountered v2\b")
+_FORMAT_1_FILE = re.compile(r"/\d+\.(?:changelog|delta|snapshot|zip) does not exist")
+
+#: A column of the input that Spark does not find any more beside the column that ``exactly_once.attempt`` makes.
+_MOVED = re.compile(
+    r"\[UNRESOLVED_COLUMN\.WITH_SUGGESTION\][^`]*`(headers|topic|partition|offset|timestamp)`.*`tried`", re.DOTALL
+)
 
 #: Spark's names (in the text of the exception) -> code, way out, restart heals. The first that matches counts. What is
 #: full or away comes before what cannot be read; the state before other files: below it, Spark names the torn file too.
@@ -173,6 +203,21 @@ _SPARK = (
         False,
     ),
     (
+        (),  # see _lacks_state_format
+        STATE_FORMAT,
+        "Set spark.sql.streaming.stateStore.checkpointFormatVersion=2 again (resource spark, conf), and start on Spark "
+        "4.0 or newer: the state was written with it, and Spark does not remember it. Nothing is damaged: put "
+        "back no copy",
+        False,
+    ),
+    (
+        ("INVALID_LOG_VERSION.MAX_SUPPORTED_VERSION", "produced by a newer version of Spark"),
+        "SPARK-CHECKPOINT-NEWER",
+        "Start the stream with the Spark that wrote the checkpoint, or a newer one: this Spark cannot read it. Nothing "
+        "is damaged",
+        False,
+    ),
+    (
         ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED"),
         "SPARK-STATE-UNREADABLE",
         "Read the cause below CANNOT_LOAD_STATE_STORE in the compute log. If a disk was full or a file system did "
@@ -239,30 +284,58 @@ def diagnose(error: BaseException, place: FailurePlace = NOWHERE) -> Failure:
         kind = all_errors().get(code)
         return failure(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
     for names, code, way_out, heals in _SPARK:
-        if any(name in text for name in names):
+        if any(name in text for name in names) or (code == STATE_FORMAT and _lacks_state_format(text, place)):
             missing, advised = place.without_input() if code == INPUT_LOST else ("", "")
-            cause = f"{_first_line(text)} The commit log says: {missing}" if missing else _first_line(text)
+            cause = f"{first_line(text)} The commit log says: {missing}" if missing else first_line(text)
             return failure(code, cause, advised or way_out, heals)
     return failure(
         "UNCLASSIFIED",
-        _first_line(text),
+        first_line(text),
         "Read the whole error in the compute log of the run. If it is a bug of the sink, report the error",
         False,
     )
 
 
-def transform_failed(raised: Raised, place: FailurePlace) -> TransformFailed:
-    """Return the error for an exception of the user's own function or expression, the exception first."""
-    batch = f"batch {place.batch}" if place.batch is not None else ""
-    on = f", on {batch}" if batch else ""
-    what = f"Nothing of {batch or 'the batch'} was written"
+def _lacks_state_format(text: str, place: FailurePlace) -> bool:
+    return bool(_FORMAT_2_COMMIT.search(text) or (_FORMAT_1_FILE.search(text) and place.state_ids()))
+
+
+def users_own(make: Callable[[], T], place: Callable[[], FailurePlace]) -> T:
+    """Return what the user's own function makes; raise TransformFailed when it raises an exception of its own."""
+    try:
+        return make()
+    except (ExactlyOnceError, dg.DagsterError):
+        raise
+    except Exception as error:
+        raise transform_failed(raised_by(error), place(), built=False) from error
+
+
+def transform_failed(raised: Raised, place: FailurePlace, built: bool = True) -> TransformFailed:
+    """Return the error for an exception of the user's own function or expression, the exception first: over a batch, or
+    before the query was ``built``.
+    """
+    batch = place.in_flight
+    on = f", on {batch}" if batch and built else ""
+    again = place.again or (f"launch {place.job} again" if place.job else "start the stream again")
+    decided = place.decided()
+    if decided and batch:
+        safe = (
+            f"The commit log has decided {batch}: its rows are in the output, or the next start commits them. That "
+            "start runs the query over its input once more, and writes none of its rows: never write them by hand"
+        )
+    else:
+        what = f"Nothing of {batch or 'the batch'} was written" if decided is False else "This run wrote nothing of it"
+        safe = (
+            f"{what}; the next start reads {f'the input from {place.input}' if place.input else 'the same input'} again"
+        )
     repeats = f"which repeats {batch}" if batch else "which continues where it stopped"
-    again = f"launch {place.job} again" if place.job else "start the stream again"
+    moved = _MOVED.search(raised.what)
+    correct = f"Use tried.{moved[1]}: exactly_once.attempt has moved it" if moved else "Correct the function"
     return TransformFailed(
         f"{raised.sentence}{on}",
-        f"Correct the function, reload the code location and {again}, {repeats}. For a record that can never pass, see "
+        f"{correct}, reload the code location and {again}, {repeats}. For a record that can never pass, see "
         "docs/one-bad-record.md",
-        f"{what}; the next start reads {f'the input from {place.input}' if place.input else 'the same input'} again",
+        safe,
     )
 
 
@@ -277,7 +350,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or getattr(current, "_cause", None) or current.__context__
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")[:500]
 
 

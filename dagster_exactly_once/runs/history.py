@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import dagster as dg
 
+from dagster_exactly_once.names import RECOVERY_OP
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG, ErrorSource
-from dagster_exactly_once.runs.failures import Failure, failure
-from dagster_exactly_once.runs.runs import Run, Runs
+from dagster_exactly_once.runs.failures import Failure, failure, first_line
+from dagster_exactly_once.runs.runs import Run, Runs, op_config
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE
 
-#: FailedRun reasons in Dagster after which the same start fails again.
+#: Reasons that Dagster gives for a failure after which the same start fails again.
 _HOPELESS = ("JOB_INITIALIZATION_FAILURE", "RUN_EXCEPTION")
 
-
-@dataclass(frozen=True)
-class FailedRun:
-    """A run that failed, and when it began and ended, in seconds since the epoch."""
-
-    run_id: str
-    began: float
-    ended: float
+#: How Dagster's run monitoring words its request to end, and the end itself; a person's request has neither.
+_LIMIT = re.compile(r"exceed(?:ing|ed) maximum runtime of (\d+) seconds", re.IGNORECASE)
+_WITHOUT_LIMIT = "Tag the run, or its job, with dagster/max_runtime: 0, as the stream's own job does"
 
 
 @dataclass(frozen=True)
 class StreamHistory:
     """The runs that concern a sink, newest first.
 
-    Attributes
-    ----------
-    streams : tuple of Run
-        Runs of the stream, of its own job or of others that materialize its assets.
-    others : tuple of Run
-        Runs in progress that work on the same sink, or will: see :meth:`Runs.others`.
-    stream_failure, recovery_failure : Failure or None
-        The failure of the newest of each, if it failed.
+    ``streams`` are those of the stream, by its own job or by others that materialize its assets; ``others`` work on the
+    same sink, or will (:meth:`Runs.others`). The failures are those of the newest of each, if it failed. All are of one
+    code ``location`` ("": of any).
     """
 
     now: float
@@ -47,6 +39,7 @@ class StreamHistory:
     others: tuple[Run, ...] = ()
     stream_failure: Failure | None = None
     recovery_failure: Failure | None = None
+    location: str = ""
 
     @property
     def stream(self) -> Run | None:
@@ -63,10 +56,11 @@ class StreamHistory:
         r = self.recovery
         if r is None:
             return None
+        took_over = op_config(r.config, RECOVERY_OP).get("take_over") is True and r.created >= run.created
         after = run.ended is not None and r.created >= run.ended
-        return r if r.restart_of == run.run_id or after or (r.took_over and r.created >= run.created) else None
+        return r if r.restart_of == run.run_id or after or took_over else None
 
-    def failures(self) -> list[FailedRun]:
+    def failures(self) -> list[Run]:
         """Return the current streak of failures, oldest first: of the stream, and of recoveries that request a restart.
 
         The streak ends at a run that did not fail, or that a person launched: such a run starts a new streak.
@@ -91,10 +85,7 @@ class StreamHistory:
             and r.created > oldest.created
             and r.run_id not in counted
         ]
-        return [
-            FailedRun(r.run_id, r.started or r.created, r.ended or r.created)
-            for r in sorted(row, key=lambda r: r.ended or r.created)
-        ]
+        return sorted(row, key=lambda r: r.over)
 
     def lifetimes(self) -> list[tuple[float, float]]:
         """Return the start and end of each run of the stream."""
@@ -106,19 +97,18 @@ class StreamHistory:
 
 
 class Histories:
-    """The histories of streams at one moment: each tick makes one."""
+    """The histories of the streams of a code ``location`` at one moment: each tick makes one."""
 
-    def __init__(self, instance: dg.DagsterInstance):
-        self._instance = instance
+    def __init__(self, instance: dg.DagsterInstance, location: str = ""):
+        self._instance, self._location = instance, location
         self.now = time.time()
-        self.runs = Runs(instance)
+        self.runs = Runs(instance, location)
 
     def summaries(self, streams: Sequence[StreamSpec]) -> dict[str, StreamHistory]:
-        """Return, by sink id, what each stream does now, in a few queries for all: enough to see whether something is
-        to be done, not to do it.
+        """Return, by sink id, what each stream does now: enough to see whether something is to be done, not to do it.
 
-        ``streams`` of a history are the runs in progress, or the newest ones; ``recoveries`` are those in progress, and
-        those that request a restart of the newest run. Reasons of failures are left out.
+        ``streams`` are the runs in progress, or the newest ones; ``recoveries`` are those in progress, and those that
+        request a restart of the newest run. Reasons of failures are left out.
         """
         runs = self.runs
         streams_of = {s.sink_id: runs.in_progress(s) for s in streams}
@@ -131,7 +121,7 @@ class Histories:
             found = streams_of[stream.sink_id]
             wanted = restarting.get(found[0].run_id, ()) if found else ()
             recoveries = (*runs.recovering(stream), *(r for r in wanted if not r.in_progress))
-            return StreamHistory(self.now, found, recoveries, runs.others(stream))
+            return StreamHistory(self.now, found, recoveries, runs.others(stream), location=self._location)
 
         return {s.sink_id: summary(s) for s in streams}
 
@@ -139,12 +129,13 @@ class Histories:
         """Return the history as far as any decision looks back."""
         streams, recoveries = self.runs.of_stream(stream), self.runs.recoveries(stream)
         why, why_recovery = _why(self._instance, streams), _why(self._instance, recoveries)
-        return StreamHistory(self.now, streams, recoveries, self.runs.others(stream), why, why_recovery)
+        others = self.runs.others(stream)
+        return StreamHistory(self.now, streams, recoveries, others, why, why_recovery, self._location)
 
 
-def read_history(instance: dg.DagsterInstance, stream: StreamSpec) -> StreamHistory:
-    """Read the whole history of one stream as it is now."""
-    return Histories(instance).whole(stream)
+def read_history(instance: dg.DagsterInstance, stream: StreamSpec, location: str = "") -> StreamHistory:
+    """Read the whole history of one stream of a code location as it is now."""
+    return Histories(instance, location).whole(stream)
 
 
 def attempt_of(run: Run) -> int:
@@ -154,15 +145,17 @@ def attempt_of(run: Run) -> int:
 
 
 def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Failure:
-    """Say why a run failed: by the classification of its failed step, else by its end.
-
-    ``reason`` is Dagster's own, from the run's tag.
+    """Say why a run failed: by what asked it to end, by the classification of its failed step, else by its end and by
+    Dagster's ``reason``. The first of its events is the cause of those that follow.
     """
     kind = dg.DagsterEventType
     records = instance.get_records_for_run(
         run_id, of_type={kind.PIPELINE_CANCELING, kind.STEP_FAILURE, kind.PIPELINE_FAILURE}
     ).records
     events = [r.event_log_entry.get_dagster_event() for r in records]
+    if events and (limit := _LIMIT.search(events[0].message or "")):
+        cause = f"Dagster's run monitoring ended it after its maximum runtime of {limit[1]} s"
+        return failure("MAX-RUNTIME", cause, _WITHOUT_LIMIT)
     unwanted = any(e.event_type is kind.PIPELINE_CANCELING for e in events)
     for event in (e for e in events if e.event_type is kind.STEP_FAILURE):
         data = event.step_failure_data
@@ -180,8 +173,8 @@ def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Fai
         described = data.user_failure_data.description if data.user_failure_data else None
         error = data.error.cause or data.error if data.error else None
         message = described or (error.message if error else None) or f"step {event.step_key} failed"
-        return failure("UNCLASSIFIED", _line(message), "Read the run's log", False, unwanted)
-    said = next((_line(e.message or "") for e in events if e.event_type is kind.PIPELINE_FAILURE), None)
+        return failure("UNCLASSIFIED", first_line(message), "Read the run's log", False, unwanted)
+    said = next((first_line(e.message or "") for e in events if e.event_type is kind.PIPELINE_FAILURE), None)
     last_words = said or "the run failed outside any step"
     if reason in _HOPELESS:
         return failure(reason, last_words, "Read the run's log", False, unwanted)
@@ -193,8 +186,3 @@ def _why(instance: dg.DagsterInstance, runs: tuple[Run, ...]) -> Failure | None:
         return None
     why = classify(instance, runs[0].run_id, runs[0].tags.get(RUN_FAILURE_REASON_TAG, ""))
     return replace(why, subject=f"run {runs[0].name}")
-
-
-def _line(text: str) -> str:
-    """Return the first line that is not blank."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")[:500]

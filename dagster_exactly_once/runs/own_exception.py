@@ -54,14 +54,9 @@ _END = re.compile(r"^ ?SQLSTATE: |^=== Streaming Query ===", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception of the user's.
+    """An exception of the user's: its type and text in one line, as Python prints it, or Spark's sentence.
 
-    Attributes
-    ----------
-    what : str
-        Its type and text in one line, as Python prints it, or Spark's sentence.
-    where : str
-        ``price (shop.py, line 14)``; the text of the expression; "" when unknown.
+    It was raised ``where``: ``price (shop.py, line 14)``, or the text of the expression; "" when unknown.
     """
 
     what: str
@@ -107,17 +102,13 @@ def _of_traceback(text: str) -> Raised | None:
 
 
 def _said(lines: Iterable[str]) -> str:
-    """Return the first line of what was raised, with the next one where it ends with a colon: a text may begin with an
-    empty line.
-    """
+    """Return the first line of what was raised, with the next one where it ends with a colon."""
     first, *rest = [_line(line) for line in lines if line.strip()] or [""]
     return f"{first} {rest[0]}" if first.endswith(":") and rest else first.removesuffix(":")
 
 
 def _place(frames: Sequence[_Frame]) -> str | None:
-    """Name the last frame that is the user's own: neither Python's, nor a package's; else the last of a package that
-    may be the user's.
-    """
+    """Name the last frame that is the user's own, else the last of a package that may be the user's."""
     own = [frame for frame in frames if not (_is_ours(frame[0]) or _is_of_a_package(frame[0]))]
     for file, line, function in reversed(own or _in_first_package(frames)):
         return f"{function} ({PurePath(file).name}, line {line})"

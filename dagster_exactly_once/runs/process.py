@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import dagster as dg
 import psutil
 
-from dagster_exactly_once.runs.tags import (
-    TAG_DRIVER,
-    TAG_HOST,
-    TAG_MACHINE,
-    TAG_PID,
-    TAG_SIGNED,
-    TAG_SINK,
-)
+from dagster_exactly_once.runs.tags import TAG_DRIVER, TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SIGNED, TAG_SINK
 from exactly_once.inspection.processes import Frozen, Process, alive, belongs_to, cpu_s, frozen_among
 
 #: The statuses of a run that has ended, ...
@@ -25,38 +17,27 @@ FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.Dagster
 #: ... of one that has not, ...
 UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
 #: ... and those that Dagster may show for a run with a live process.
-WORKING = [
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
+WORKING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
 class Tagged(Protocol):
     """A run and its tags, as Dagster or :class:`~dagster_exactly_once.runs.runs.Run` has them."""
 
     @property
-    def run_id(self) -> str:
-        """Its id."""
-
+    def run_id(self) -> str: ...
     @property
-    def tags(self) -> Mapping[str, str]:
-        """Its tags."""
+    def tags(self) -> Mapping[str, str]: ...
 
 
-@dataclass(frozen=True)
-class RunProcess:
-    """A run that Dagster shows as in progress.
+class RunProcess(NamedTuple):
+    """The Python process of a run, and those of its processes that are there and do nothing: Python, the driver's JVM.
 
-    ``alive`` is None when its process is on another machine. ``frozen`` are those of its processes that are there and
-    do nothing: Python, and the driver's JVM.
+    ``alive`` is None when it is on another machine.
     """
 
-    run_id: str
-    job: str
-    host: str
-    pid: int
-    alive: bool | None
+    host: str = ""
+    pid: int = -1
+    alive: bool | None = None
     frozen: tuple[Frozen, ...] = ()
 
 
@@ -69,15 +50,18 @@ def tag_run(
     instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})
 
 
+def lacking(run: Tagged, tags: Mapping[str, str]) -> dict[str, str]:
+    """Return those of ``tags`` that the run, which Materialize may have started, has not got from its job."""
+    return {name: value for name, value in tags.items() if name not in run.tags}
+
+
 def _name(process: Process) -> str:
     return f"{process.pid}@{process.started:.2f}"
 
 
 def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
-    """Tag the run with Spark's JVM that works for it.
-
-    The tag has the JVM's start where this process has started it; in cluster mode it is on another host. (Claims and
-    ``exactly-once transactions list`` name the run's Python process, or this JVM where it has started the coordinator.)
+    """Tag the run with Spark's JVM that works for it, and with its start where this process has started it: in cluster
+    mode it is on another host.
     """
     ours = belongs_to(pid, os.getpid())
     try:
@@ -91,24 +75,33 @@ def own_tag(run: Tagged, tag: str) -> str | None:
     return run.tags.get(tag) if run.tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
 
 
-def signed(run: dg.DagsterRun) -> bool:
+def signed(run: Tagged) -> bool:
     """Return whether the run's process has tagged it."""
     return own_tag(run, TAG_PID) is not None
 
 
-def runs_on(instance: dg.DagsterInstance, sink_id: str) -> list[RunProcess]:
-    """Return the runs in progress on ``sink_id``, newest first."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=WORKING))
-    return [process_of(run) for run in runs if run.tags.get(TAG_SINK) == sink_id]
-
-
-def process_of(run: dg.DagsterRun) -> RunProcess:
+def process_of(run: Tagged) -> RunProcess:
     """Return the process that the tags of ``run`` name; ``alive`` is also None before a process has tagged it."""
     python, driver = _named(run, TAG_PID), _named(run, TAG_DRIVER)
     if python is None:
-        return RunProcess(run.run_id, run.job_name, "", -1, None)
+        return RunProcess()
     processes = [p for p in (python, driver) if p is not None and p.started]
-    return RunProcess(run.run_id, run.job_name, python.host, python.pid, alive(python), frozen_among(processes))
+    return RunProcess(python.host, python.pid, alive(python), frozen_among(processes))
+
+
+def outlives(instance: dg.DagsterInstance, run: Tagged) -> bool:
+    """Return whether a step of a run that Dagster shows as ended still works, on this host: something outside of the
+    run has ended it, and its process has not noticed.
+
+    A process that lives is no sign: of a run within another process, it lives on.
+    """
+    if not process_of(run).alive:
+        return False
+    kind = dg.DagsterEventType
+    of_steps = {kind.STEP_START, kind.STEP_SUCCESS, kind.STEP_FAILURE}
+    events = instance.get_records_for_run(run.run_id, of_type=of_steps).records
+    last = {e.step_key: e.event_type for r in events if (e := r.event_log_entry.get_dagster_event())}
+    return kind.STEP_START in last.values()
 
 
 def cpu_of(run: Tagged) -> float | None:
@@ -125,10 +118,8 @@ def _named(run: Tagged, tag: str) -> Process | None:
 
 
 def report_dead(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Report a run in progress whose process is gone; returns whether that was needed.
-
-    A run that a person had asked to end becomes CANCELED, any other FAILURE. The process may have written its status
-    just before its end, so this reads the status again first.
+    """Report a run in progress whose process is gone; returns whether that was needed: the process may have written its
+    status just before its end. A run that a person had asked to end becomes CANCELED, any other FAILURE.
     """
     run = instance.get_run_by_id(run_id)
     if run is None or run.status not in WORKING:

@@ -10,9 +10,11 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.runs.process import FINISHED, UNFINISHED, own_tag, process_of, signed
+from dagster_exactly_once.private import REPOSITORY_LABEL_TAG, RETRY_NUMBER_TAG
+from dagster_exactly_once.runs.location import is_of
+from dagster_exactly_once.runs.process import FINISHED, UNFINISHED, WORKING, RunProcess, own_tag, process_of, signed
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.runs.tags import TAG_HOST, TAG_NOT_BEFORE, TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
+from dagster_exactly_once.runs.tags import TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
 from exactly_once.inspection.processes import Frozen
 
 #: The sensors read this many finished runs of each kind: far above any limit of attempts.
@@ -26,8 +28,8 @@ NEWEST_RUNS = 3
 class Run:
     """A run. Times are seconds since the epoch, None before the event; ``status`` is Dagster's name.
 
-    ``alive``: whether its process lives; None when the process is on another host, or has not tagged the run yet.
-    ``frozen``: those of its processes that live and do nothing.
+    ``alive``: whether its Python process (``pid`` on ``host``) lives; None when that is on another host, or has not
+    tagged the run yet. ``frozen``: those of its processes that live and do nothing.
     """
 
     run_id: str
@@ -39,6 +41,8 @@ class Run:
     tags: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
+    host: str = ""
+    pid: int = -1
     alive: bool | None = None
     frozen: tuple[Frozen, ...] = ()
 
@@ -58,29 +62,19 @@ class Run:
         return self.in_progress and not self.waits and self.alive is not False
 
     @property
-    def canceling(self) -> bool:
-        """True while it has been asked to end, and has not."""
-        return self.status == "CANCELING"
+    def over(self) -> float:
+        """Its end in seconds since the epoch; its creation as long as nobody knows that."""
+        return self.ended or self.created
 
     @property
     def by_person(self) -> bool:
         """True if a person launched it, also as a re-execution of a sensor's run, whose tags it then carries."""
-        return "dagster/sensor_name" not in self.tags or self.parent is not None
+        return RETRY_NUMBER_TAG not in self.tags and ("dagster/sensor_name" not in self.tags or self.parent is not None)
 
     @property
     def restart_of(self) -> str | None:
         """The stream run that this one replaces."""
         return self.tags.get(TAG_RESTART_OF)
-
-    @property
-    def not_before(self) -> float:
-        """The earliest begin of the restart that this recovery requests, in seconds since the epoch."""
-        return float(self.tags.get(TAG_NOT_BEFORE, 0.0))
-
-    @property
-    def took_over(self) -> bool:
-        """True for a recovery with ``take_over``, which fences any driver at work on the sink."""
-        return op_config(self.config, RECOVERY_OP).get("take_over") is True
 
     @property
     def name(self) -> str:
@@ -92,24 +86,19 @@ class Run:
         """The sink that it works on; None before it has said so."""
         return self.tags.get(TAG_SINK)
 
-    @property
-    def host(self) -> str:
-        """The machine of its process."""
-        return self.tags.get(TAG_HOST, "")
-
 
 class Runs:
-    """One tick's view of the run storage.
+    """One tick's view of the run storage, as far as it is of one code ``location`` ("": of all).
 
     What is in progress is read once for all streams; finished runs by the tags of their stream, so that no stream's
     runs can push out those of another.
     """
 
-    def __init__(self, instance: dg.DagsterInstance):
-        self._instance = instance
-        #: All runs of the instance that are in progress. Read first: a run that ends meanwhile is then seen twice, a
-        #: run that begins meanwhile is not missed.
-        self.unfinished = tuple(instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED)))
+    def __init__(self, instance: dg.DagsterInstance, location: str = ""):
+        self._instance, self._location = instance, location
+        #: All runs that are in progress. Read first: a run that ends meanwhile is then seen twice, a run that begins
+        #: meanwhile is not missed.
+        self.unfinished = tuple(self._read(dg.RunsFilter(statuses=UNFINISHED), None))
 
     def in_progress(self, stream: StreamSpec) -> tuple[Run, ...]:
         """Return the runs of the stream that are in progress on its own sink, newest first."""
@@ -119,14 +108,12 @@ class Runs:
         """Return the runs of the stream on its own sink, newest first: those in progress, and ``limit`` newest ones."""
         tagged = dg.RunsFilter(tags={TAG_STREAM: stream.name})
         found = self._read(tagged, limit)
-        if len(found) == limit < MOST_RUNS and not any(_is_of(r.dagster_run, stream) for r in found):
+        if MOST_RUNS > limit <= len(found) and not any(_is_of(r.dagster_run, stream) for r in found):
             found = self._read(tagged, MOST_RUNS)  # the newest ones tried out another sink
         return _runs(r for r in (*self.unfinished, *found) if _is_of(r.dagster_run, stream))
 
     def newest(self, streams: Sequence[StreamSpec]) -> dict[str, tuple[Run, ...]]:
-        """Return the newest runs of each stream, by its sink id: at least the newest of all. One query for the streams
-        that ran lately, one more for each of the others.
-        """
+        """Return the newest runs of each stream, by sink id: one query, and one for each that did not run lately."""
         if not streams:
             return {}
         limit = NEWEST_RUNS * len(streams)
@@ -144,39 +131,34 @@ class Runs:
 
     def recoveries(self, stream: StreamSpec) -> tuple[Run, ...]:
         """Return the recoveries of the stream's sink, newest first."""
-        found = [*self._recovering, *self._newest_recoveries]
-        if len(self._newest_recoveries) == MOST_RUNS:  # those of other streams may have pushed out this one's
-            for tag in (TAG_RECOVERS, TAG_SINK):
-                found += self._read(dg.RunsFilter(job_name=RECOVERY_JOB, tags={tag: stream.sink_id}), MOST_RUNS)
+        found = [*self.unfinished, *self._newest_recoveries]
+        if len(self._newest_recoveries) >= MOST_RUNS:  # those of other streams may have pushed out this one's
+            by = {TAG_RECOVERS: [stream.sink_id, recovers_tag(stream, self._location)], TAG_SINK: stream.sink_id}
+            for tag, value in by.items():
+                found += self._read(dg.RunsFilter(job_name=RECOVERY_JOB, tags={tag: value}), MOST_RUNS)
         return _runs(r for r in found if recovers(r.dagster_run, stream))
 
     def recovering(self, stream: StreamSpec) -> tuple[Run, ...]:
         """Return the recoveries of the stream's sink that are in progress, newest first."""
-        return _runs(r for r in self._recovering if recovers(r.dagster_run, stream))
+        return _runs(r for r in self.unfinished if recovers(r.dagster_run, stream))
 
     def others(self, stream: StreamSpec) -> tuple[Run, ...]:
         """Return the runs in progress that are neither the stream's nor recoveries, but work on its sink or will."""
-        return _runs(
-            r
-            for r in self.unfinished
-            if r.dagster_run.job_name != RECOVERY_JOB
-            and not _is_of(r.dagster_run, stream)
-            and _touches(r.dagster_run, stream)
-        )
-
-    @property
-    def _recovering(self) -> list[dg.RunRecord]:
-        return [r for r in self.unfinished if r.dagster_run.job_name == RECOVERY_JOB]
+        found = (r for r in self.unfinished if r.dagster_run.job_name != RECOVERY_JOB)
+        return _runs(r for r in found if not _is_of(r.dagster_run, stream) and _touches(r.dagster_run, stream))
 
     @cached_property
     def _newest_recoveries(self) -> list[dg.RunRecord]:
-        """The newest recoveries of any sink. One that a person canceled before it began is tagged with no sink, and
-        only found here.
-        """
+        """The newest recoveries of any sink. Only here is one that was canceled before it was tagged with its sink."""
         return self._read(dg.RunsFilter(job_name=RECOVERY_JOB), MOST_RUNS)
 
     def _read(self, which: dg.RunsFilter, limit: int | None) -> list[dg.RunRecord]:
-        return list(self._instance.get_run_records(which, limit=limit))
+        """Return the newest runs: ``limit`` or more, or all that there are."""
+        found = list(self._instance.get_run_records(which, limit=limit))
+        if self._location and len(found) == limit:  # those of other locations may have pushed out the own ones
+            tags = {**which.tags, REPOSITORY_LABEL_TAG: self._location}
+            found += self._instance.get_run_records(dg.RunsFilter(job_name=which.job_name, tags=tags), limit=limit)
+        return [r for r in found if is_of(r.dagster_run, self._location)]
 
 
 def op_config(config: Mapping[str, Any], op: str) -> Mapping[str, Any]:
@@ -188,22 +170,30 @@ def op_config(config: Mapping[str, Any], op: str) -> Mapping[str, Any]:
 
 
 def works_on(run: dg.DagsterRun, stream: StreamSpec) -> bool:
-    """Return whether a run of the stream works on the stream's own sink: by its tag, else by its configuration; True
-    without any of them.
-    """
+    """Return whether a run of the stream works on its own sink: by its tag, or its configuration, or by default."""
     said = own_tag(run, TAG_SINK) or op_config(run.run_config, stream.op).get("sink_id")
     return said in (None, "", stream.sink_id)
 
 
 def recovers(run: dg.DagsterRun, stream: StreamSpec) -> bool:
-    """Return whether a recovery is of the stream: by the run's own tag, else by its configuration, else by the
-    requesting sensor.
+    """Return whether a run is a recovery of the stream: by its own tag, its configuration, or the requesting sensor.
+
+    A dry run is none: it takes no sink, so that its process tags the run without one.
     """
     config = op_config(run.run_config, RECOVERY_OP)
+    if run.job_name != RECOVERY_JOB or config.get("dry_run") is True:
+        return False
+    if signed(run) and own_tag(run, TAG_SINK) is None:
+        return False
     said = own_tag(run, TAG_SINK) or config.get("sink_id")
     if said is None and "stream" in config:
         return bool(config["stream"] == stream.name)
-    return stream.sink_id == (said or run.tags.get(TAG_RECOVERS))
+    return stream.sink_id == (said or run.tags.get(TAG_RECOVERS, "").partition("@")[0])
+
+
+def recovers_tag(stream: StreamSpec, location: str) -> str:
+    """Return the tag of a recovery that a sensor of a code location requests; older versions wrote the sink alone."""
+    return f"{stream.sink_id}@{location}" if location else stream.sink_id
 
 
 def _is_of(run: dg.DagsterRun, stream: StreamSpec) -> bool:
@@ -224,12 +214,20 @@ def _touches(run: dg.DagsterRun, stream: StreamSpec) -> bool:
 def _runs(records: Iterable[dg.RunRecord]) -> tuple[Run, ...]:
     """Return each run once, newest first. Where a run was read twice, the later reading counts."""
     by_id = {r.dagster_run.run_id: r for r in records}
-    return tuple(_run(r) for r in sorted(by_id.values(), key=lambda r: -r.storage_id))
+    return tuple(run_of(r) for r in sorted(by_id.values(), key=lambda r: -r.storage_id))
 
 
-def _run(record: dg.RunRecord) -> Run:
+def runs_on(instance: dg.DagsterInstance, sink_id: str, location: str = "") -> list[Run]:
+    """Return the runs of a code location on ``sink_id`` that may have a live process, newest first."""
+    records = instance.get_run_records(dg.RunsFilter(statuses=WORKING))
+    ours = (r for r in records if is_of(r.dagster_run, location))
+    return [run_of(r) for r in ours if r.dagster_run.tags.get(TAG_SINK) == sink_id]
+
+
+def run_of(record: dg.RunRecord) -> Run:
+    """Return a run, and what became of its process."""
     run = record.dagster_run
-    process = process_of(run) if signed(run) and not run.is_finished else None
+    process = RunProcess() if run.is_finished else process_of(run)
     return Run(
         run_id=run.run_id,
         job=run.job_name,
@@ -240,6 +238,5 @@ def _run(record: dg.RunRecord) -> Run:
         tags=run.tags,
         config=run.run_config,
         parent=run.parent_run_id,
-        alive=process.alive if process else None,
-        frozen=process.frozen if process else (),
+        **process._asdict(),
     )

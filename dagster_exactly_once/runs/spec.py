@@ -7,28 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSpec:
-    """A stream, by names.
+    """A stream, by names: topics by name, assets by keys as text like ``shop/orders``.
 
-    Attributes
-    ----------
-    name : str
-        The stream's own name, unique in the code location.
-    job, op : str
-        The job that runs it, and the op of that job.
-    sink_id : str
-        The identity of its sink on the cluster.
-    sources : tuple of str
-        The topics of the input, for the lag.
-    source_keys : tuple of str
-        The keys of their assets, in the same order.
-    outputs : tuple of str
-        The topics that the sink writes.
-    asset_keys : tuple of str
-        The keys of the outputs' assets, each as text like ``shop/orders``.
-    managed : bool
-        Whether this code location runs it; False for a stream that runs elsewhere and is only observed.
-    asset : str
-        Key of the asset on which observations of the sink's transactions are kept.
+    It is run by the op ``op`` of ``job``, unless it runs elsewhere and is only observed (``managed``). Its sink is
+    ``sink_id`` on the cluster; ``source_keys`` are the assets of its ``sources``, in the same order, ``asset_keys``
+    those of its ``outputs``; ``asset`` keeps the observations of the sink's transactions.
     """
 
     name: str

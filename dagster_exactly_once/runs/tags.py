@@ -15,8 +15,15 @@ TAG_STREAM = f"{SHOWN}stream"
 TAG_CAUSE = f"{SHOWN}cause"
 #: Which restart in a row a run is, or a recovery requests, for people: ``2 of 10``.
 TAG_RESTART = f"{SHOWN}restart"
-#: On each run of a stream's job: the job. dagster.yaml lets one run at a time begin for each value.
+#: On each run of a stream: its job, sink, brokers and code location. dagster.yaml lets one run at a time begin for each
+#: value. Materialize launches a run without it, which tags itself when it writes.
 TAG_JOB = f"{HIDDEN}job"
+
+#: Dagster's own tags on each run that writes: an instance with run_retries would repeat what no repetition heals, and
+#: the restart strategy, or a person, decides on the rest.
+NOT_RETRIED = {"dagster/max_retries": "0", "dagster/retry_on_asset_or_op_failure": "false"}
+#: On a stream's run, which does not end: run monitoring takes 0 for no limit, whatever the instance's own is.
+ENDLESS = {**NOT_RETRIED, "dagster/max_runtime": "0"}
 
 #: On a run that works on a sink: the sink.
 TAG_SINK = f"{HIDDEN}sink_id"
@@ -32,7 +39,8 @@ TAG_SIGNED = f"{HIDDEN}signed"
 #: On a run that is the stream's single writer: its own id.
 TAG_WRITES = f"{HIDDEN}writes"
 
-#: On every recovery that a sensor requests: its sink. dagster.yaml lets one of them run at a time for each sink.
+#: On every recovery that a sensor requests: its sink, and after "@" the code location. dagster.yaml lets one of them
+#: run at a time for each value.
 TAG_RECOVERS = f"{HIDDEN}recovers"
 #: On a recovery and on the stream run that follows it: the run of the stream that failed. On a recovery it requests a
 #: restart of the stream.

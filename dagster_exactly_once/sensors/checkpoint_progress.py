@@ -2,28 +2,31 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.names import CHECKS_JOB, PROGRESS_SENSOR, RECOVERY_JOB
-from dagster_exactly_once.notify import Notifier
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.facts import run_at_work
-from dagster_exactly_once.runs.history import Histories, StreamHistory
-from dagster_exactly_once.runs.operator import alive_of
+from dagster_exactly_once.names import CHECKS_JOB, NOTIFY, PROGRESS_SENSOR, RECOVERY_JOB
+from dagster_exactly_once.runs.history import StreamHistory
+from dagster_exactly_once.runs.operator import alive_of, run_at_work
 from dagster_exactly_once.runs.process import cpu_of
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.health import calm, evaluation, trouble
 from dagster_exactly_once.sensors.incidents import Teller
-from dagster_exactly_once.sensors.observation import StreamRow, all_streams, input_lags, transactions
+from dagster_exactly_once.sensors.observation import (
+    HEALTH,
+    all_streams,
+    calm,
+    health_as_check,
+    input_lags,
+    transactions,
+    trouble,
+)
 from dagster_exactly_once.sensors.recovery_requests import ask, need_of
-from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.sink_state import SinkState, facts_of, sink_states
-from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
-from exactly_once.diagnosis import SinkFacts, health, state_of
+from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, sensor_over
+from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, health, state_of
 from exactly_once.errors import ExactlyOnceError
 
 #: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
@@ -48,64 +51,51 @@ def checkpoint_progress_sensor(
 ) -> dg.SensorDefinition:
     """Make the sensor that shows the state of all streams (:func:`exactly_once.diagnosis.health`).
 
-    Parameters
-    ----------
-    checks : mapping
-        By sink id, the checks to evaluate when a stream begins to work, or has failed: until the schedule runs they
-        would tell of the time before.
-    jobs : sequence of job definitions
-        The recovery, and the job of the checks.
+    ``checks`` are, by sink id, those to evaluate when a stream begins to work, or has failed: until the schedule runs
+    they would tell of the time before. ``jobs`` are the recovery, and the job of the checks.
     """
-    target: dict[str, Any] = {"jobs": list(jobs)} if jobs else {"job_name": RECOVERY_JOB}
 
-    @dg.sensor(
-        name=PROGRESS_SENSOR,
-        **target,
-        minimum_interval_seconds=interval(every_s),
-        default_status=default_status(),
+    @sensor_over(
+        streams,
+        PROGRESS_SENSOR,
+        every_s,
+        ["kafka", "checkpoints", "watch_policy", NOTIFY],
+        **({"jobs": list(jobs)} if jobs else {"job_name": RECOVERY_JOB}),
         description=(
             "Reports the state of each stream (healthy, idle, catching up, starting, slow start, lagging, stalled, "
-            "frozen, in doubt, owner lost, operated by another, failed, stopped), as the check health and as an "
-            "observation of the stream's transactions. Requests a recovery when a batch is in doubt, or a stream has "
-            "stopped moving, and no run is working on the sink. Notifies a person of trouble that lasts."
+            "frozen, in doubt, owner lost, operated by another, orphaned, failed, stopped), as the check health and as "
+            "an observation of the stream's transactions. Requests a recovery when a batch is in doubt, or a stream "
+            "has stopped moving, and no run is working on the sink. Notifies a person of trouble that lasts."
         ),
     )
-    def checkpoint_progress(
-        context: dg.SensorEvaluationContext,
-        kafka: KafkaTransactionalProducerFactory,
-        checkpoints: CheckpointReader,
-        watch_policy: WatchPolicy,
-        exactly_once_notify: Notifier,
-    ) -> dg.SensorResult:
-        tick = Tick(context, streams)
-        teller = Teller(exactly_once_notify, "health", watch_policy.notice_after_s)
-        found = sink_states(kafka, checkpoints, tick.streams, tick.deadline, alive_of(context.instance))
-        histories = Histories(context.instance)  # after the readings: a run that began meanwhile must be seen
-        summaries = histories.summaries(tick.streams)
-        judge = Judge(context.instance, histories, watch_policy, teller, lag_moved(tick, found))
-        for stream in tick.streams:
-            if stream.sink_id not in found:
-                tick.missed(stream)
-                continue
-            sink_state = found[stream.sink_id]
-            if isinstance(sink_state, ExactlyOnceError):
-                tick.failed(stream, sink_state)
-            else:
-                tick.add(stream, judge.judged(stream, sink_state, summaries[stream.sink_id], tick.memory(stream)))
-        return tick.result(
-            events=overview(tick, streams, found, summaries, judge.show), requests=rechecks(tick, streams, checks or {})
-        )
+    def checkpoint_progress(tick: Tick) -> dg.SensorResult:
+        at = tick.context.resources
+        found = sink_states(at.kafka, at.checkpoints, tick.streams, tick.deadline, alive_of(tick.context.instance))
+        show = lag_moved(tick, found)
+        teller = Teller(getattr(at, NOTIFY), "health", at.watch_policy.notice_after_s, tick.location)
+        tick.each(found, partial(judge_progress, tick, teller, show))
+        changed = any(changes(tick.before[i], memory) for i, memory in tick.memory.items())
+        first = [tick.judged[stream.sink_id] for stream in streams[:1]]
+        # also when a lag moved, or this tick observes the first stream anyway
+        table = changed or show or any(judged.events for judged in first)
+        events = [all_streams(tick, streams, found)] if table else []
+        return tick.result(events=events, requests=rechecks(tick, streams, checks or {}))
 
     return checkpoint_progress
 
 
 def lag_moved(tick: Tick, found: Mapping[str, SinkState | ExactlyOnceError]) -> bool:
     """Return whether to show all lags anew: one of them is not what was shown, and that was a while ago."""
-    before = {stream.sink_id: tick.memory(stream).get("shown", {}) for stream in tick.streams}
+    before = {sink_id: memory.get("shown", {}) for sink_id, memory in tick.memory.items()}
     newest = max((shown.get("at", 0.0) for shown in before.values()), default=0.0)
     if 0 <= time.time() - newest < SHOW_EVERY_S:
         return False
     return any(isinstance(s, SinkState) and s.lags and s.lag != before[i].get("lag") for i, s in found.items())
+
+
+def changes(before: Memory, memory: Memory) -> bool:
+    """Return whether a stream has another state than at the last tick, or another run of it has failed."""
+    return any(memory.get(name, "") != before.get(name, "") for name in ("state", "failed"))
 
 
 def rechecks(
@@ -114,76 +104,81 @@ def rechecks(
     """Request the checks of the streams that began to work since the last tick, or failed: one run for all."""
     turned = []
     for stream in streams:
-        state, before = str(tick.memory(stream).get("state", "")), tick.before(stream)
+        before, state = (kept[stream.sink_id].get("state") for kept in (tick.before, tick.memory))
         if stream.sink_id in checks and (state in WORKING) != (before in WORKING) and state in (*WORKING, "failed"):
             turned.append(stream)
     keys = [key for stream in turned for key in checks[stream.sink_id]]
     return [dg.RunRequest(job_name=CHECKS_JOB, asset_check_keys=keys)] if keys else []
 
 
-@dataclass(frozen=True)
-class Judge:
-    """Judges the streams of one tick; ``show`` is :func:`lag_moved`."""
+def judge_progress(tick: Tick, teller: Teller, show: bool, stream: StreamSpec, sink_state: SinkState) -> Judged:
+    """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays."""
+    histories, summary = tick.histories, tick.summaries[stream.sink_id]
+    ended = summary.stream is not None and summary.stream.status == "FAILURE"
+    history = histories.whole(stream) if ended else summary  # why it failed takes a look at its events
+    last, now, lag = tick.memory[stream.sink_id], histories.now, sink_state.lag
+    policy = tick.context.resources.watch_policy
+    mark = f"{sink_state.checkpoint.last_commit}/{sink_state.progress.last_decided}"
+    since = last.get("waits_since", now) if lag > 0 and mark == last.get("mark") else now
+    waits = {"last_lag": last.get("lag"), "waited_s": now - since}
+    facts = facts_of(tick.context.instance, stream, sink_state, history, **waits)
+    facts, moves = with_quiet_start(facts, history, last.get("moves", {}))
+    facts, orphaned = with_orphan(facts, history, last.get("orphaned", {}))
+    state, owner, request, more = health(facts, policy.limits), sink_state.inspection.owner, None, ""
+    if need := need_of(state, policy.limits, now):
+        request, more = ask(stream, histories.whole(stream), need, policy, owner)
+    wrong, incident = trouble(facts, policy.limits), last.get("incident", {})
+    recovering = any(r.in_progress for r in history.recoveries)  # it has not helped yet
+    if wrong is not None or incident.get("told") or not recovering:
+        incident, unsaid = teller.tell(stream, wrong, f"{state.text}{more}", incident, now, more, is_down(facts, state))
+        more += unsaid
+    memory = {
+        "lag": lag,
+        "shown": {"lag": lag, "at": time.time()} if show else last.get("shown", {}),
+        "state": state_of(state.code),
+        "failed": history.stream.run_id if state.code == "HEALTH-FAILED" and history.stream else "",
+        "code": state.evidence.get("failure", ""),
+        "calm": calm(state),
+        "observed": last.get("observed", 0.0),
+        "mark": mark,
+        "waits_since": since,
+        "moves": moves,
+        "orphaned": orphaned,
+        "incident": incident,
+    }
+    due = changes(last, memory) or time.time() - memory["observed"] >= OBSERVE_EVERY_S
+    moved = show and memory["state"] not in WORKING and lag != last.get("shown", {}).get("lag")
+    events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
+    if due and owner is not None:
+        events.append(transactions(stream.asset, sink_state, facts, state, more))
+    if (due or moved) and state.code != "HEALTH-NEVER-USED":  # whose check stays grey: nobody has looked at anything
+        events += input_lags(stream, sink_state.lags, sink_state.measured)
+        key, shown = stream.asset_keys[0], health_as_check(stream, state, sink_state, history.stream, more)
+        events.append(dg.AssetCheckEvaluation(dg.AssetKey.from_user_string(key), HEALTH, **shown))
+    if due:
+        memory["observed"] = time.time()
+    return Judged(f"{state.code}: {state.text}{more}", not calm(state) or bool(more), request, events, memory)
 
-    instance: dg.DagsterInstance
-    histories: Histories
-    policy: WatchPolicy
-    teller: Teller
-    show: bool = False
 
-    def judged(self, stream: StreamSpec, sink_state: SinkState, summary: StreamHistory, last: Memory) -> Judged:
-        """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays.
+def is_down(facts: SinkFacts, state: Diagnosis) -> bool:
+    """Return whether the stream still needs somebody, whatever trouble has gone: nobody reads the input that waits."""
+    stopped = state.severity is not Severity.OK or facts.at_work is False
+    return not calm(state) or (facts.stream is not None and facts.stream.lag > 0 and stopped)
 
-        Parameters
-        ----------
-        last : mapping
-            What the last tick kept of it.
-        """
-        ended = summary.stream is not None and summary.stream.status == "FAILURE"
-        history = self.histories.whole(stream) if ended else summary  # why it failed takes a look at its events
-        now, limits = history.now, self.policy.limits
-        mark = f"{sink_state.checkpoint.last_commit}/{sink_state.progress.last_decided}"
-        stands = sink_state.lag > 0 and mark == last.get("mark")
-        since = last.get("waits_since", now) if stands else now
-        facts = facts_of(self.instance, stream, sink_state, history, last.get("lag"), now - since)
-        facts, moves = with_quiet_start(facts, history, last.get("moves", {}))
-        state, owner = health(facts, limits), sink_state.inspection.owner
-        request, more = None, ""
-        if need := need_of(state, limits, now):
-            request, more = ask(stream, self.histories.whole(stream), need, self.policy, owner)
-        wrong, incident = trouble(facts, limits), last.get("incident", {})
-        recovering = any(r.in_progress for r in history.recoveries)  # it has not helped yet
-        if wrong is not None or incident.get("told") or not recovering:
-            incident, unsaid = self.teller.tell(stream, wrong, f"{state.text}{more}", incident, now, more)
-            more += unsaid
-        memory = {
-            "lag": sink_state.lag,
-            "shown": {"lag": sink_state.lag, "at": time.time()} if self.show else last.get("shown", {}),
-            "state": state_of(state.code),
-            "failed": history.stream.run_id if state.code == "HEALTH-FAILED" and history.stream else "",
-            "code": state.evidence.get("failure", ""),
-            "calm": calm(state),
-            "observed": last.get("observed", 0.0),
-            "mark": mark,
-            "waits_since": since,
-            "moves": moves,
-            "incident": incident,
-        }
-        changed = any(memory[name] != last.get(name, "") for name in ("state", "failed"))
-        due = changed or time.time() - memory["observed"] >= OBSERVE_EVERY_S
-        moved = self.show and memory["state"] not in WORKING and sink_state.lag != last.get("shown", {}).get("lag")
-        events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
-        if due and owner is not None:
-            events.append(transactions(stream.asset, sink_state, state, more))
-        if (
-            due or moved
-        ) and state.code != "HEALTH-NEVER-USED":  # whose check stays grey: nobody has looked at anything
-            events += input_lags(stream, sink_state.lags, sink_state.measured)
-            measured = sink_state.measured if sink_state.lags else None
-            events.append(evaluation(stream, state, more, history.stream, measured))
-        if due:
-            memory["observed"] = time.time()
-        return Judged(f"{state.code}: {state.text}{more}", not calm(state) or bool(more), request, events, memory)
+
+def with_orphan(facts: SinkFacts, history: StreamHistory, last: Memory) -> tuple[SinkFacts, dict[str, Any]]:
+    """Return the facts with the deleted run whose driver earlier ticks saw at work, until the stream runs again, and
+    what the next tick should know: once that driver has ended too, nothing else tells that nobody asked it to.
+    """
+    stream, newest = facts.stream, history.stream.run_id if history.stream else ""
+    if stream is None or stream.worker is not None:
+        return facts, {}
+    if stream.orphaned:
+        of_newest = facts.sink.owner is not None and newest and facts.sink.owner.claim.operator.endswith(newest)
+        return facts, {} if of_newest else {"run": stream.orphaned, "newest": newest}
+    if not last or last.get("newest") != newest:
+        return facts, {}
+    return replace(facts, stream=replace(stream, orphaned=last["run"])), dict(last)
 
 
 def with_quiet_start(facts: SinkFacts, history: StreamHistory, last: Memory) -> tuple[SinkFacts, dict[str, Any]]:
@@ -198,28 +193,3 @@ def with_quiet_start(facts: SinkFacts, history: StreamHistory, last: Memory) -> 
     worker = replace(facts.worker, quiet_s=history.now - since)
     moves = {"run": run.run_id, "cpu_s": used_s, "at": history.now, "since": since}
     return replace(facts, stream=replace(facts.stream, worker=worker)), moves
-
-
-def overview(
-    tick: Tick,
-    streams: Sequence[StreamSpec],
-    found: Mapping[str, SinkState | ExactlyOnceError],
-    summaries: Mapping[str, StreamHistory],
-    show: bool = False,
-) -> list[dg.AssetObservation]:
-    """Observe all streams in one table, when one of them changed its state, a lag moved (``show``), or this tick
-    observes the first of them anyway.
-    """
-    if not show and not any(tick.observed(stream) for stream in streams[:1]) and not any(map(tick.changed, streams)):
-        return []
-    rows = []
-    for stream in streams:
-        sink_state, memory, run = found.get(stream.sink_id), tick.memory(stream), summaries[stream.sink_id].stream
-        state, at_rest = str(memory.get("state", "")), bool(memory.get("calm"))
-        if not isinstance(sink_state, SinkState):
-            sink_state, state, at_rest = None, "not checked", False
-        elif state == "failed":
-            state = f"failed ({memory['code']})"
-        rows.append(StreamRow(stream, state, sink_state, run, tick.said(stream), at_rest))
-    measured = [row.sink_state.measured for row in rows if row.sink_state is not None and row.sink_state.measured]
-    return [all_streams(rows, min(measured, default=time.time()))]

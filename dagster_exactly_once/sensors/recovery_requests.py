@@ -1,15 +1,18 @@
-"""Decides whether a sensor may request a recovery now, and builds the request."""
+"""Decides whether a sensor may request a recovery now, and when a stream restarts (by Dagster's run storage alone)."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.runs.facts import frozen
 from dagster_exactly_once.runs.history import StreamHistory
-from dagster_exactly_once.runs.runs import Run
+from dagster_exactly_once.runs.operator import frozen
+from dagster_exactly_once.runs.runs import Run, recovers_tag
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import (
     TAG_ATTEMPT,
@@ -19,12 +22,11 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART,
     TAG_RESTART_OF,
 )
-from dagster_exactly_once.sensors.circuit import open_circuit
-from dagster_exactly_once.sensors.restart import Restart
-from dagster_exactly_once.sensors.settings import WatchPolicy
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once.diagnosis import Diagnosis, Thresholds, state_of
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.words import duration
 
 #: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
 #: switched off.
@@ -33,20 +35,20 @@ HANDOVER_S = 60.0
 REQUESTED = "This sensor requested a recovery"
 
 
+class Restart(NamedTuple):
+    """Start again, not before ``at``; ``attempt`` counts from 1."""
+
+    at: float
+    attempt: int
+
+
 @dataclass(frozen=True)
 class RecoveryNeed:
-    """A recovery that a sensor needs.
+    """A recovery that a sensor needs, because of a ``cause`` for people; each tick that sees the ``incident`` names it
+    so.
 
-    Attributes
-    ----------
-    incident : str
-        The name of the incident, the same at every tick that sees it.
-    cause : str
-        The reason, in one sentence for people.
-    restart_of : Run or None
-        The failed run of the stream to restart; None: only bring the sink to rest.
-    restart : Restart or None
-        When, and its number in a row, of ``limit`` at most (0: any number).
+    It restarts the failed run ``restart_of``, as ``restart`` says, for the n-th time of ``limit`` (0: any number);
+    without one it only brings the sink to rest.
     """
 
     incident: str
@@ -56,10 +58,42 @@ class RecoveryNeed:
     limit: int = 0
 
 
-def need_of(why: Diagnosis, limits: Thresholds, now: float) -> RecoveryNeed | None:
-    """Return the recovery that ends what a diagnosis says, once that has lasted for as long as its threshold; None if
-    none does, or not yet. What began at another moment is another incident.
+def next_restart(policy: RestartPolicy, failures: Sequence[Run], now: float) -> Restart | str:
+    """Decide when to start again, or why not, after the last of ``failures`` in a row, oldest first.
+
+    ``fixed-delay`` allows so many restarts in a row, with the same pause before each. ``failure-rate`` allows them as
+    long as no more failures than its limit fall into one interval. ``exponential-delay`` begins a new count after a run
+    that lived for ``reset_after_s``; its pause grows with each failure in a row, and is a share longer or shorter, so
+    that streams that failed together do not restart together. No pause begins after ``now``: a clock may be set back.
     """
+    last, attempt = failures[-1], len(failures)
+    failed = min(last.over, now)
+    if policy.strategy == "none":
+        return "the restart strategy is 'none'"
+    if policy.strategy == "failure-rate":
+        recent = sum(f.over > last.over - policy.interval_s for f in failures)
+        if recent > policy.max_failures:
+            within = f"within {policy.interval_s:g} s, and failure-rate allows {policy.max_failures}"
+            return f"runs failed {recent} times {within}"
+        return Restart(failed + policy.delay_s, attempt)
+    if policy.strategy == "exponential-delay":
+        lived = (f.over - (f.started or f.created) for f in reversed(failures))  # a long life resets the count
+        attempt = next((n for n, s in enumerate(lived, 1) if s >= policy.reset_after_s), len(failures))
+    if attempt > policy.attempts:
+        return f"{policy.attempts} restarts in a row did not help ({policy.strategy})"
+    if policy.strategy == "fixed-delay":
+        return Restart(failed + policy.delay_s, attempt)
+    pause = min(policy.max_s, policy.initial_s * policy.multiplier ** min(attempt - 1, 64))  # no overflow
+    return Restart(failed + pause * (1 + policy.jitter * _spread(last.run_id)), attempt)
+
+
+def _spread(run_id: str) -> float:
+    """Return a number from -1 to 1 that depends on the run alone: every tick must find the same pause."""
+    return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) / 2**31 - 1
+
+
+def need_of(why: Diagnosis, limits: Thresholds, now: float) -> RecoveryNeed | None:
+    """Return the recovery that ends what a diagnosis says, once that has lasted as long as its threshold; else None."""
     symptom = SYMPTOMS[why.code]
     if not symptom.recovers or not symptom.threshold or why.since is None:
         return None
@@ -72,11 +106,7 @@ def need_of(why: Diagnosis, limits: Thresholds, now: float) -> RecoveryNeed | No
 def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, owner_works: bool | None) -> str | None:
     """Say why no recovery may be launched now; None when one may.
 
-    Parameters
-    ----------
-    owner_works : bool or None
-        Whether the process of the sink's owner lives and writes; None when unknown. It matters for drivers that are not
-        Dagster runs.
+    ``owner_works`` tells whether the process of the sink's owner lives and writes, if it is no Dagster run.
     """
     for run in (*history.recoveries, *history.streams, *history.others):
         if run.waits:
@@ -88,7 +118,7 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
         if run.works:
             return f"run {run.name} of {run.job} is working on the sink ({run.status})"
     if owner_works:
-        return "the sink's owner is alive but is not a Dagster run; it will end its own transactions"
+        return "the sink's owner is alive but is no Dagster run in progress; it will end its own transactions"
     last, stream = history.recovery, history.stream
     since = last is not None and (stream is None or last.created > stream.created)
     if last is not None and since and last.status == "CANCELED":
@@ -101,10 +131,10 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
         return None
     failed = history.stream_failure
     if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
-        age_s = history.now - (stream.ended or stream.created)
+        age_s = history.now - stream.over
         if age_s < HANDOVER_S:
             theirs = "the sensor exactly_once_run_failure requests its recovery"
-            return f"run {stream.name} failed {age_s:.0f} s ago, and {theirs}"
+            return f"run {stream.name} failed {duration(age_s)} ago, and {theirs}"
     return open_circuit(
         policy,
         [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
@@ -113,12 +143,33 @@ def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, own
     )
 
 
+def open_circuit(
+    policy: WatchPolicy, recoveries: Iterable[float], lifetimes: Iterable[tuple[float, float]], now: float
+) -> str | None:
+    """Say why sensors may request no further recovery; None when they may.
+
+    They may request ``max_recoveries`` within ``window_s``, unless the stream was healthy for ``healthy_s`` in between.
+    ``recoveries`` are the times of theirs, ``lifetimes`` start and end of each run of the stream (``now`` of a live
+    one).
+    """
+    healthy_until = max((end for start, end in lifetimes if end - start >= policy.healthy_s), default=float("-inf"))
+    since = max(now - policy.window_s, healthy_until)
+    recent = sorted(at for at in recoveries if at > since)
+    if len(recent) < policy.max_recoveries:
+        return None
+    closes_s = max(0.0, recent[-policy.max_recoveries] + policy.window_s - now)
+    return (
+        f"the circuit breaker is open: sensors requested {len(recent)} recoveries within {policy.window_s / 60:g} "
+        f"minutes, and none helped. Read the log of the newest recovery, then launch the job {RECOVERY_JOB} by hand "
+        "(recoveries that a person launches do not count). Sensors may request a recovery again in "
+        f"{closes_s / 60:.0f} min"
+    )
+
+
 def ask(
     stream: StreamSpec, history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, owner: Owner | None
 ) -> tuple[dg.RunRequest | None, str]:
-    """Request a recovery unless :func:`refusal` has a reason against it; return the request, and what the tick adds to
-    its sentence.
-    """
+    """Request a recovery unless it is refused; return the request, and what the tick adds to its sentence."""
     refused = refusal(history, need, policy, owner.works if owner else None)
     if refused is not None and owner is not None and owner.frozen and not any(r.works for r in history.streams):
         refused = f"the {owner.claim.process}, which is not a Dagster run in progress, owns the sink and is frozen"
@@ -138,11 +189,9 @@ def withheld(refused: str) -> str:
 
 
 def recovery_request(stream: StreamSpec, history: StreamHistory, need: RecoveryNeed) -> dg.RunRequest:
-    """Make the request. Its key names the sink, the incident and the recovery before it, so a later incident and one of
-    another stream get through, and the same one at the next tick does not.
-    """
+    """Make the request; its key lets a later incident through, and not the same one at the next tick."""
     before = history.recovery.run_id if history.recovery else "none"
-    tags = {TAG_CAUSE: need.cause, TAG_RECOVERS: stream.sink_id}
+    tags = {TAG_CAUSE: need.cause, TAG_RECOVERS: recovers_tag(stream, history.location)}
     if need.restart_of is not None and need.restart is not None:
         at, attempt = need.restart
         tags |= {
@@ -151,7 +200,8 @@ def recovery_request(stream: StreamSpec, history: StreamHistory, need: RecoveryN
             TAG_NOT_BEFORE: f"{at:.3f}",
             TAG_RESTART: f"{attempt} of {need.limit}" if need.limit else f"{attempt}",
         }
-    config = {"stream": stream.name, "reason": need.cause, "restart": need.restart_of is not None}
+    restart = need.restart_of is not None
+    config = {"stream": stream.name, "dry_run": False, "reason": need.cause, "restart": restart}
     return dg.RunRequest(
         run_key=f"{stream.sink_id}/{need.incident}/after {before}",
         job_name=RECOVERY_JOB,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import Any, Self
 
 import dagster as dg
@@ -112,9 +113,5 @@ class WatchPolicy(_FromEnvironment):
     @property
     def limits(self) -> Thresholds:
         """The limits at which a symptom begins."""
-        return Thresholds(
-            stall_after_s=self.stall_after_s,
-            lag_limit=self.lag_limit,
-            stale_after_s=self.stale_after_s,
-            hanging_older_than_s=self.hanging_older_than_s,
-        )
+        names = {field.name for field in fields(Thresholds)} & set(type(self).model_fields)
+        return Thresholds(**{name: getattr(self, name) for name in names})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import dagster as dg
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, StreamProgress, compare, lag
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.facts import stream_facts
 from dagster_exactly_once.runs.history import StreamHistory
-from dagster_exactly_once.runs.operator import is_ours
+from dagster_exactly_once.runs.operator import stream_facts
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.fan_out import ask_each
+from dagster_exactly_once.sensors.tick import ask_each
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.deadline import Deadline
 from exactly_once.diagnosis import SinkFacts
@@ -23,7 +23,6 @@ from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.processes import AliveOf
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Watermarks
-from exactly_once.kafka.connection import Connection
 
 #: Of the budget, kept for the ends of the inputs: a few requests for each topic, over one connection.
 ENDS_S = 1.5
@@ -36,38 +35,26 @@ Ends = Mapping[int, Watermarks]
 class SinkState:
     """The state of a stream as brokers, commit log and checkpoint describe it.
 
-    Attributes
-    ----------
-    progress : StreamProgress
-        Its checkpoint, compared with the commit log.
-    lag : int
-        Offsets of the input that Spark has not committed.
-    lags : tuple of int
-        The same, of each input topic; empty where the checkpoint does not say what is committed: it is torn, or the
-        sink was never used.
-    measured : float
-        When the brokers were asked for the ends of the input, in seconds since the epoch.
-    committed : mapping
-        Where Spark's committed batches end in the input, by topic and partition.
+    ``committed`` says where Spark's committed batches end in the input, by topic and partition; None where the
+    checkpoint does not: it is torn, or the sink was never used. ``lags`` are what waits in each input topic (empty
+    then), in offsets, ``measured`` when the brokers were asked for the ends of the input, in seconds since the epoch.
     """
 
     inspection: Inspection
     checkpoint: Checkpoint
-    progress: StreamProgress
-    lag: int
+    committed: Offsets | None = None
     lags: tuple[int, ...] = ()
     measured: float = 0.0
-    committed: Offsets = field(default_factory=dict)
 
     @property
-    def last_progress(self) -> float:
-        """The time when a batch was last decided, in seconds since the epoch; 0 without a decision."""
-        return max((r.decided_ms for r in self.inspection.recent), default=0) / 1000
+    def progress(self) -> StreamProgress:
+        """Its checkpoint, compared with the commit log."""
+        return compare(self.checkpoint, self.inspection.log)
 
     @property
-    def waiting(self) -> int:
-        """Offsets of the output that read_committed readers cannot read yet, markers included."""
-        return sum(b.waiting for b in self.inspection.blocked)
+    def lag(self) -> int:
+        """The sum over all input topics."""
+        return sum(self.lags)
 
 
 def facts_of(
@@ -75,29 +62,19 @@ def facts_of(
     stream: StreamSpec,
     found: SinkState,
     history: StreamHistory,
-    last_lag: int | None = None,
-    waited_s: float = 0.0,
+    **more: Any,
 ) -> SinkFacts:
-    """Return the facts for a diagnosis of a stream.
-
-    Parameters
-    ----------
-    last_lag : int or None
-        The lag at the look before.
-    waited_s : float
-        For how long input has been waiting while no batch was decided or marked.
-    """
-    owner, last = found.inspection.owner, found.last_progress
+    """Return the facts for a diagnosis of a stream; ``more`` are those that only a series of looks tells."""
+    last = max((r.decided_ms for r in found.inspection.recent), default=0) / 1000
     known = stream_facts(
+        instance,
         stream,
         history,
-        owner,
-        owner is not None and is_ours(instance, owner.claim),
+        found.inspection.owner,
         lag=found.lag,
-        last_lag=last_lag,
-        waited_s=waited_s,
         idle_s=max(0.0, history.now - last) if last else None,
         in_flight=found.checkpoint.in_flight,
+        **more,
     )
     facts = SinkFacts(found.inspection, checkpoint=found.checkpoint, stream=known)
     # the log was read before the checkpoint: where nobody works, that is how it stood afterwards too
@@ -119,47 +96,36 @@ def sink_states(
     """
     readings = ask_each(
         streams,
-        lambda stream, left: _read(kafka.connection(), checkpoints, stream, left, alive_of),
+        lambda stream, left: _read(kafka, checkpoints, stream, left, alive_of),
         Deadline(deadline.left - ENDS_S),
     )
     # after the committed offsets: a batch that ends in between must not look like input that was never there
-    wanted = (s for s in streams if isinstance(r := readings.get(s.sink_id), _SinkReading) and r.committed is not None)
-    topics = dict.fromkeys(topic for stream in wanted for topic in stream.sources)
+    begun = [s for s in streams if isinstance(r := readings.get(s.sink_id), SinkState) and r.committed is not None]
+    topics = dict.fromkeys(topic for stream in begun for topic in stream.sources)
     measured, ends = time.time(), _ends(kafka, list(topics), deadline)
     found: dict[str, SinkState | ExactlyOnceError] = {}
     for stream in streams:
-        if stream.sink_id not in readings:
-            continue
-        reading = readings[stream.sink_id]
-        if not isinstance(reading, _SinkReading):
+        reading = readings.get(stream.sink_id)
+        if isinstance(reading, SinkState) and (stream not in begun or all(topic in ends for topic in stream.sources)):
+            found[stream.sink_id] = with_lags(stream, replace(reading, measured=measured), ends)
+        elif isinstance(reading, ExactlyOnceError):
             found[stream.sink_id] = reading
-        elif reading.committed is None or all(topic in ends for topic in stream.sources):
-            found[stream.sink_id] = _sink_state(stream, reading, ends, measured)
     return found
 
 
-@dataclass(frozen=True)
-class _SinkReading:
-    """A stream without the ends of its input."""
-
-    inspection: Inspection
-    checkpoint: Checkpoint
-    committed: Offsets | None
-
-
 def _read(
-    connection: Connection,
+    kafka: KafkaTransactionalProducerFactory,
     checkpoints: CheckpointReader,
     stream: StreamSpec,
     budget_s: float,
     alive_of: AliveOf | None,
-) -> _SinkReading:
-    inspection = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of)
+) -> SinkState:
+    inspection = inspect_sink(kafka.connection(), stream.sink_id, budget_s, alive_of=alive_of)
     if inspection.owner is None:
-        return _SinkReading(inspection, Checkpoint(""), None)
+        return SinkState(inspection, Checkpoint(""))
     location = inspection.owner.claim.checkpoint
     checkpoint = checkpoints.read(location)
-    return _SinkReading(inspection, checkpoint, None if checkpoint.torn else checkpoints.committed_offsets(location))
+    return SinkState(inspection, checkpoint, None if checkpoint.torn else checkpoints.committed_offsets(location))
 
 
 def _ends(
@@ -183,15 +149,16 @@ def _ends(
     return found
 
 
-def _sink_state(
-    stream: StreamSpec, reading: _SinkReading, ends: Mapping[str, Ends | ExactlyOnceError], measured: float
+def with_lags(
+    stream: StreamSpec, state: SinkState, ends: Mapping[str, Ends | ExactlyOnceError]
 ) -> SinkState | ExactlyOnceError:
-    lags, committed = list[int](), reading.committed
-    for topic in stream.sources if committed is not None else ():
+    """Return the state with what waits in each input topic, or why the end of one cannot be read."""
+    if state.committed is None:
+        return state
+    lags = list[int]()
+    for topic in stream.sources:
         end = ends[topic]
         if isinstance(end, ExactlyOnceError):
             return end
-        lags.append(lag(committed or {}, topic, end))
-    progress = compare(reading.checkpoint, reading.inspection.log)
-    found = SinkState(reading.inspection, reading.checkpoint, progress, sum(lags), tuple(lags), measured)
-    return replace(found, committed=committed or {})
+        lags.append(lag(state.committed, topic, end))
+    return replace(state, lags=tuple(lags))

@@ -2,25 +2,22 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import dagster as dg
 
-from dagster_exactly_once.names import RECOVERY_JOB, STALE_SENSOR
-from dagster_exactly_once.notify import Notifier
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.facts import stream_facts
-from dagster_exactly_once.runs.history import Histories
-from dagster_exactly_once.runs.operator import alive_of, is_ours
+from dagster_exactly_once.names import NOTIFY, RECOVERY_JOB, STALE_SENSOR
+from dagster_exactly_once.runs.operator import alive_of, stream_facts
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import Teller
 from dagster_exactly_once.sensors.recovery_requests import ask, need_of
 from dagster_exactly_once.sensors.settings import WatchPolicy
-from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
+from dagster_exactly_once.sensors.tick import Judged, Tick, ask_each, sensor_over
 from exactly_once.deadline import Deadline
 from exactly_once.diagnosis import Diagnosis, SinkFacts, diagnose
-from exactly_once.diagnosis.facts import HangingName, StreamFacts
+from exactly_once.diagnosis.facts import HangingName
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.errors import ExactlyOnceError, NotAuthorized
 from exactly_once.inspection.findings import Inspection, sink_of
@@ -49,15 +46,23 @@ NOT_READ = "not_read"
 Told = Mapping[str, list[str]]
 
 
+class SinkReading(NamedTuple):
+    """The brokers' answers about one sink; ``told`` is None when it was not the other transactions' time."""
+
+    inspection: Inspection
+    told: Told | None = None
+
+
 def stale_transactions_sensor(streams: Sequence[StreamSpec], every_s: int = 30) -> dg.SensorDefinition:
     """Make the sensor for all streams, and for backfills, whose sinks are their own."""
     ours = frozenset(stream.sink_id for stream in streams)
 
-    @dg.sensor(
-        name=STALE_SENSOR,
+    @sensor_over(
+        streams,
+        STALE_SENSOR,
+        every_s,
+        ["kafka", "watch_policy", NOTIFY],
         job_name=RECOVERY_JOB,
-        minimum_interval_seconds=interval(every_s),
-        default_status=default_status(),
         description=(
             "Finds transactions of the streams and their backfills that have been open for longer than the watch "
             "policy allows, or that nobody works on, by asking the coordinators, and from time to time hanging ones, "
@@ -66,88 +71,57 @@ def stale_transactions_sensor(streams: Sequence[StreamSpec], every_s: int = 30) 
             "run is working on."
         ),
     )
-    def stale_transactions(
-        context: dg.SensorEvaluationContext,
-        kafka: KafkaTransactionalProducerFactory,
-        watch_policy: WatchPolicy,
-        exactly_once_notify: Notifier,
-    ) -> dg.SensorResult:
-        tick, now = Tick(context, streams), time.time()
-        teller = Teller(exactly_once_notify, "transactions", watch_policy.notice_after_s)
-        due = _due(tick, now, watch_policy)
-
-        def read(stream: StreamSpec, budget_s: float) -> SinkReading:
-            connection, deadline = kafka.connection(), Deadline(budget_s)
-            inspection = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of(context.instance))
-            if stream.sink_id not in due:
-                return SinkReading(inspection, None)
-            try:
-                told = _others(connection, stream, ours, inspection, watch_policy, deadline, _told(tick.memory(stream)))
-            except ExactlyOnceError as error:
-                # what the coordinators say of the sink is judged all the same
-                left_out = _left_out(error, "this sensor did not look for hanging and other transactions")
-                told = {**_told(tick.memory(stream)), NOT_READ: [left_out]}
-            return SinkReading(inspection, told)
-
-        found = ask_each(tick.streams, read, tick.deadline)
-        histories = Histories(context.instance)
-        summaries = histories.summaries(tick.streams)
-        for stream in tick.streams:
-            reading = found.get(stream.sink_id)
-            if reading is None:
-                tick.missed(stream)
-            elif isinstance(reading, ExactlyOnceError):
-                last = tick.memory(stream)  # its leaders count as asked: those of the others come first
-                tick.failed(stream, reading, memory={**last, "tried": now} if stream.sink_id in due else None)
-            else:
-                last, owner = tick.memory(stream), reading.inspection.owner
-                claimed_here = owner is not None and is_ours(context.instance, owner.claim)
-                known = stream_facts(stream, summaries[stream.sink_id], owner, claimed_here)
-                tick.add(stream, judge_stale(stream, reading, histories, known, watch_policy, last, teller))
+    def stale_transactions(tick: Tick) -> dg.SensorResult:
+        at = tick.context.resources
+        policy, now = at.watch_policy, time.time()
+        due = _due(tick, now, policy)
+        found = ask_each(tick.streams, partial(_read, tick, due, ours), tick.deadline)
+        teller = Teller(getattr(at, NOTIFY), "transactions", policy.notice_after_s, tick.location)
+        for sink_id in due:
+            if isinstance(found.get(sink_id), ExactlyOnceError):  # its leaders count as asked: others come first
+                tick.memory[sink_id] = {**tick.memory[sink_id], "tried": now}
+        tick.each(found, partial(judge_stale, tick, teller))
         return tick.result()
 
     return stale_transactions
 
 
-@dataclass(frozen=True)
-class SinkReading:
-    """The brokers' answers about one sink; ``told`` is None when it was not the other transactions' time."""
+def _read(tick: Tick, due: set[str], ours: frozenset[str], stream: StreamSpec, budget_s: float) -> SinkReading:
+    connection, deadline = tick.context.resources.kafka.connection(), Deadline(budget_s)
+    inspection = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of(tick.context.instance))
+    if stream.sink_id not in due:
+        return SinkReading(inspection)
+    before: Told = tick.memory[stream.sink_id].get("told", {})
+    try:
+        policy = tick.context.resources.watch_policy
+        return SinkReading(inspection, _others(connection, stream, ours, inspection, policy, deadline, before))
+    except ExactlyOnceError as error:
+        # what the coordinators say of the sink is judged all the same
+        left_out = _left_out(error, "this sensor did not look for hanging and other transactions")
+        return SinkReading(inspection, {**before, NOT_READ: [left_out]})
 
-    inspection: Inspection
-    told: Told | None
 
-
-def judge_stale(
-    stream: StreamSpec,
-    reading: SinkReading,
-    histories: Histories,
-    known: StreamFacts,
-    policy: WatchPolicy,
-    last: Memory,
-    teller: Teller,
-) -> Judged:
-    """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays.
-
-    Parameters
-    ----------
-    known : StreamFacts
-        What its runs say.
-    last : mapping
-        What the last tick kept of it.
-    """
-    told, now, limits = _told(last) if reading.told is None else reading.told, histories.now, policy.limits
+def judge_stale(tick: Tick, teller: Teller, stream: StreamSpec, reading: SinkReading) -> Judged:
+    """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays."""
+    histories = tick.histories
+    policy, last, now = tick.context.resources.watch_policy, tick.memory[stream.sink_id], histories.now
+    told: Told = last.get("told", {}) if reading.told is None else reading.told  # by the leaders when last asked
+    limits, sink = policy.limits, reading.inspection
     hanging = tuple(HangingName(name, owner) for kind, owner in OWNERS.items() for name in told.get(kind, ()))
-    facts = SinkFacts(reading.inspection, hanging=hanging, foreign=tuple(told.get("foreign", ())), stream=known)
+    known = stream_facts(tick.context.instance, stream, tick.summaries[stream.sink_id], sink.owner)
+    facts = SinkFacts(sink, hanging=hanging, foreign=tuple(told.get("foreign", ())), stream=known)
     found = [d for d in diagnose(facts, limits) if SYMPTOMS[d.code].needs in ("", "hanging")]
     message = " ".join(f"{d.code}: {d.text}" for d in found)
     if not found:
-        message = f"No transaction is open for longer than a batch may take (open now: {len(reading.inspection.open)})."
+        message = f"No transaction is open for longer than a batch may take (open now: {len(sink.open)})."
     # a batch in doubt is for exactly_once_checkpoint_progress, unless that sensor does not ask
     needs = (need_of(d, replace(limits, completing_s=limits.stale_after_s), now) for d in found)
     request, answer = None, ""
     if need := next(filter(None, needs), None):
-        request, answer = ask(stream, histories.whole(stream), need, policy, reading.inspection.owner)
-    incident, unsaid = teller.tell(stream, trouble(found), message + answer, last.get("incident", {}), now, answer)
+        request, answer = ask(stream, histories.whole(stream), need, policy, sink.owner)
+    down = bool(stream.source_keys) and facts.at_work is False  # a backfill that nobody runs is at rest
+    incident = last.get("incident", {})
+    incident, unsaid = teller.tell(stream, trouble(found), message + answer, incident, now, answer, down)
     left_out = "".join(f" {sentence}" for sentence in told.get(NOT_READ, ()))
     checked = last.get("checked", 0.0) if reading.told is None else now
     memory = {"checked": checked, "told": told, "incident": incident}
@@ -167,19 +141,11 @@ def trouble(found: Sequence[Diagnosis]) -> Diagnosis | None:
 
 
 def _due(tick: Tick, now: float, policy: WatchPolicy) -> set[str]:
-    """Return the sinks of which to ask the partition leaders now: not all in one tick, the longest ago first, also
-    when reading the sink failed before it came to that.
-    """
-    last = {s.sink_id: tick.memory(s) for s in tick.streams}
+    """Return the sinks of which to ask the partition leaders now: not all in one tick, the longest ago first."""
+    last = {s.sink_id: tick.memory[s.sink_id] for s in tick.streams}
     asked = {sink_id: max(m.get("checked", 0.0), m.get("tried", 0.0)) for sink_id, m in last.items()}
     due = [sink_id for sink_id, m in last.items() if now - m.get("checked", 0.0) >= policy.hanging_every_s]
     return set(sorted(due, key=lambda sink_id: asked[sink_id])[:LEADERS_AT_ONCE])
-
-
-def _told(last: Memory) -> Told:
-    """Return what the partition leaders said when they were last asked."""
-    found: Told = last.get("told", {})
-    return found
 
 
 def _others(
@@ -191,38 +157,28 @@ def _others(
     deadline: Deadline,
     before: Told,
 ) -> Told:
-    """Find the other transactions that hold back readers of the sink's topics. Those of ``ours`` are not foreign: the
-    sentence of their own stream names them.
+    """Find the other transactions that hold back readers of the sink's topics; those of ``ours`` are not foreign.
 
     Of topics that may not be read, it returns the hanging transactions that the tick ``before`` found: they have not
     gone because a right has.
     """
     with Admin(connection, max(0.5, deadline.left)) as admin:
-        scope = _scope(admin, stream)
+        readable, unread, left_out = _scope(admin, stream)
         foreign = _foreign(admin, stream, ours, policy)
-    leaders = find_hanging(connection, scope.readable, policy.hanging_older_than_s, max(0.5, deadline.left))
+    leaders = find_hanging(connection, readable, policy.hanging_older_than_s, max(0.5, deadline.left))
     hanging = [HangingName.of(attribute(h, {stream.sink_id: inspection.log}), stream.sink_id) for h in leaders]
-    told: dict[str, list[str]] = {"foreign": foreign, NOT_READ: scope.left_out}
+    told: dict[str, list[str]] = {"foreign": foreign, NOT_READ: left_out}
     for kind, owner in OWNERS.items():
         named = {name: name.rpartition("@")[0].rpartition("-")[0] for name in before.get(kind, ())}
-        kept = [name for name, topic in named.items() if topic in scope.unread]
+        kept = [name for name, topic in named.items() if topic in unread]
         told[kind] = kept + [h.name for h in hanging if h.owner == owner]
     return told
 
 
-@dataclass(frozen=True)
-class _Scope:
-    """The scope in which this principal may see the transactions on a stream's outputs.
-
-    ``left_out`` are the sentences about what it does not see.
+def _scope(admin: Admin, stream: StreamSpec) -> tuple[list[str], list[str], list[str]]:
+    """Return the outputs of a stream that this principal may read, those that it may not, and sentences about what it
+    does not see.
     """
-
-    readable: list[str]
-    unread: list[str]
-    left_out: list[str]
-
-
-def _scope(admin: Admin, stream: StreamSpec) -> _Scope:
     unread, left_out = admin.unreadable(list(stream.outputs)), []
     if unread:
         outputs = f" and on {len(unread) - 1} more outputs" if len(unread) > 1 else ""
@@ -232,7 +188,7 @@ def _scope(admin: Admin, stream: StreamSpec) -> _Scope:
         check_all_seen(admin)
     except NotAuthorized as error:
         left_out.append(_left_out(error, "this sensor may miss transactions of other applications"))
-    return _Scope([topic for topic in stream.outputs if topic not in unread], unread, left_out)
+    return [topic for topic in stream.outputs if topic not in unread], unread, left_out
 
 
 def _foreign(admin: Admin, stream: StreamSpec, ours: frozenset[str], policy: WatchPolicy) -> list[str]:

@@ -1,18 +1,26 @@
-"""Parts that all sensors share: the order of the streams, the cursor, and the result of a tick."""
+"""Parts that all sensors share: the sensor itself, the order of its streams, its cursor, and the result of a tick."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import dagster as dg
 
+from dagster_exactly_once.runs.history import Histories, StreamHistory
+from dagster_exactly_once.runs.location import location_of_tick
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.deadline import Deadline
+from exactly_once.diagnosis import Diagnosis
 from exactly_once.errors import ExactlyOnceError, InvalidOption
+from exactly_once.inspection.processes import Frozen
+
+T = TypeVar("T")
 
 #: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 2
@@ -21,20 +29,38 @@ CURSOR_VERSION = 2
 #: others.
 BUDGET_S = 8.0
 
+#: A call mostly waits for brokers. Each has connections and threads of its own, so more of them gain little.
+AT_ONCE = 8
+
+#: A call that begins with less time than this would only fail, and say that the brokers are silent.
+ENOUGH_S = 1.0
+
 #: What a tick keeps of one stream for the next tick.
 Memory = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The sentence and the requests of a tick about one stream.
+    """The verdict of a sensor about one stream: what a tick says, and what it does.
 
     Attributes
     ----------
+    message : str
+        A sentence; of what is wrong, as its diagnosis has it.
     attention : bool
-        Whether the sentence comes before those of streams that need nothing.
+        The sentence comes before those of streams that need nothing.
+    request : RunRequest or None
+        The recovery, or the run of the stream, to launch.
+    events : sequence of AssetObservation or AssetCheckEvaluation
+        What Dagster stores with the tick.
     memory : mapping or None
-        What the next tick should know; None: what this one knew.
+        For the next tick; None: what this one knew.
+    why : Diagnosis or None
+        What needs a person, because nothing here ends it; its subject is the run.
+    dead : tuple of str
+        Runs to report as ended.
+    end, resume : tuple of Frozen
+        Frozen processes to kill, and to let go on.
     """
 
     message: str
@@ -42,78 +68,95 @@ class Judged:
     request: dg.RunRequest | None = None
     events: Sequence[dg.AssetObservation | dg.AssetCheckEvaluation] = ()
     memory: Memory | None = None
+    why: Diagnosis | None = None
+    dead: tuple[str, ...] = ()
+    end: tuple[Frozen, ...] = ()
+    resume: tuple[Frozen, ...] = ()
 
 
 class Tick:
-    """The streams of one tick, and what was found out about them.
+    """The streams of one tick, those that earlier ticks missed first, and what was found out about them, by sink id.
 
-    Attributes
-    ----------
-    streams : list of StreamSpec
-        In the order of this tick: those that earlier ticks did not reach come first, the longest missed of all
-        first.
-    deadline : Deadline
-        The end of the tick's time.
+    ``before`` is what the last tick kept of each stream, ``memory`` what this one keeps; ``deadline`` ends its time;
+    ``location`` is the sensor's code location.
     """
 
     def __init__(self, context: dg.SensorEvaluationContext, streams: Sequence[StreamSpec]):
         self.deadline = Deadline(BUDGET_S)
+        self.context = context
+        self.location = location_of_tick(context)
         last = read_cursor(context.cursor)
         missed = {sink_id: place for place, sink_id in enumerate(last.get("missed", ()))}
-        memories = last.get("streams", {})
         self.streams = sorted(streams, key=lambda s: missed.get(s.sink_id, len(missed)))
-        self._context = context
-        self._before: dict[str, Memory] = {s.sink_id: memories.get(s.sink_id, {}) for s in streams}
-        self._memories = dict(self._before)
+        self.before: dict[str, Memory] = {s.sink_id: last.get("streams", {}).get(s.sink_id, {}) for s in streams}
+        self.memory = dict(self.before)
+        self.judged: dict[str, Judged] = {}
         self._missed: list[str] = []
-        self._judged: list[tuple[StreamSpec, Judged]] = []
 
-    def memory(self, stream: StreamSpec) -> Memory:
-        """Return what the last tick kept of a stream; empty for a new one."""
-        return self._memories[stream.sink_id]
+    @cached_property
+    def histories(self) -> Histories:
+        """The runs of the sensor's code location, read when first asked for: behind the brokers' answers, so that a run
+        that began meanwhile is seen.
+        """
+        return Histories(self.context.instance, self.location)
+
+    @cached_property
+    def summaries(self) -> dict[str, StreamHistory]:
+        """The newest runs of each stream, by sink id (:meth:`Histories.summaries`)."""
+        return self.histories.summaries(self.streams)
 
     def add(self, stream: StreamSpec, judged: Judged) -> None:
-        """Note what was found out about a stream."""
-        self._judged.append((stream, judged))
-        if judged.memory is not None:
-            self._memories[stream.sink_id] = judged.memory
+        """Note what was found out about a stream.
 
-    def failed(self, stream: StreamSpec, error: ExactlyOnceError, why: str = "", memory: Memory | None = None) -> None:
+        Dagster (1.13.29) fails a tick of which it cannot launch one request, with the requests of all other streams:
+        so a request that repeats a configuration which its job no longer takes is left out, and said.
+        """
+        if judged.request is not None and (why := self._unfit(judged.request)):
+            sentence = (
+                f"{judged.message} No run is requested, because the configuration that it would repeat no longer fits "
+                f"the job {judged.request.job_name}: {why} Launch that job by hand, with a configuration that fits."
+            )
+            judged = Judged(sentence, attention=True, memory=self.before[stream.sink_id])
+        self.judged[stream.sink_id] = judged
+        if judged.memory is not None:
+            self.memory[stream.sink_id] = judged.memory
+
+    def _unfit(self, request: dg.RunRequest) -> str:
+        """Return why the job of a request does not take its configuration; empty where it does."""
+        location = self.context.repository_def
+        if location is None or request.job_name is None:
+            return ""
+        try:
+            dg.validate_run_config(location.get_job(request.job_name), request.run_config)
+        except dg.DagsterInvalidConfigError as error:
+            return f"{error.errors[0].message.rstrip('.')}."
+        return ""
+
+    def failed(self, stream: StreamSpec, error: ExactlyOnceError, why: str = "") -> None:
         """Note that a stream could not be read; the other streams are judged all the same.
 
-        Raises
-        ------
-        InvalidOption
-            When the connection, which all streams share, is set up wrongly, such as without brokers: a tick that is
-            skipped for ever would look like a healthy one.
+        Raises InvalidOption, which all streams share: a tick that is skipped for ever would look like a healthy one.
         """
         if isinstance(error, InvalidOption):
             raise error
-        self.add(stream, Judged(f"{error} This sensor did nothing{why}.", attention=True, memory=memory))
+        self.add(stream, Judged(f"{error} This sensor did nothing{why}.", attention=True))
 
     def missed(self, stream: StreamSpec) -> None:
         """Note that the tick ran out of time before a stream."""
         self._missed.append(stream.sink_id)
-        self.add(
-            stream,
-            Judged("The tick ran out of time before this stream; the next tick checks it first.", attention=True),
-        )
+        sentence = "The tick ran out of time before this stream; the next tick checks it first."
+        self.add(stream, Judged(sentence, attention=True))
 
-    def observed(self, stream: StreamSpec) -> bool:
-        """Return whether this tick observes something of a stream."""
-        return any(judged.events for judged_of, judged in self._judged if judged_of is stream)
-
-    def said(self, stream: StreamSpec) -> str:
-        """Return this tick's sentence about a stream."""
-        return next((judged.message for judged_of, judged in self._judged if judged_of is stream), "")
-
-    def before(self, stream: StreamSpec) -> str:
-        """Return the state in which the last tick found a stream; "" for a new one."""
-        return str(self._before[stream.sink_id].get("state", ""))
-
-    def changed(self, stream: StreamSpec) -> bool:
-        """Return whether this tick found a stream in another state than the one before."""
-        return self._before[stream.sink_id].get("state") != self.memory(stream).get("state")
+    def each(self, found: Mapping[str, T | ExactlyOnceError], judge: Callable[[StreamSpec, T], Judged]) -> None:
+        """Judge each stream by what was ``found`` of it; one of which nothing was found was missed."""
+        for stream in self.streams:
+            reading = found.get(stream.sink_id)
+            if reading is None:
+                self.missed(stream)
+            elif isinstance(reading, ExactlyOnceError):
+                self.failed(stream, reading)
+            else:
+                self.add(stream, judge(stream, reading))
 
     def result(
         self,
@@ -121,27 +164,29 @@ class Tick:
         events: Sequence[dg.AssetObservation] = (),
         requests: Sequence[dg.RunRequest] = (),
     ) -> dg.SensorResult:
-        """Make the result. A request's message goes to the tick's log: Dagster shows no reason beside it.
-
-        ``notes`` are sentences, ``events`` observations and ``requests`` runs that belong to no single stream.
-        """
+        """Make the result, with sentences, observations and runs that belong to no single stream."""
+        judged = self.judged.values()
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        wanted = [*(j.request for _, j in self._judged if j.request is not None), *requests]
-        if wanted:
-            self._context.log.info(message)
+        wanted = [*(j.request for j in judged if j.request is not None), *requests]
+        if wanted:  # Dagster shows no reason beside a request
+            self.context.log.info(message)
+        kept = {"version": CURSOR_VERSION, "streams": self.memory, "missed": self._missed}
         return dg.SensorResult(
             run_requests=wanted or None,
             skip_reason=None if wanted else message,
-            cursor=write_cursor(self._memories, self._missed),
-            asset_events=[*(event for _, j in self._judged for event in j.events), *events],
+            cursor=json.dumps(kept, sort_keys=True),
+            asset_events=[*(event for j in judged for event in j.events), *events],
         )
 
     def _sentences(self) -> list[str]:
-        """Return a sentence for each stream, with its name unless it is the only one."""
+        """Return a sentence for each stream, with its name unless it is the only one; what is true of several once."""
         if len(self.streams) == 1:
-            return [j.message for _, j in self._judged]
-        ordered = sorted(self._judged, key=lambda found: not found[1].attention)
-        return [f"{stream.name}: {j.message}" for stream, j in ordered]
+            return [j.message for j in self.judged.values()]
+        judged = [(s.name, self.judged[s.sink_id]) for s in self.streams if s.sink_id in self.judged]
+        names: dict[str, list[str]] = {}
+        for name, j in sorted(judged, key=lambda one: not one[1].attention):
+            names.setdefault(j.message, []).append(name)
+        return [f"{', '.join(those)}: {message}" for message, those in names.items()]
 
 
 def read_cursor(cursor: str | None) -> dict[str, Any]:
@@ -153,21 +198,48 @@ def read_cursor(cursor: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) and found.get("version") == CURSOR_VERSION else {}
 
 
-def write_cursor(streams: Mapping[str, Memory], missed: Sequence[str] = ()) -> str:
-    """Make the cursor for the next tick: what to know of each stream, by sink id, and which it did not reach."""
-    return json.dumps({"version": CURSOR_VERSION, "streams": streams, "missed": missed}, sort_keys=True)
-
-
-def interval(every_s: int) -> int:
-    """Return the ``minimum_interval_seconds`` of a sensor that ticks every ``every_s`` seconds.
+def sensor_over(
+    streams: Sequence[StreamSpec], name: str, every_s: int, resources: Sequence[str], **more: Any
+) -> Callable[[Callable[[Tick], dg.SensorResult]], dg.SensorDefinition]:
+    """Return the decorator of what a sensor does at each tick over ``streams``; ``more`` is of :func:`dagster.sensor`.
 
     Dagster looks at its sensors every 5 s. It misses an interval of exactly 5, 10 or 30 s by milliseconds at every
-    other look, and the tick then comes 5 s late; with one second less it comes on time.
+    other look, and the tick then comes 5 s late; with one second less it comes on time. A toggle in the UI overrules
+    ``EXACTLY_ONCE_SENSORS=stopped``.
     """
-    return every_s - 1
-
-
-def default_status() -> dg.DefaultSensorStatus:
-    """Return RUNNING, unless ``EXACTLY_ONCE_SENSORS=stopped``. A toggle in the UI overrules it."""
     stopped = os.environ.get("EXACTLY_ONCE_SENSORS", "running").lower() == "stopped"
-    return dg.DefaultSensorStatus.STOPPED if stopped else dg.DefaultSensorStatus.RUNNING
+    made = dg.sensor(
+        name=name,
+        minimum_interval_seconds=every_s - 1,
+        default_status=dg.DefaultSensorStatus.STOPPED if stopped else dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys=set(resources),
+        **more,
+    )
+
+    def decorated(body: Callable[[Tick], dg.SensorResult]) -> dg.SensorDefinition:
+        def sensor(context: dg.SensorEvaluationContext, **_: Any) -> dg.SensorResult:  # direct calls pass resources
+            return body(Tick(context, streams))
+
+        return made(sensor)
+
+    return decorated
+
+
+def ask_each(
+    streams: Sequence[StreamSpec], ask: Callable[[StreamSpec, float], T], deadline: Deadline
+) -> dict[str, T | ExactlyOnceError]:
+    """Return, by sink id, ``ask(stream, budget_s)`` or its error; streams for which no time was left are missing."""
+
+    def found(stream: StreamSpec) -> dict[str, T | ExactlyOnceError]:
+        left = deadline.left
+        if left < ENOUGH_S:
+            return {}
+        try:
+            return {stream.sink_id: ask(stream, left)}
+        except ExactlyOnceError as error:
+            return {stream.sink_id: error}
+
+    if not streams:
+        return {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(streams)), thread_name_prefix="ask") as threads:
+        return {sink_id: result for some in threads.map(found, streams) for sink_id, result in some.items()}

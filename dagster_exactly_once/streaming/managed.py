@@ -11,9 +11,9 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.failures import Failure, FailurePlace, as_failure, diagnose
+from dagster_exactly_once.runs.failures import Failure, as_failure, diagnose
 from dagster_exactly_once.streaming.observer import StreamObserver
-from dagster_exactly_once.streaming.rotation import Rotation
+from dagster_exactly_once.streaming.single_writer import Rotation
 from dagster_exactly_once.streaming.supervisor import Supervisor
 from dagster_exactly_once.streaming.windows import ReportWindow
 from exactly_once.errors import ExactlyOnceError
@@ -170,7 +170,7 @@ class ManagedStream:
         try:
             self.supervisor.raise_failure()
         except Exception as error:
-            failure = diagnose(error, FailurePlace(self.job, *self.observer.in_flight(), self.observer.without_input))
+            failure = diagnose(error, self.observer.place(self.job))
             self.context.log.error(f"The query failed: {error}")
         self._settle(failure)
         window = self._read_window(final=True)

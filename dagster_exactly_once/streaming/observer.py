@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, compare, lag
-from dagster_exactly_once.resources.transactions import UNDER_WAY
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, StreamProgress, compare, lag
+from dagster_exactly_once.runs.failures import FailurePlace
 from dagster_exactly_once.streaming.supervisor import Progress
 from dagster_exactly_once.streaming.windows import ReportWindow, committed_batches
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.counting import counted as sum_of
@@ -100,26 +101,43 @@ class StreamObserver:
         self._reported, self._window_began, self._before = self._newest
         self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
 
-    def in_flight(self) -> tuple[int | None, Offsets]:
-        """Return the batch that Spark has planned and not committed, and where its input begins; None and nothing
-        without one, or when the checkpoint cannot be read.
+    def place(self, job: str) -> FailurePlace:
+        """Return the stream's progress for the diagnosis of its failure; ``job`` is what a person launches again."""
+        batch, waiting = self._in_flight()
+        return FailurePlace(job, batch, waiting, self._without_input, self._decided, self._state_ids)
+
+    def _in_flight(self) -> tuple[int | None, Offsets]:
+        """Return the batch that Spark has planned and not committed, None without one, and where its input begins: what
+        can be read of both. A source that is not Kafka has no offsets.
         """
+        batch: int | None = None
         try:
             batch = self._checkpoints.read(self._checkpoint).in_flight
             return batch, self._checkpoints.committed_offsets(self._checkpoint)
         except ExactlyOnceError:
-            return None, {}
+            return batch, {}
 
-    def without_input(self) -> tuple[str, str]:
-        """Return what the output lacks if the input of the batch in flight is gone, and what to do; "" when the
-        checkpoint or the commit log cannot be read.
-        """
+    def _compared(self) -> StreamProgress | None:
+        """Return what checkpoint and commit log say together; None when one of them cannot be read."""
         try:
             log = read_log(self._connection, self._sink_id, READ_BUDGET_S)
-            progress = compare(self._checkpoints.read(self._checkpoint), log)
+            return compare(self._checkpoints.read(self._checkpoint), log)
         except ExactlyOnceError:
-            return "", ""
-        return progress.without_input(self._checkpoint, self._sink_id)
+            return None
+
+    def _without_input(self) -> tuple[str, str]:
+        progress = self._compared()
+        return progress.without_input(self._checkpoint, self._sink_id) if progress else ("", "")
+
+    def _decided(self) -> bool | None:
+        progress = self._compared()
+        return None if progress is None else progress.state == "in doubt"
+
+    def _state_ids(self) -> bool:
+        try:
+            return self._checkpoints.keeps_state_ids(self._checkpoint)
+        except ExactlyOnceError:
+            return False
 
     def superseded(self) -> bool:
         """Return whether another driver took the sink after this run's query.

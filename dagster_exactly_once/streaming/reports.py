@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -60,13 +60,12 @@ class Reports:
         """Observe the outputs: a materialization would tell assets downstream that their data is complete. The first
         report has the columns of all outputs.
         """
-        say(self._context, self._stream, window)
+        self._say(window)
         totals = dict(zip((spec.key for spec in self._stream.outputs), _totals(self._stream, window), strict=True))
         found: dict[dg.AssetKey, Metadata] = {}
         if window.batches:
             link: Metadata = {"spark_ui": dg.MetadataValue.url(self._spark_ui)} if self._spark_ui else {}
-            tables = of_tables(self._context, self._stream, window)
-            found = {key: {**m, **link} for key, m in {**numbers(self._stream, window), **tables}.items()}
+            found = {key: {**m, **link} for key, m in self._numbers(window).items()}
         else:
             first = self._stream.outputs[0].key
             found[first] = {**window.plots(0), **totals[first]}
@@ -92,6 +91,36 @@ class Reports:
                 schema = table.columns()
                 found[key] |= {} if schema is None else {COLUMNS: schema}
         return {key: columns for key, columns in found.items() if columns}
+
+    def last(self, window: ReportWindow, run: Mapping[str, int | float]) -> Iterator[dg.MaterializeResult]:
+        """Report the last window of a run that has ended as the op's results, with the figures of the whole ``run``."""
+        self.complete(window)
+        self._say(window)
+        for key, metadata in self._numbers(window).items():
+            if (rows := metadata.pop(ROW_COUNT, None)) is not None:
+                self._context.log_event(dg.AssetObservation(key, metadata={ROW_COUNT: rows}))
+            yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **run, **self.columns.get(key, {})})
+
+    def _say(self, window: ReportWindow) -> None:
+        topics = self._stream.topics
+        counts = zip(topics[1:], window.records_of(topics)[1:], strict=True)
+        self._context.log.info("; ".join([window.sentence(), *(f"{count:,} to {topic}" for topic, count in counts)]))
+        if window.late:
+            self._context.log.warning(
+                f"The stream dropped {plural(window.late, 'row')} that arrived after the watermark had passed, because "
+                "input partitions are further apart than the watermark's delay. Raise the delay. To write the dropped "
+                "rows, start the stream again under a new sink id."
+            )
+
+    def _numbers(self, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
+        """Return the numbers to plot of each topic and of each table, which gets the rows of all topics."""
+        found = _of_topics(self._stream, window)
+        for table in self._stream.tables:
+            found[table.spec.key] = dict(window.plots(window.records))
+            with _of_table(self._context, table.spec.key, "number of rows"):
+                rows = table.row_count()
+                found[table.spec.key] |= {} if rows is None else {ROW_COUNT: rows}
+        return found
 
     def complete(self, window: ReportWindow) -> None:
         """Materialize the windows of event time that the watermark has passed, if the stream declares any."""
@@ -124,29 +153,13 @@ class Reports:
                 self._context.log_event(note_first(self._key, oldest, self._stream.spec.job))
 
 
-def say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> None:
-    """Log the window as a sentence."""
-    counts = window.records_of(stream.topics)[1:]
-    others = [f"{count:,} to {topic}" for topic, count in zip(stream.topics[1:], counts, strict=True)]
-    context.log.info("; ".join([window.sentence(), *others]))
-    if window.late:
-        context.log.warning(
-            f"The stream dropped {plural(window.late, 'row')} that arrived after the watermark had passed, because "
-            "input partitions are further apart than the watermark's delay. Raise the delay. To write the dropped "
-            "rows, start the stream again under a new sink id."
-        )
-
-
-def numbers(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
+def _of_topics(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
     """Return, for each topic, the numbers to plot and the table of batches."""
     rows = [
         dg.TableRecord(
             {
                 "batch": b.batch_id,
-                "records": _text(b.records),
-                "transactions": _text(b.transactions),
-                "batch_ms": _text(b.batch_ms),
-                "commit_ms": _text(b.commit_ms),
+                **{name: _text(getattr(b, name)) for name in ("records", "transactions", "batch_ms", "commit_ms")},
             }
         )
         for b in window.batches[-BATCHES_SHOWN:]
@@ -159,17 +172,6 @@ def numbers(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]
     }
     late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
     found[stream.outputs[0].key] |= {**late, **window.observed}
-    return found
-
-
-def of_tables(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
-    """Return, for each table, the numbers to plot, and how many rows it has. A table gets the rows of all topics."""
-    found: dict[dg.AssetKey, Metadata] = {}
-    for table in stream.tables:
-        found[table.spec.key] = dict(window.plots(window.records))
-        with _of_table(context, table.spec.key, "number of rows"):
-            rows = table.row_count()
-            found[table.spec.key] |= {} if rows is None else {ROW_COUNT: rows}
     return found
 
 

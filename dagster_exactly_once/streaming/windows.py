@@ -180,7 +180,8 @@ def committed_batches(
 def _batch(
     batch_id: int, decision: Decision | None, marked_ms: int | None, event: Mapping[str, Any] | None
 ) -> CommittedBatch:
-    durations = event.get("durationMs") or {} if event else {}
+    event = event or {}
+    durations = event.get("durationMs") or {}
     batch_ms = durations.get("triggerExecution")
     commit_ms = max(0, marked_ms - decision.decided_ms) if decision is not None and marked_ms is not None else None
     return CommittedBatch(
@@ -191,10 +192,10 @@ def _batch(
         sink_ms=durations.get("addBatch"),
         # This run drained a batch that an earlier run decided: the time between the two is not a commit time.
         commit_ms=commit_ms if batch_ms is not None and commit_ms is not None and commit_ms <= batch_ms else None,
-        late=_late(event) if event else 0,
+        late=sum(int(operator["numRowsDroppedByWatermark"]) for operator in event.get("stateOperators") or ()),
         event_ms=_event_time(event, "min"),
         watermark_ms=_event_time(event, "watermark"),
-        observed=_observed(event) if event else {},
+        observed=_observed(event),
     )
 
 
@@ -218,12 +219,8 @@ def _observed(event: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _event_time(event: Mapping[str, Any] | None, name: str) -> int | None:
+def _event_time(event: Mapping[str, Any], name: str) -> int | None:
     """Return an event time of a batch in ms since the epoch; None when Spark has not seen one yet."""
-    told = ((event or {}).get("eventTime") or {}).get(name)
+    told = (event.get("eventTime") or {}).get(name)
     found = round(datetime.fromisoformat(told).timestamp() * 1000) if told else 0
     return found or None
-
-
-def _late(event: Mapping[str, Any]) -> int:
-    return sum(int(operator["numRowsDroppedByWatermark"]) for operator in event.get("stateOperators") or ())

@@ -9,7 +9,6 @@ claim there is the caller's. So between the look and the write nobody else can h
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -49,12 +48,8 @@ log = logging.getLogger(__name__)
 #: or until the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
-#: For asking whether the topic is there, when the time for a write is over.
+#: For asking about the topic when a write has failed.
 _THERE_S = 5.0
-
-#: Between two looks at the topic's settings under a driver that never initialises again: the brokers look for what
-#: retention deletes as often (log.retention.check.interval.ms), and then keep it for another minute.
-SETTINGS_EVERY_S = 300.0
 
 
 class CommitLog:
@@ -74,7 +69,6 @@ class CommitLog:
         self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
         self._limit: log_topic.Limit | None = None
         self._dated = True
-        self._checked_s = 0.0
         self._offsets = InputOffsets(connection, sink_id)
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
@@ -117,10 +111,8 @@ class CommitLog:
         return state
 
     def _check_seen(self, deadline: Deadline) -> None:
-        """Raise unless this principal may see the log.
-
-        A log that it may not see looks to librdkafka like one that does not exist: its decided transactions would be
-        taken for undecided ones.
+        """Raise for a log that this principal may not see, which looks to librdkafka like one that does not exist: its
+        decided transactions would be taken for undecided ones.
         """
         with Admin(self._connection, max(1.0, deadline.left)) as admin, suppress(UnknownTopic):
             self._check_described(admin)
@@ -133,14 +125,10 @@ class CommitLog:
             raise lacking(["READ"], self.topic) from e
 
     def claim(self, make: Callable[[LogState], Claim], deadline: Deadline) -> tuple[LogState, Claim]:
-        """Become the owner: fence every other writer, read to the end, write ``make(state)``.
+        """Become the owner: fence every other writer, read to the end, write ``make(state)``; return the state before
+        the claim, and the claim.
 
         ``make`` may raise to refuse; then nothing is written. After a :meth:`read` only what came after it is read.
-
-        Returns
-        -------
-        (LogState, Claim)
-            The state before the claim, and the claim.
         """
         failure: ExactlyOnceError | None = None
         for _ in deadline.tries(first_pause_s=0.2):
@@ -158,6 +146,10 @@ class CommitLog:
             if self._state.owner == claim:
                 return state, claim
         raise failure or log_reader.timed_out(self.topic, deadline)
+
+    def ask_group(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Find out, beside whatever else is done, whether :meth:`append` may write these ``offsets``."""
+        self._offsets.may_be_sent(offsets, deadline)
 
     def append(
         self,
@@ -185,7 +177,8 @@ class CommitLog:
         failure: ExactlyOnceError | None = None
         if offsets and not self._offsets.may_be_sent(offsets, deadline):
             offsets = None
-        self._check_settings(deadline)
+        if isinstance(record, Decision):
+            self._check_dates()
         for _ in deadline.tries(first_pause_s=0.2):
             state = self.own(record.token, deadline)
             if self._holds(record):
@@ -205,14 +198,6 @@ class CommitLog:
         self._check_there()
         raise failure or log_reader.timed_out(self.topic, deadline)
 
-    def _check_settings(self, deadline: Deadline) -> None:
-        """Make sure now and then that nobody has changed the topic's settings under a driver that is at work."""
-        if self._producer is None or time.monotonic() - self._checked_s < SETTINGS_EVERY_S:
-            return
-        with suppress(BrokerUnreachable, UnknownTopic), Admin(self._connection, max(1.0, deadline.left)) as admin:
-            log_topic.check_settings(admin, self.topic)
-            self._checked_s = time.monotonic()
-
     def _check_there(self) -> None:
         """Say it when the topic of a driver at work is gone: to a producer it looks like a broker that is silent."""
         try:
@@ -225,21 +210,15 @@ class CommitLog:
                 "with what is left, and says how to continue (EO-REWOUND)",
             ) from e
 
-    def tally(
-        self,
-        token: int,
-        deadline: Deadline,
-        completed: int = 0,
-        aborted: int = 0,
-        drained: int = 0,
-        rewritten: int = 0,
-    ) -> None:
-        """Add to the sink's tally. Never raises: a missing count must not fail a successful commit."""
-        if not (completed or aborted or drained or rewritten):
+    def tally(self, token: int, deadline: Deadline, **counts: int) -> None:
+        """Add ``counts``, by the names of :class:`Tally`'s, to the sink's tally. Never raises: a missing count must not
+        fail a successful commit.
+        """
+        if not any(counts.values()):
             return
         try:
             before = self.own(token, deadline).tally
-            self.append(before.plus(token, completed, aborted, drained, rewritten), deadline)
+            self.append(before.plus(token, **counts), deadline)
         except ExactlyOnceError as e:
             log.warning("sink %s: the counts in the commit log were not updated: %s", self.sink_id, e)
 
@@ -302,7 +281,6 @@ class CommitLog:
     def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
         with Admin(self._connection, max(0.1, deadline.left)) as admin:
             self._limit = log_topic.ensure(admin, self.topic, deadline)
-            self._checked_s = time.monotonic()
             producer = Producer(
                 {
                     **self._connection.librdkafka(),
@@ -396,6 +374,8 @@ class CommitLog:
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def _too_large(self, decision: Decision) -> DecisionTooLarge:
+        with suppress(ExactlyOnceError), Admin(self._connection, _THERE_S) as admin:  # it may be another one by now
+            self._limit = log_topic.limit_of(admin.topic_config(self.topic))
         limit = f"{self._limit.setting} on {self.topic}" if self._limit else f"max.message.bytes of {self.topic}"
         return DecisionTooLarge(
             f"the decision of batch {decision.batch_id} of sink {self.sink_id!r} ({len(decision.handles)} parts, "

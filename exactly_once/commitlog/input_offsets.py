@@ -36,6 +36,10 @@ _SHARE = 0.2
 #: What they take at most when the group's coordinator has just answered: two requests, of milliseconds each.
 _LONGEST_S = 2.0
 
+#: A coordinator that answered so long ago still answers, as far as anybody knows: a broker that dies needs longer until
+#: its successor has loaded its groups.
+_ANSWERS_S = 5.0
+
 #: What librdkafka may take beyond its time-out before it counts as one that does not come back.
 _LATE_S = 1.0
 
@@ -59,15 +63,26 @@ class InputOffsets:
         self._sink_id = sink_id
         self._group: Consumer | None = None
         self._not_before = 0.0
+        self._answered = float("-inf")
         self._late = False
+        self._asking = threading.Lock()
 
     def may_be_sent(self, offsets: Offsets, deadline: Deadline) -> bool:
-        """Return whether the group's coordinator answers.
+        """Return whether the group's coordinator answers, or has just answered.
 
         A transaction with a coordinator that is away could not even be aborted, and would hold the log for as long.
         """
-        if time.monotonic() < self._not_before:
+        with self._asking:
+            if time.monotonic() < self._not_before:
+                return False
+            if time.monotonic() - self._answered < _ANSWERS_S:
+                return True
+            if self._answers(offsets, deadline):
+                self._answered = time.monotonic()
+                return True
             return False
+
+    def _answers(self, offsets: Offsets, deadline: Deadline) -> bool:
         topic, ends = next(iter(offsets.items()))
         try:
             if self._group is None:
@@ -97,6 +112,7 @@ class InputOffsets:
         try:
             _bounded(lambda: producer.send_offsets_to_transaction(positions, group, timeout_s), timeout_s)
         except KafkaException as e:
+            self._answered = float("-inf")
             if not self._late and e.args[0].code() == KafkaError._TIMED_OUT:
                 self._late = True
                 raise OffsetsRefused(str(e), again=True) from e
@@ -107,9 +123,10 @@ class InputOffsets:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+        with self._asking:
+            if self._group is not None:
+                self._group.close()
+                self._group = None
 
     def _refused(self, why: KafkaError) -> None:
         again = why.code() not in _FOR_EVER
@@ -125,15 +142,10 @@ class InputOffsets:
 
 
 def _bounded(act: Callable[[], None], timeout_s: float) -> None:
-    """Do ``act`` in a thread of its own, and leave it there when it does not come back.
+    """Do ``act`` in a thread of its own, and leave it there when it does not come back: then raise its time-out.
 
     librdkafka never looks at the time-out of this call: with a coordinator in its cache whose broker went away, it
     waits until some broker changes its state (confluentinc/librdkafka#5456, #5511).
-
-    Raises
-    ------
-    KafkaException
-        As ``act``, or its time-out.
     """
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""Reading a commit log: all of its partition, up to where a reader may, or up to its very end.
+"""Read commit logs: all of the partition, up to where a reader may, or up to its very end; find the one with a query.
 
 A read_committed reader stops at the last stable offset, so another application's open transaction hides every claim and
 decision after it. After an init of the log's own producer nothing of ours is open: whoever goes on to write reads up
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import BrokerUnreachable, CommitLogBlocked, CommitLogDamaged
+from exactly_once.errors import BrokerUnreachable, CommitLogBlocked, CommitLogDamaged, ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection, librdkafka_log
 from exactly_once.kafka.errors import of_commit_log, silent_log
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_topic, sink_of_log
-from exactly_once.protocol.records import Entry, is_own_key, key_of
+from exactly_once.protocol.records import Decision, Entry, is_own_key, key_of
 from exactly_once.protocol.untrusted import check_own
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.leaders import OLDER_THAN_S, open_on
@@ -230,4 +230,64 @@ def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
 
 def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
     """Return the error of a log whose brokers do not answer."""
-    return silent_log(topic, f"the commit log {topic} did not answer within {deadline.seconds:g} s")
+    return silent_log(topic, f"the commit log {topic} did not answer within {round(deadline.seconds, 1):g} s")
+
+
+#: A start that is refused for another reason anyway waits for no more than this; a hundred logs take half a second.
+SEARCH_BUDGET_S = 3.0
+
+
+class Holder(NamedTuple):
+    """The sink that has decided batches of a query, and the newest of them."""
+
+    sink_id: str
+    batch_id: int
+
+    @property
+    def title(self) -> str:
+        """Name it, in words that follow the query."""
+        return f"sink {self.sink_id} holds batch {self.batch_id} of this query"
+
+
+def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BUDGET_S) -> Holder | None:
+    """Return the sink other than ``but`` that holds batches of ``query_id``; None when no log that can be read within
+    the budget does. Never raises: it only makes an error clearer.
+    """
+    try:
+        admin.renew(budget_s)
+        sinks = {t: sink_of_log(t) for t in admin.topics()}
+        logs = [t for t, sink in sinks.items() if sink and sink != but and t == commit_log_topic(sink)]
+        return _search(admin, logs, query_id, Deadline(budget_s)) if logs else None
+    except (ExactlyOnceError, KafkaException):
+        return None
+
+
+def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) -> Holder | None:
+    consumer = consumer_of(admin.connection, "search", {"auto.offset.reset": "earliest"})
+    waiting, found = set(logs), None
+    try:
+        # from offset 0: a named beginning is looked up, and the client waits for 500 ms until it knows the leader
+        consumer.assign([TopicPartition(log, PARTITION, 0) for log in logs])
+        while waiting and not deadline.over:
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is not None:  # its end, or a log that this principal may not read
+                waiting.discard(message.topic() or "")
+            elif (batch_id := _decided(message, query_id)) is not None:
+                found = Holder(sink_of_log(message.topic() or ""), max(batch_id, found.batch_id if found else -1))
+    finally:
+        consumer.close()
+    return found
+
+
+def _decided(message: Message, query_id: str) -> int | None:
+    """Return the batch of the query that this record decides."""
+    value = message.value()
+    if value is None or query_id.encode() not in value:
+        return None
+    try:
+        record = decode(value, dict(message.headers() or ()))
+    except CommitLogDamaged:  # for whoever uses that log
+        return None
+    return record.batch_id if isinstance(record, Decision) and record.query_id == query_id else None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from exactly_once.commitlog.log_reader import PARTITION
 from exactly_once.deadline import Deadline
-from exactly_once.errors import BrokerRefused, CommitLogDamaged, InvalidOption, NotAuthorized, UnknownTopic
+from exactly_once.errors import BrokerRefused, CommitLogDamaged, InvalidOption, UnknownTopic
+from exactly_once.kafka import new_topic
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.new_topic import MIN_IN_SYNC, NewTopic
 from exactly_once.protocol.names import sink_of_log
 
 log = logging.getLogger(__name__)
@@ -22,22 +26,24 @@ _LARGEST_BATCH = 8 * 1024 * 1024
 #: What the brokers allow by default: room for 15,000 parts. Less is worth a word at the start.
 SMALL_BATCH = 1_000_000
 
-TOPIC_CONFIG = {
-    "cleanup.policy": "compact",
-    "message.timestamp.type": "LogAppendTime",  # the broker's clock is the one that transactions expire by
-    # compaction never touches the active segment, so this bounds what a claim has to read; a record must fit into one
-    "segment.bytes": str(_LARGEST_BATCH),
-    "min.cleanable.dirty.ratio": "0.1",
-    "max.message.bytes": str(_LARGEST_BATCH),
-}
-
-_LIMITS = ("max.message.bytes", "segment.bytes")
-
 #: Settings without which the protocol does not hold, and what comes of it.
 NEEDED = {
     "cleanup.policy": "the brokers would delete decisions by age",
     "message.timestamp.type": "the driver's own clock would decide whether a transaction is still alive",
 }
+
+#: Settings that a new log is asked for with, the most important one first; where the brokers refuse one that is not
+#: :data:`NEEDED`, the log has theirs.
+TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",  # the broker's clock is the one that transactions expire by
+    "max.message.bytes": str(_LARGEST_BATCH),
+    # compaction never touches the active segment, so this bounds what a claim has to read; a record must fit into one
+    "segment.bytes": str(_LARGEST_BATCH),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+_LIMITS = ("max.message.bytes", "segment.bytes")
 
 
 class Limit(NamedTuple):
@@ -55,57 +61,71 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
     Limit or None
         None when the principal may not read the topic's settings.
 
-    Raises CommitLogDamaged, NotAuthorized or BrokerUnreachable.
+    Raises CommitLogDamaged, NotAuthorized, InvalidOption, BrokerRefused or BrokerUnreachable.
     """
     try:
         partitions = admin.topic_partitions([topic])[topic]
     except UnknownTopic:
-        partitions = _make(admin, topic, deadline)
+        with _similar_refused(admin, topic):
+            partitions = create(admin, _log(admin, topic), deadline)
     admin.check_rights(topic, ("READ", "WRITE"))
-    config = check_settings(admin, topic)
+    config = admin.topic_config(topic)
+    check_config(topic, config)
     if partitions > 1:
         _check_other_partitions(admin, topic, partitions)
-    limits = [Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config]
-    return min(limits, default=None)
+    return limit_of(config)
 
 
-def check_settings(admin: Admin, topic: str) -> dict[str, str]:
-    """Return the topic's settings, as far as this principal may read them; raise CommitLogDamaged if the protocol does
-    not hold with them.
-    """
-    config = admin.topic_config(topic)
+def check_config(topic: str, config: Mapping[str, str]) -> None:
+    """Raise CommitLogDamaged if the protocol does not hold with these settings, those that this principal may read."""
     for name, otherwise in NEEDED.items():
         if config.get(name, TOPIC_CONFIG[name]) != TOPIC_CONFIG[name]:
             raise CommitLogDamaged(
                 f"the commit log {topic} has {name}={config[name]}: {otherwise}",
                 f"Set {name}={TOPIC_CONFIG[name]} on {topic}",
             )
-    return config
 
 
-def create(admin: Admin, topic: str, deadline: Deadline) -> int:
-    """Create a compacted topic of one partition that outlives the loss of a broker where there are three.
+def limit_of(config: Mapping[str, str]) -> Limit | None:
+    """Return what the topic takes; None when the principal may not read its settings."""
+    return min((Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config), default=None)
 
-    Returns
-    -------
-    int
-        The number of its partitions, as soon as the brokers know it.
+
+def create(admin: Admin, wanted: NewTopic, deadline: Deadline) -> int:
+    """Create a topic, warn of what the brokers refuse of it, and return the number of its partitions as soon as they
+    know it.
+    """
+    new_topic.warn_left_out(wanted.name, new_topic.create(admin, wanted))
+    return deadline.repeat(lambda: admin.topic_partitions([wanted.name])[wanted.name], UnknownTopic)
+
+
+def left_out(admin: Admin, topic: str) -> list[str]:
+    """Return what the brokers would refuse of a log that does not exist, and :func:`ensure` would leave out; nothing is
+    created.
+
+    Raises NotAuthorized, InvalidOption or BrokerRefused, as :func:`ensure` would.
+    """
+    with _similar_refused(admin, topic):
+        return new_topic.create(admin, _log(admin, topic), validate_only=True)
+
+
+def compacted(admin: Admin, topic: str, called: str, needed: Collection[str]) -> NewTopic:
+    """Return a compacted topic of one partition that outlives the loss of a broker where there are three, and is of no
+    use without the settings ``needed``.
     """
     replication = min(3, admin.broker_count())
-    durable = {"min.insync.replicas": str(max(1, replication - 1))}
-    admin.create_topic(topic, 1, replication, {**TOPIC_CONFIG, **durable})
-    return deadline.repeat(lambda: admin.topic_partitions([topic])[topic], UnknownTopic)
+    wished = {MIN_IN_SYNC: str(max(1, replication - 1)), **TOPIC_CONFIG}
+    return NewTopic(topic, called, 1, replication, {name: wished.pop(name) for name in needed}, wished)
 
 
-def _make(admin: Admin, topic: str, deadline: Deadline) -> int:
+def _log(admin: Admin, topic: str) -> NewTopic:
+    return compacted(admin, topic, f"the commit log {topic}", NEEDED)
+
+
+@contextmanager
+def _similar_refused(admin: Admin, topic: str) -> Iterator[None]:
     try:
-        return create(admin, topic, deadline)
-    except NotAuthorized as e:
-        raise NotAuthorized(
-            f"the commit log {topic} does not exist, and this principal may not create it",
-            f"Grant CREATE on the topic {topic}, or create it with one partition and the settings that "
-            "docs/reference.md lists under 'Rights'",
-        ) from e
+        yield
     except BrokerRefused as e:
         like = [t for t in admin.topics() if t != topic and t.replace(".", "_") == topic.replace(".", "_")]
         if not like:

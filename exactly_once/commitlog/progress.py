@@ -7,6 +7,7 @@ as the mark is, and a driver that was replaced cannot put an older one after a n
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ from kafka.structs import TopicPartition
 
 from exactly_once.commitlog import log_topic
 from exactly_once.deadline import Deadline
-from exactly_once.errors import InvalidOption, NotAuthorized, UnknownTopic
+from exactly_once.errors import InvalidOption, UnknownTopic
+from exactly_once.kafka import new_topic
 from exactly_once.kafka.admin import LATEST, Admin
+from exactly_once.kafka.new_topic import NewTopic
 from exactly_once.protocol.records import Decision
 
 
@@ -30,14 +33,21 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> None:
     """Create the topic when it is not there, and :func:`check` it."""
     with suppress(UnknownTopic):
         return check(admin, topic)
-    try:
-        log_topic.create(admin, topic, deadline)
-    except NotAuthorized as e:
-        raise NotAuthorized(
-            f"the topic {topic} of sink.progress.topic does not exist, and this principal may not create it",
-            f"Grant CREATE on the topic {topic}, or create it with one partition and cleanup.policy=compact",
-        ) from e
+    log_topic.create(admin, _wanted(admin, topic), deadline)
     check(admin, topic)
+
+
+def check_start(admin: Admin, topic: str) -> None:
+    """Raise what :func:`ensure` would, and warn as it would; nothing is created."""
+    try:
+        check(admin, topic)
+    except UnknownTopic:
+        new_topic.warn_left_out(topic, new_topic.create(admin, _wanted(admin, topic), validate_only=True))
+
+
+def _wanted(admin: Admin, topic: str) -> NewTopic:
+    # readers take the newest record of a sink: no clock decides anything
+    return log_topic.compacted(admin, topic, f"the topic {topic} of sink.progress.topic", ["cleanup.policy"])
 
 
 def check(admin: Admin, topic: str) -> None:
@@ -46,7 +56,12 @@ def check(admin: Admin, topic: str) -> None:
     Raises UnknownTopic, NotAuthorized or InvalidOption.
     """
     check_writable(admin, topic)
-    policy = admin.topic_config(topic).get("cleanup.policy", "compact")
+    check_config(topic, admin.topic_config(topic))
+
+
+def check_config(topic: str, config: Mapping[str, str]) -> None:
+    """Raise InvalidOption for a topic that would not keep the record of a sink."""
+    policy = config.get("cleanup.policy", "compact")
     if policy != "compact":
         raise InvalidOption(
             f"the topic {topic} of sink.progress.topic has cleanup.policy={policy}: the brokers would delete the "

@@ -28,10 +28,8 @@ _START = (
 
 
 class StepOutcome(NamedTuple):
-    """The outcome of a step in another process.
-
-    ``lines`` counts the lines of the participant that it ran. After a kill before its end, ``finished`` is False and
-    ``result`` is None.
+    """The outcome of a step in another process, and how many lines of the participant it ran. After a kill before its
+    end, ``finished`` is False and ``result`` None.
     """
 
     finished: bool
@@ -40,22 +38,12 @@ class StepOutcome(NamedTuple):
 
 
 def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, count: bool = False) -> StepOutcome:
-    """Run ``step(*args)`` in a new process that SIGKILL ends, after the step or within it.
+    """Run ``step(*args)`` in a new process that SIGKILL ends: right before the line ``kill_at`` of the participant (the
+    first is 1), or after the step; raise here what the step raised.
 
-    Parameters
-    ----------
-    step : callable
-        From an importable module; travels by pickle, as do ``args``. Counts the lines of the participant among
-        the arguments: those of the modules in the folders of its class and of its base classes.
-    kill_at : int, optional
-        Kill the process right before this line of the participant; the first is 1.
-    count : bool
-        Count the lines.
-
-    Raises
-    ------
-    Exception
-        The step raised it; it is raised here again.
+    The step is from an importable module, and travels by pickle, as do ``args``. With ``count`` or ``kill_at``, it
+    counts the lines of the participant among them: those of the modules in the folders of its class and of its base
+    classes.
     """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer"

@@ -25,19 +25,9 @@ ABORT_BUDGET_S = 10.0
 def abort_execution(
     session: Session, state: DriverState, batch_id: int, handles: Sequence[AnyHandle], reported: bool
 ) -> dict[str, list[str]]:
-    """Abort the execution of ``state`` unless its batch is decided, in every participant.
-
-    Parameters
-    ----------
-    handles
-        Those of its parts that are known.
-    reported : bool
-        These are all: no task of it is alive.
-
-    Returns
-    -------
-    dict of str to list of str
-        By participant, the names of what was rolled back.
+    """Abort the execution of ``state`` unless its batch is decided, in every participant; return, by participant, the
+    names of what was rolled back. ``handles`` are those of its parts that are known: all of them, and no task is alive,
+    if ``reported``.
     """
     try:
         # fences the record of the abort; also settles a decision that is under way

@@ -17,10 +17,9 @@ from exactly_once.deadline import now_ms
 from exactly_once.errors import ProtocolViolation
 from exactly_once.kafka.connection import Connection
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
-from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
-from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.ticket import Part, Ticket, empty_part
 
 
 def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:

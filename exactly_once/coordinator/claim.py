@@ -10,11 +10,10 @@ from contextlib import suppress
 import psutil
 
 from exactly_once.checkpoint import begins_of
-from exactly_once.commitlog.log_search import SEARCH_BUDGET_S, Holder, holder_of
+from exactly_once.commitlog.log_reader import SEARCH_BUDGET_S, Holder, holder_of
 from exactly_once.commitlog.progress import ensure
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
-from exactly_once.coordinator.input_state import warn_of_lost_input
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
@@ -23,9 +22,15 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import CheckpointRewound, ExactlyOnceError, Expired, SinkOwned
 from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.groups import published_batches
+from exactly_once.kafka.groups import published_offsets
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka.checks import check_cluster, check_topics, input_topics, warn_of_elections
+from exactly_once.participants.kafka.checks import (
+    check_cluster,
+    check_topics,
+    input_topics,
+    warn_of_elections,
+    warn_of_lost_input,
+)
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
@@ -41,9 +46,9 @@ from exactly_once.protocol.planning import (
 )
 from exactly_once.protocol.records import WRITE, Claim, Decision
 from exactly_once.protocol.replay import Replay
-from exactly_once.protocol.succession import check_not_retired
-from exactly_once.protocol.takeover import check_binding, check_takeover
+from exactly_once.protocol.takeover import check_binding, check_not_retired, check_takeover
 from exactly_once.protocol.too_long import times_too_long
+from exactly_once.txn.coordinators import FENCING_VERSION, refuse_lowered
 
 log = logging.getLogger(__name__)
 
@@ -147,14 +152,7 @@ def _check_history(
 
 
 def claim_for_write(session: Session, options: SinkOptions) -> DriverState:
-    """Claim the sink for one batch write; see :func:`claim_for_stream`.
-
-    Returns
-    -------
-    DriverState
-        Its ``last_batch`` is 0 when the write is decided already, else -1.
-    """
-
+    """Claim the sink for one batch write; see :func:`claim_for_stream`."""
     batch = Batch(f"{WRITE}{options.write_id}", 0, "")
     return _claim(session, options, "write", batch, lambda state, _: check_write(options, state), Consent.of(options))
 
@@ -171,24 +169,26 @@ def _claim(
     with session.trace.step("claim"), session.within(deadline):
         version, timeout_ms, longest_ms = check_cluster(options, session.kafka.admin())
 
-        def forgotten(state: LogState) -> int | None:
-            return _forgotten(options, batch, session, state, deadline)
+        def forgotten(state: LogState, settled: bool = False) -> int | None:
+            return _forgotten(options, batch, session, state, deadline, settled)
 
         def make(state: LogState) -> Claim:
-            # again: now the earlier driver's last transaction has ended, on the group's partition as well
-            check(state, forgotten(state))
+            # again: now the earlier driver's last transaction has ended, and soon on the group's partition as well
+            check(state, forgotten(state, settled=True))
             bound = WRITE if purpose == "write" else batch.query_id
             told = options.operator, options.progress_topic
             return make_claim(state, bound, now_ms(), purpose, options.checkpoint, *told)
 
         before = session.log.read(deadline)
         check(before, forgotten(before))
+        if version < FENCING_VERSION:
+            refuse_lowered(session.kafka.admin(), [d.end_txn_version for d in before.decisions])
         known = before.last_decision(batch.query_id)
         topics, inputs = [options.topic] if options.topic else [], input_topics(options, batch)
         decided = known is not None and known.batch_id == batch.batch_id
         undone = known if known in before.open_decisions else None
         adopts, read = consent.adopts_topic, () if decided else inputs
-        check_topics(session.kafka.admin(), options.sink_id, known, topics, adopts, read, undone)
+        check_topics(session.kafka.admin().topic_ids, options.sink_id, known, topics, adopts, read, undone)
         if options.progress_topic:
             ensure(session.kafka.admin(), options.progress_topic, deadline)
         _, claim = session.log.claim(make, deadline)
@@ -203,7 +203,7 @@ def _claim(
         after = session.log.own(claim.token, deadline)
         last = after.last_decision(batch.query_id)
         if decided:  # only now: what is decided had to be committed, whatever became of its input
-            check_topics(session.kafka.admin(), options.sink_id, last, (), consent.adopts_topic, inputs)
+            check_topics(session.kafka.admin().topic_ids, options.sink_id, last, (), consent.adopts_topic, inputs)
         state = DriverState(
             claim.token,
             batch,
@@ -227,7 +227,9 @@ def _claim(
     return state
 
 
-def _forgotten(options: SinkOptions, batch: Batch, session: Session, state: LogState, deadline: Deadline) -> int | None:
+def _forgotten(
+    options: SinkOptions, batch: Batch, session: Session, state: LogState, deadline: Deadline, settled: bool
+) -> int | None:
     """Return the batch of whose decision the sink's consumer group knows, and the log, in this state, does not; None
     without one, and where nothing tells it: the input is not Kafka, or the group cannot be asked now.
     """
@@ -236,7 +238,7 @@ def _forgotten(options: SinkOptions, batch: Batch, session: Session, state: LogS
     published = None
     with suppress(ExactlyOnceError):
         admin = session.kafka.admin(GROUP_BUDGET_S)
-        published = published_batches(admin, offsets_group(options.sink_id)).get(batch.query_id)
+        published = published_offsets(admin, offsets_group(options.sink_id), settled).batches.get(batch.query_id)
     if not forgotten_by(published, state.last_decision(batch.query_id)):
         return None
     now = session.log.read(deadline, whole=True)  # a driver that lives may have decided between the two looks

@@ -24,6 +24,7 @@ COMMITTED = "The batch is committed; the next start records that, and writes non
 
 def complete(session: Session, decision: Decision, recovering: bool = False) -> list[Handle]:
     """Commit every handle of a decision, participant by participant, until each outcome is proven. Safe to repeat.
+    Return the parts that are proven to be lost: rolled back before their commit, and to be written again.
 
     When one participant fails, the others are committed anyway.
 
@@ -31,11 +32,6 @@ def complete(session: Session, decision: Decision, recovering: bool = False) -> 
     ----------
     recovering : bool
         The decision is an earlier driver's.
-
-    Returns
-    -------
-    list of Handle
-        The parts that are proven to be lost: rolled back before their commit, and to be written again.
 
     Raises
     ------

@@ -7,6 +7,7 @@ query, a decision. A value that stays in the options matches nothing later, and 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import Self
 
 from exactly_once.options import SinkOptions
@@ -16,6 +17,7 @@ from exactly_once.protocol.records import Decision
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Consent:
     """The words of one start, and which of them were needed.
 
@@ -31,16 +33,11 @@ class Consent:
         Any history and any topic: for the weaker guarantees, which promise nothing about either.
     """
 
-    def __init__(
-        self,
-        adopt: tuple[str, ...] = (),
-        takeover: str | None = None,
-        accept_lost: str | None = None,
-        adopts_all: bool = False,
-    ):
-        self._adopt, self._takeover, self._accept_lost = adopt, takeover, accept_lost
-        self._adopts_all = adopts_all
-        self._needed: set[str] = set()
+    adopt: tuple[str, ...] = ()
+    takeover: str | None = None
+    accept_lost: str | None = None
+    adopts_all: bool = False
+    _needed: set[str] = field(default_factory=set, init=False)
 
     @classmethod
     def of(cls, options: SinkOptions, adopts_all: bool = False) -> Self:
@@ -49,7 +46,7 @@ class Consent:
 
     def adopts_topic(self, topic_id: str) -> bool:
         """Return whether the stream may continue into the new topic with this id."""
-        return self._adopts_all or (topic_id in self._adopt and self._need(f"sink.adopt={topic_id}"))
+        return self.adopts_all or (topic_id in self.adopt and self._need(f"sink.adopt={topic_id}"))
 
     def adopts_history(self, batch: Batch, bound: str | None) -> bool:
         """Return whether the sink may continue at ``batch`` without its history; ``bound`` is its previous query."""
@@ -58,21 +55,21 @@ class Consent:
     def adopts_batch(self, batch: Batch) -> bool:
         """Return whether ``batch`` may be written although the output may hold its records: by its own word alone."""
         word = history_word(batch)
-        return self._adopts_all or (word in self._adopt and self._need(f"sink.adopt={word}"))
+        return self.adopts_all or (word in self.adopt and self._need(f"sink.adopt={word}"))
 
     def takes_over(self, bound: str | None) -> bool:
         """Return whether the sink may be taken from the query ``bound``."""
-        return bound is not None and bound == self._takeover and self._need(f"sink.takeover={bound}")
+        return bound is not None and bound == self.takeover and self._need(f"sink.takeover={bound}")
 
     def accepts_lost(self, decision: Decision) -> bool:
         """Return whether the stream may continue past ``decision`` although parts of it are missing or in doubt."""
-        return decision.word == self._accept_lost and self._need(f"sink.accept.lost={decision.word}")
+        return decision.word == self.accept_lost and self._need(f"sink.accept.lost={decision.word}")
 
     def say_unneeded(self, sink_id: str) -> list[str]:
         """Warn of each word that this start did not need; returns them as ``option=value``."""
-        words = [f"sink.adopt={w}" for w in self._adopt]
-        words += [f"sink.takeover={self._takeover}"] * bool(self._takeover)
-        words += [f"sink.accept.lost={self._accept_lost}"] * bool(self._accept_lost)
+        words = [f"sink.adopt={w}" for w in self.adopt]
+        words += [f"sink.takeover={self.takeover}"] * bool(self.takeover)
+        words += [f"sink.accept.lost={self.accept_lost}"] * bool(self.accept_lost)
         unneeded = [w for w in words if w not in self._needed]
         for word in unneeded:
             log.warning(

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from exactly_once.options import SinkOptions
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision
-from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.ticket import Part, Ticket
 
 
 class Coordination(Protocol):
@@ -18,7 +17,6 @@ class Coordination(Protocol):
 
     Attributes
     ----------
-    options : SinkOptions
     ticket : Ticket or None
         Of the execution that was planned last.
     writes_once : bool
@@ -34,34 +32,17 @@ class Coordination(Protocol):
         """The brokers' transaction.max.timeout.ms; None when it is not known."""
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
-        """Plan the batch in flight, once for each execution of it, before its tasks.
-
-        Parameters
-        ----------
-        check
-            May raise to refuse the batch that the checkpoint names, before another driver is disturbed.
-
-        Raises
-        ------
-        ExactlyOnceError
-            Whatever has to be refused; nothing is written then.
+        """Plan the batch in flight, once for each execution of it, before its tasks. Raises whatever has to be refused;
+        nothing is written then. ``check`` may raise to refuse the batch that the checkpoint names, before another
+        driver is disturbed.
         """
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
         """Commit the execution that was planned last; return its decision, or None without one."""
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
-        """Roll back the open parts of the last execution, unless its batch is decided.
-
-        Parameters
-        ----------
-        parts
-            What is known of the tasks; None for one without a result.
-
-        Returns
-        -------
-        dict of str to list of str
-            By participant, the names of what was rolled back.
+        """Roll back the open parts of the last execution, unless its batch is decided; return the names of what was
+        rolled back, by participant. ``parts`` are what is known of the tasks; None for one without a result.
         """
 
     def close(self) -> dict[str, list[str]]:

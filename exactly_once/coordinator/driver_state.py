@@ -20,7 +20,7 @@ UNCLAIMED = 0
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """The claim of this driver and its last batch.
+    """The claim of this driver and its last batch; the tasks have the other fields in their :class:`Ticket`.
 
     Attributes
     ----------
@@ -30,18 +30,14 @@ class DriverState:
         The batch in flight.
     end_txn_version : int
         For the decisions under this claim.
-    timeout_ms : int
-        transaction.timeout.ms of every part.
     clock_ahead_ms : int
         Brokers' clock minus this machine's, as the commit log's time stamps show it.
     last : Decision or None
         The last decision of the query.
-    execution : str
-        The execution that was planned last: one run of one batch's tasks.
     planned_ms : int
-        When it was planned, by this machine's clock.
+        When the ``execution`` was planned, by this machine's clock.
     finished : bool
-        Whether that execution went through to its end.
+        Whether it went through to its end.
     swept_ms : int
         When open transactions were last looked for.
     input_offsets : dict
@@ -49,14 +45,8 @@ class DriverState:
     ended : mapping or None
         Where each topic ended that named sources have read, and the batch in flight does not
         (:attr:`~exactly_once.protocol.records.Decision.ended`).
-    replay : Replay
-        What the batch in flight must write again, and nothing else of it.
-    incarnation : str
-        Of the commit log, in the names of parts; "" when there are no outputs other than Kafka.
     log_end : int
-        The high watermark of the commit log after this driver's last write to it; 0 when it is not known.
-    too_long : int
-        How many executions of the batch in flight, one after the other, were too long before this one.
+        As of this driver's last write to the commit log; 0 when it is not known.
     longest_ms : int or None
         The brokers' transaction.max.timeout.ms.
     """

@@ -26,12 +26,10 @@ from exactly_once.participant import Participant, Scope
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.dead_letters import check_number, first_refusal
 from exactly_once.protocol.loss import in_doubt, other_rows
-from exactly_once.protocol.named_sources import Ends
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan, history_word, plan_batch
 from exactly_once.protocol.records import KAFKA, Decision, in_order
 from exactly_once.protocol.replay import Match, lost_handles, match
-from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.ticket import Part, Ticket
 
 log = logging.getLogger(__name__)
 
@@ -80,13 +78,15 @@ class Coordinator(Coordination):
         if state is None or not state.finished or not state.log_end:  # 0: to its tasks this claim would be another's
             state = claim_for_stream(self._session, self.options, batch)
         may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # where needed, the claim asked for it
-        ended = self._ended(batch, state.last) if may is Plan.WRITE else None
+        ended = None
+        if may is Plan.WRITE:
+            self._session.kafka.ask_settings()
+            ended = checked_ends(self.options, batch, state.last, lambda: history_word(batch) in self.options.adopt)
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends, ended)
+        if ends and may is not Plan.DRAIN:  # while tasks run, so that the decision need not wait for the answer
+            self._threads.submit(self._session.log.ask_group, ends, Deadline(DECIDE_BUDGET_S))
         return state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
-
-    def _ended(self, batch: Batch, last: Decision | None) -> Ends | None:
-        return checked_ends(self.options, batch, last, lambda: history_word(batch) in self.options.adopt)
 
     @property
     def longest_ms(self) -> int | None:
@@ -264,16 +264,11 @@ class Coordinator(Coordination):
 
     def _housekeeping(self, parts: list[Part], state: DriverState, batch: Committed) -> DriverState:
         """Mark the decision as completed, and meanwhile roll back what failed attempts of this execution, and late
-        tasks of older claims, left open.
+        tasks of older claims, left open; return the state after that.
 
         In Kafka after every batch: Spark's attempt numbers do not tell whether there is something, since a stage that
         is run again counts its attempts from 0 again. The other participants, where looking costs more, when something
         is known to have gone wrong, and now and then.
-
-        Returns
-        -------
-        DriverState
-            After the mark, and with the time of the last sweep of the other participants.
         """
         session, swept_ms = self._session, state.swept_ms
         scope = own_scope(session.sink_id, state, batch.log)  # spares the parts of this decision

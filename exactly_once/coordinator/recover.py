@@ -23,7 +23,7 @@ from exactly_once.participants.kafka.transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_operator, namespace
 from exactly_once.protocol.records import KAFKA, Claim, Decision
-from exactly_once.txn.coordinators import Description, check_seen
+from exactly_once.txn.coordinators import Description, check_seen, refuse_lowered
 
 
 @dataclass(frozen=True)
@@ -113,18 +113,13 @@ class Verification:
 
 def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, operator: str = "") -> Claim | None:
     """Claim the sink: a driver that is still running is fenced and stops with EO-FENCED, which names the ``operator``
-    of this claim. The next start of the stream takes it back.
-
-    Returns
-    -------
-    Claim or None
-        None for a sink that was never used.
+    of this claim. The next start of the stream takes it back. Return None for a sink that was never used.
 
     Raises
     ------
     InvalidOption
         When ``operator`` is no short line of text (:func:`~exactly_once.protocol.names.check_operator`).
-    BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
+    BrokerUnreachable, BrokerRefused, CommitLogDamaged, CommitLogBlocked, NotAuthorized
     """
     operator = check_operator(operator)
     deadline = Deadline(budget_s)
@@ -148,8 +143,11 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, ope
 
 
 def _check_rights(connection: Connection, sink_id: str, log: LogState, deadline: Deadline) -> None:
-    """Refuse before a driver is fenced: a recovery must see the sink's transactions and outputs."""
+    """Refuse before a driver is fenced: a recovery must see the sink's transactions and outputs, and end what is
+    decided.
+    """
     with Admin(connection, max(1.0, deadline.left)) as admin:
+        refuse_lowered(admin, [d.end_txn_version for d in log.open_decisions])
         check_seen(admin, namespace(sink_id))
         for topic in sorted({topic for decision in log.decisions for topic in decision.topics}):
             with suppress(UnknownTopic):  # deleted since
@@ -186,12 +184,8 @@ def sweep_undecided(
     budget_s: float = 60.0,
     others: Iterable[Participant[Any]] = (),
 ) -> dict[str, list[str]]:
-    """Roll back what owners before the claim ``token`` left open and did not decide. Idempotent.
-
-    Returns
-    -------
-    dict of str to list of str
-        By participant, the names of what was rolled back.
+    """Roll back what owners before the claim ``token`` left open and did not decide; return the names of that, by
+    participant. Idempotent.
 
     Raises Fenced or NotAuthorized.
     """

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from exactly_once.commitlog.commit_log import CommitLog
@@ -18,15 +17,13 @@ from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import incarnation
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """One process's work on one sink. It keeps its connections until it is closed.
 
     Attributes
     ----------
     sink_id, checkpoint : str
         ``checkpoint`` is "" for a batch write and for a recovery.
-    log : CommitLog
-    kafka : KafkaParticipant
     participants : dict of str to Participant
         All of them by name, Kafka first.
     trace : Trace
@@ -69,12 +66,7 @@ class Session:
         finally:
             self.kafka.deadline = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -98,12 +90,8 @@ class Session:
         return incarnation(*self.kafka.admin().cluster_and_topic_id(self.log.topic))
 
     def sweep(self, scope: Scope, participants: Iterable[str] | None = None) -> dict[str, list[str]]:
-        """Have each participant, or those named, roll back what ``scope`` covers of its own parts.
-
-        Returns
-        -------
-        dict of str to list of str
-            By participant, the names of what was rolled back; participants without any are left out.
+        """Have each participant, or those named, roll back what ``scope`` covers of its own parts; return the names of
+        what was rolled back, by participant with any.
         """
         swept = {
             name: self.participants[name].recover_and_abort(replace(scope, participant=name))

@@ -7,12 +7,12 @@ here writes, fences or creates anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 
 from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.commitlog.log_search import Holder, holder_of
-from exactly_once.commitlog.progress import check as check_progress
+from exactly_once.commitlog.log_reader import Holder, holder_of
+from exactly_once.commitlog.log_topic import left_out
+from exactly_once.commitlog.progress import check_start as check_progress
 from exactly_once.coordinator.claim import check_stream, check_write
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.tracing import check_traces
@@ -27,6 +27,7 @@ from exactly_once.errors import (
 )
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.doors import check_doors
+from exactly_once.kafka.new_topic import warn_left_out
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participants.kafka.checks import check_cluster, input_topics
 from exactly_once.participants.kafka.deletion import warn_before
@@ -36,8 +37,8 @@ from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.protocol.planning import Batch, history_word
 from exactly_once.protocol.row_schema import Column
 from exactly_once.protocol.spelling import did_you_mean
-from exactly_once.protocol.succession import check_not_retired
-from exactly_once.txn.coordinators import check_seen
+from exactly_once.protocol.takeover import check_not_retired
+from exactly_once.txn.coordinators import FENCING_VERSION, check_seen, refuse_lowered
 
 #: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
 READ_BUDGET_S = 10.0
@@ -62,10 +63,6 @@ def check(
     pem : mapping, optional
         What Spark's JVM said of Java's key stores.
 
-    Returns
-    -------
-    SinkOptions
-
     Raises
     ------
     ExactlyOnceError
@@ -79,15 +76,16 @@ def check(
     deadline = Deadline(READ_BUDGET_S)
     check_doors(options.connection)
     with Admin(options.connection, round(deadline.left, 1)) as admin:
-        check_cluster(options, admin)
+        version, *_ = check_cluster(options, admin)
         if options.topic is not None and "timestamp" in names:
             warn_before(options.sink_id, options.topic, admin.topic_config(options.topic))
         admin.renew(READ_BUDGET_S)
         if options.progress_topic:
-            with suppress(UnknownTopic):  # the claim makes it, or says that it may not
-                check_progress(admin, options.progress_topic)
+            check_progress(admin, options.progress_topic)
         is_new = options.guarantee is Guarantee.EXACTLY_ONCE and not _check_rights(options, admin)
         log = LogState() if is_new else read_log(options.connection, options.sink_id, READ_BUDGET_S)
+        if version < FENCING_VERSION:
+            refuse_lowered(admin, [d.end_txn_version for d in log.decisions])
         if batch:
             check_write(options, log)
         else:
@@ -95,8 +93,14 @@ def check(
     return options
 
 
-def check_mode(output_mode: str) -> None:
-    """Raise UnsupportedMode for an output mode that ``format("kafka_exactly_once")`` does not have."""
+def check_mode(output_mode: str, batch: bool = False) -> None:
+    """Raise UnsupportedMode for a mode of a stream, or of a ``batch`` write, that ``format("kafka_exactly_once")`` does
+    not have.
+    """
+    if batch and output_mode.lower() != APPEND:
+        raise UnsupportedMode(
+            "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
+        )
     if output_mode.lower() == UPDATE:
         raise UnsupportedMode(
             "format('kafka_exactly_once') does not support output mode Update: Spark offers that mode only to its "
@@ -175,7 +179,9 @@ def check_start(
 
 
 def _check_rights(options: SinkOptions, admin: Admin) -> bool:
-    """Make sure of the rights on the commit log, if it is there, and on the transactional ids; return whether it is."""
+    """Make sure of the rights on the commit log, or that the brokers would create it, and of those on the transactional
+    ids; return whether the log is there.
+    """
     try:
         check_seen(admin, namespace(options.sink_id))
     except NotAuthorized as e:
@@ -185,6 +191,7 @@ def _check_rights(options: SinkOptions, admin: Admin) -> bool:
     try:
         admin.topic_partitions([log])
     except UnknownTopic:
-        return False  # the claim makes it, or says that it may not
+        warn_left_out(log, left_out(admin, log))
+        return False
     admin.check_rights(log, ("READ", "WRITE"))
     return True

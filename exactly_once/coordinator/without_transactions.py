@@ -23,9 +23,8 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participants.kafka.checks import check_cluster
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan
-from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.ticket import Part, Ticket
 
 
 class DeliveryCoordinator(Coordination):

@@ -29,7 +29,7 @@ class Worker:
     begun : bool
         Whether its first batch has begun: then it has claimed the sink.
     age_s : float
-        Since it started; of one that has not, since it was launched.
+        Since its process was launched; while it waits before that, since a person or a sensor launched the run.
     waits : str
         What it waits for before its process starts, as the operator calls it (``QUEUED``); "" once it has started.
     quiet_s : float or None
@@ -78,6 +78,8 @@ class StreamFacts:
         Since the newest decision; None without one.
     in_flight : int or None
         The batch that is planned and not committed.
+    orphaned : str
+        What became of the run that made the latest claim, whose driver went on: ``run 6369f6fc was deleted``; else "".
     """
 
     worker: Worker | None = None
@@ -90,6 +92,7 @@ class StreamFacts:
     waited_s: float = 0.0
     idle_s: float | None = None
     in_flight: int | None = None
+    orphaned: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from exactly_once.diagnosis.facts import SinkFacts, StreamFacts, Worker
 from exactly_once.diagnosis.model import Severity
 from exactly_once.diagnosis.registry import Sign, symptom
 from exactly_once.diagnosis.thresholds import Thresholds
-from exactly_once.inspection.words import plural, upper
+from exactly_once.inspection.words import duration, plural, upper
 
 
 @symptom("HEALTH-STALLED", Severity.ERROR, needs="stream", threshold="stall_after_s")
@@ -19,7 +19,7 @@ def _stalled(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     if s is None or s.lag == 0 or s.waited_s <= limits.stall_after_s:
         return
     if w is None or w.waits:
-        if owner := _elsewhere(f):
+        if owner := _elsewhere(f) or _orphan(f):
             yield Sign(f"{_waits(s)}, and {owner} commits nothing", "Check that driver on its host", _figures(s))
             return
         if w is None:
@@ -79,8 +79,19 @@ def _operated_by_another(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     owner = _elsewhere(f)
     if f.stream is not None and owner and f.stream.managed and f.stream.has_run:
         yield Sign(
-            f"{upper(owner)} holds the sink, and is no run of this Dagster instance; {_progress(f.stream)}",
+            f"{held_by_another(owner)}; {_progress(f.stream)}",
             "If it should not run, stop it on its host, then launch the stream here",
+            _figures(f.stream),
+        )
+
+
+@symptom("HEALTH-ORPHANED", Severity.WARN, needs="stream")
+def _orphaned(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
+    """The driver of a run that was deleted, or ended by force, goes on."""
+    if f.stream is not None and (owner := _orphan(f)):
+        yield Sign(
+            f"{upper(owner)} goes on, although {f.stream.orphaned}; {_progress(f.stream)}",
+            "Kill that process on its host, then start the stream; Dagster can neither end it nor restart it",
             _figures(f.stream),
         )
 
@@ -108,17 +119,18 @@ def _never_used(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
 
 @symptom("HEALTH-STOPPED", Severity.WARN, needs="stream")
 def _stopped(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
-    """No run is in progress; an error of a stream that runs elsewhere, if input waits."""
+    """No run is in progress; if input waits, an error of a stream that runs elsewhere, or whose run was deleted."""
     s = f.stream
-    if s is None or s.worker is not None or s.failed is not None or f.sink.owner is None or _elsewhere(f):
+    if s is None or s.worker is not None or s.failed is not None or f.sink.owner is None or _elsewhere(f) or _orphan(f):
         return
     waits = f", and {plural(s.lag, 'offset')} of input {'waits' if s.lag == 1 else 'wait'}" if s.lag else ""
     ends = "; the process of the last one has not ended yet" if _ending(f) else ""
+    gone = f"; {s.orphaned}, and nobody asked its driver to end" if s.orphaned else ""
     yield Sign(
-        f"No run of the stream is in progress{waits}{ends}",
+        f"No run of the stream is in progress{waits}{ends}{gone}",
         "Start the stream" if s.managed else "Start the stream where it runs",
         _figures(s),
-        severity=Severity.ERROR if not s.managed and s.lag else None,
+        severity=Severity.ERROR if s.lag and (s.orphaned or not s.managed) else None,
     )
 
 
@@ -126,7 +138,7 @@ def _stopped(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
 def _lagging(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The stream is behind its input, and does not come closer."""
     s = f.stream
-    if s is not None and _moves(f) and s.lag > limits.lag_limit and not _shrinks(s):
+    if s is not None and _mover(f) and s.lag > limits.lag_limit and not _shrinks(s):
         yield Sign(
             f"{upper(_progress(s))}: more than the limit of {limits.lag_limit:,}, and not fewer than before",
             "See Spark's UI for what is slow; give the stream more cores, or larger batches",
@@ -138,7 +150,7 @@ def _lagging(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
 def _catching_up(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The stream is behind its input, and comes closer."""
     s = f.stream
-    if s is not None and _moves(f) and s.lag > limits.lag_limit and _shrinks(s):
+    if s is not None and _mover(f) and s.lag > limits.lag_limit and _shrinks(s):
         fewer = (s.last_lag or 0) - s.lag
         yield Sign(f"{upper(_progress(s))}, {fewer:,} fewer than at the look before", "", _figures(s))
 
@@ -166,6 +178,7 @@ STATES = (
     "HEALTH-STALLED",
     "HEALTH-OPERATED-BY-ANOTHER",
     "HEALTH-FAILED",
+    "HEALTH-ORPHANED",
     "HEALTH-SLOW-START",
     "HEALTH-STARTING",
     "HEALTH-NEVER-USED",
@@ -182,11 +195,23 @@ REFUSED = ("HEALTH-CHECKPOINT-FOREIGN", "HEALTH-CHECKPOINT-LOST", "HEALTH-CHECKP
 _SEE_RUN = "See the run's page: its queue, its log and its compute log"
 
 
+def held_by_another(driver: str) -> str:
+    """Return the sentence of HEALTH-OPERATED-BY-ANOTHER without the stream's figures, for a refusal, too."""
+    return f"{upper(driver)} holds the sink, and is no run of this code location"
+
+
 def _elsewhere(f: SinkFacts) -> str:
     """Return the driver that holds the sink and is no run of the stream's operator; "" when there is none."""
     owner = f.sink.owner
     at_home = f.stream is None or f.stream.claimed_here or (f.worker is not None and f.worker.alive)
     return "" if at_home or owner is None or owner.works is False else f"the {owner.claim.process}"
+
+
+def _orphan(f: SinkFacts) -> str:
+    """Return the driver that works although its run has ended; "" when there is none."""
+    s = f.stream
+    here = s is not None and s.orphaned and s.worker is None and s.failed is None
+    return f"the {f.sink.owner.claim.process}" if here and f.sink.owner is not None and f.sink.owner.works else ""
 
 
 def _ending(f: SinkFacts) -> bool:
@@ -212,20 +237,17 @@ def _mover(f: SinkFacts) -> str:
     return _elsewhere(f)
 
 
-def _moves(f: SinkFacts) -> bool:
-    return bool(_mover(f))
-
-
 def _shrinks(s: StreamFacts) -> bool:
     return s.last_lag is not None and s.lag < s.last_lag
 
 
 def _starts(w: Worker) -> str:
-    return f"{w.name} has been {w.waits or 'starting'} for {w.age_s:.0f} s"
+    return f"{w.name} has been {w.waits or 'starting'} for {duration(w.age_s)}"
 
 
 def _waits(s: StreamFacts) -> str:
-    return f"{plural(s.lag, 'offset')} of input {'has' if s.lag == 1 else 'have'} been waiting for {s.waited_s:.0f} s"
+    have = "has" if s.lag == 1 else "have"
+    return f"{plural(s.lag, 'offset')} of input {have} been waiting for {duration(s.waited_s)}"
 
 
 def _progress(s: StreamFacts) -> str:
@@ -233,7 +255,7 @@ def _progress(s: StreamFacts) -> str:
 
 
 def _newest(s: StreamFacts) -> str:
-    return "no batch is decided yet" if s.idle_s is None else f"last batch decided {s.idle_s:.0f} s ago"
+    return "no batch is decided yet" if s.idle_s is None else f"last batch decided {duration(s.idle_s)} ago"
 
 
 def _figures(s: StreamFacts) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from exactly_once.diagnosis.thresholds import Thresholds
 from exactly_once.inspection.findings import OpenTransaction, PendingDecision
 from exactly_once.inspection.processes import Frozen, State, describe_frozen, end_command
 from exactly_once.inspection.progress import compare
-from exactly_once.inspection.words import are, plural, some, upper, utc
+from exactly_once.inspection.words import are, duration, plural, some, upper, utc
 from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, namespace
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import WRITE
@@ -141,7 +141,7 @@ def _stale(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     where = {_writer(t): [f"{topic}-{p}" for topic, p in t.partitions] for t in old}
     yield Sign(
         f"{which}{why}: readers wait. The oldest, {worst.transactional_id}, began at {_at(began)}, and the brokers "
-        f"abort it after {worst.timeout_s:.0f} s",
+        f"abort it after {duration(worst.timeout_s)}",
         _recover(f) if at_work is False else slow,
         {"transactions": where, "eldest": worst.transactional_id, "timeout_s": worst.timeout_s, "at_work": at_work},
         began / 1000,
@@ -387,7 +387,8 @@ def _offset_skew(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
         stands = f"is at {where}@{s.offset}" if s.offset is not None else f"has no offset of {where}"
         yield Sign(
             f"The consumer group of sink offsets {stands}, but the last decision ({s.batch}) is at {s.decided}",
-            "Find out who else commits offsets to this group; the next batch sets them right. Only lag tools read them",
+            "Find out who else commits offsets to this group, or deleted it; the next batch sets them right. Before, "
+            "lag tools are wrong, and no start notices that the commit log has lost this decision",
             {"name": s.batch, "places": {f"{where}@{s.decided if s.offset is None else s.offset}": 0}},
             subject=where,
         )

@@ -15,23 +15,11 @@ __all__ = ["derive", "plan", "lenient", "full_name", "Node", "SparkType"]
 
 
 def derive(format: str, type: SparkType, name: str, previous: str | None = None) -> str:
-    """Return the text of a schema that fits a column of this type.
-
-    Parameters
-    ----------
-    format : str
-        AVRO, PROTOBUF or JSON.
-    type : SparkType
-        Spark's ``DataType.jsonValue()``. The column itself is taken as never null; what is inside it, as the type says.
-    name : str
-        The full name of what the schema describes, such as ``shop.Order``.
-    previous : str, optional
-        The version before, of the same format: fields of a Protobuf message keep its numbers. Avro and JSON have names.
-
-    Raises
-    ------
-    InvalidSchema
-        The format has nothing for a type, or does not allow a name, with its path.
+    """Return the text of a schema that fits a column of this type (Spark's ``DataType.jsonValue()``), which itself is
+    taken as never null; what is inside it, as the type says. ``name`` is the full name of what it describes, such as
+    ``shop.Order``. ``format`` is AVRO, PROTOBUF or JSON; fields of a Protobuf message keep the numbers that they have
+    in ``previous``, the version before. Raise InvalidSchema, with its path, when the format has nothing for a type, or
+    does not allow a name.
     """
     if format == "AVRO":
         return avro.derive(type, name)
@@ -41,27 +29,14 @@ def derive(format: str, type: SparkType, name: str, previous: str | None = None)
 
 
 def plan(format: str, type: SparkType, text: str, column: str, indexes: tuple[int, ...] = (0,)) -> Node:
-    """Return how to encode a column of this type by this schema: a tree that JSON can hold.
+    """Return how to encode a column of this type by this schema: a tree that JSON can hold. That a null is not allowed
+    somewhere, or a number too large, shows only in the row, so it is checked there.
 
-    That a null is not allowed somewhere, or a number too large, shows only in the row, so it is checked there.
+    ``text`` is the schema as the user or the registry has it; ``column``, ``key`` or ``value``, is where the paths in
+    the errors begin; ``indexes`` choose the message of a Protobuf file: its number, then those of messages inside it.
 
-    Parameters
-    ----------
-    format : str
-        AVRO, PROTOBUF or JSON.
-    text : str
-        The schema, as the user or the registry has it.
-    column : str
-        ``key`` or ``value``: where the paths in the errors begin.
-    indexes : tuple of int
-        Which message of a Protobuf file: its number, then those of messages inside it.
-
-    Raises
-    ------
-    InvalidSchema
-        The text is no schema of this format, or the type does not fit it, with the path of the field.
-    InvalidOption
-        A package that the format needs is not installed.
+    Raise InvalidSchema when the text is no schema of this format or the type does not fit it, with the path of the
+    field; InvalidOption when a package that the format needs is not installed.
     """
     if format == "AVRO":
         return avro.plan(type, text, column)
@@ -72,13 +47,7 @@ def plan(format: str, type: SparkType, text: str, column: str, indexes: tuple[in
 
 def full_name(format: str, text: str, indexes: tuple[int, ...] = (0,)) -> str:
     """Return the name of what a schema describes: Avro's full name, Protobuf's message, the title of a JSON Schema.
-
-    Raises
-    ------
-    InvalidSchema
-        It has none, such as the Avro schema ``"string"``, or the text is no schema of this format.
-    InvalidOption
-        A package that the format needs is not installed.
+    Raise InvalidSchema when it has none, such as the Avro schema ``"string"``, or as :func:`plan` does.
     """
     if format == "AVRO":
         return avro.full_name(text)

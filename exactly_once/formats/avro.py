@@ -54,13 +54,7 @@ _DERIVED: dict[str, Any] = {
 
 
 def full_name(text: str) -> str:
-    """Return the full name of a record, enum or fixed.
-
-    Raises
-    ------
-    InvalidSchema
-        The schema is of another kind, or the text is no Avro schema.
-    """
+    """Return the full name of a record, enum or fixed."""
     schema, _ = _parsed(text)
     if isinstance(schema, dict) and "name" in schema:
         return str(schema["name"])
@@ -87,13 +81,7 @@ def _parsed(text: str) -> tuple[Any, dict[str, Any]]:
 
 
 def plan(type: SparkType, text: str, column: str) -> Node:
-    """Return how to write a column of this type by the schema in ``text``.
-
-    Raises
-    ------
-    InvalidSchema
-        The text is no Avro schema, or the type does not fit it.
-    """
+    """See :func:`exactly_once.formats.plan`."""
     schema, named = _parsed(text)
     return _node(type, schema, named, column)
 
@@ -131,7 +119,6 @@ def _scalar(kind: str, schema: dict[str, Any]) -> Node:
 
 
 def _logical(type: SparkType, kind: str, schema: dict[str, Any], path: str) -> Node:
-    """Return the node of a type that only a logical type gives a meaning."""
     write, logical = schema["type"], schema.get("logicalType")
     if kind == "date" and write == "int" and logical == "date":
         return {"write": "int", "read": "date"}
@@ -188,8 +175,8 @@ def _record(type: SparkType, schema: dict[str, Any], named: dict[str, Any], path
 
 
 def _union(type: SparkType, branches: list[Any], named: dict[str, Any], path: str) -> Node:
-    """Return the node of the branch that fits: the type's own goes before one that only takes it, for a long before
-    a double. Which branch a null takes is beside it.
+    """Return the node of the branch that fits: the type's own goes before one that only takes it, for a long before a
+    double. Which branch a null takes is beside it.
     """
     nulls = [i for i, b in enumerate(branches) if b == "null" or (isinstance(b, dict) and b["type"] == "null")]
     refused: list[InvalidSchema] = []
@@ -209,7 +196,6 @@ def _union(type: SparkType, branches: list[Any], named: dict[str, Any], path: st
 
 
 def _said(schema: Any) -> str:
-    """Return a schema in a few words, for an error."""
     if isinstance(schema, list):
         return f"a union of {', '.join(map(_said, schema)) or 'nothing'}"
     if isinstance(schema, str):
@@ -221,9 +207,7 @@ def _said(schema: Any) -> str:
 
 def _encoded(default: Any, schema: Any, named: dict[str, Any], path: str) -> bytes:
     """Return the Avro encoding of a default, which is written in JSON: bytes as a string, a union as its first match.
-
-    fastavro does not take such a text: it writes values of Python. Raise InvalidSchema when the default is none of that
-    schema, which is as fastavro parsed it.
+    fastavro does not take such a text: it writes values of Python. Raise InvalidSchema when it does not fit.
     """
     try:
         return _bytes(default, schema, named)
@@ -260,7 +244,6 @@ def _bytes(default: Any, schema: Any, named: dict[str, Any]) -> bytes:
 
 
 def _full(schema: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """Return what the name of a type stands for; no union."""
     found: dict[str, Any] = named.get(schema, {"type": schema}) if isinstance(schema, str) else schema
     return found
 
@@ -279,36 +262,20 @@ def _leaf(write: str, value: Any) -> bytes:
 
 def _matches(default: Any, schema: dict[str, Any]) -> bool:
     """Return whether a JSON value can be a default of this schema, which is no union."""
+    from fastavro import validate
+
     write = schema["type"]
-    if write == "null":
-        return default is None
-    if write == "boolean":
-        return isinstance(default, bool)
-    if write in ("int", "long"):
-        bits = 31 if write == "int" else 63
-        return type(default) is int and -(2**bits) <= default < 2**bits
-    if write in ("float", "double"):
-        return type(default) is int or (type(default) is float and math.isfinite(default))
-    if write == "enum":
-        return default in schema["symbols"]
-    if write == "array":
-        return isinstance(default, list)
-    if write in ("map", "record", "error"):
-        return isinstance(default, dict)
-    return isinstance(default, str)
+    if write in ("bytes", "fixed", "array", "map", "record", "error"):
+        return isinstance(default, {"bytes": str, "fixed": str, "array": list}.get(write, dict))
+    finite = not isinstance(default, float) or math.isfinite(default)
+    return finite and bool(validate(default, schema, raise_errors=False))
 
 
 # -- derive ------------------------------------------------------------------------------------------------------------
 
 
 def derive(type: SparkType, name: str) -> str:
-    """Return a schema for a type; ``name`` is that of the record. What is nullable becomes a union with null.
-
-    Raises
-    ------
-    InvalidSchema
-        Avro has nothing for a type, or does not allow a name.
-    """
+    """Return a schema for a type; ``name`` is that of the record. What is nullable becomes a union with null."""
     for part in name.split("."):
         spark.check_name(part, f"the schema {name}", "Avro")
     if name in _PRIMITIVE:
@@ -319,13 +286,7 @@ def derive(type: SparkType, name: str) -> str:
 
 
 def _derived(type: SparkType, name: str, taken: set[str], path: str) -> Any:
-    """Return the schema of a type.
-
-    Parameters
-    ----------
-    name : str
-        The full name of a record in it, unless it is ``taken``.
-    """
+    """Return the schema of a type; ``name`` is the full name of a record in it, unless it is ``taken``."""
     kind = spark.kind(type, path)
     if kind == "decimal":
         precision, scale = spark.decimal(type)

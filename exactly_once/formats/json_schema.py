@@ -30,13 +30,7 @@ _MORE = {
 
 
 def full_name(text: str) -> str:
-    """Return the title of the schema.
-
-    Raises
-    ------
-    InvalidSchema
-        It has none, or the text is no JSON Schema.
-    """
+    """Return the title of the schema."""
     root = _parsed(text)
     for schema in (root if isinstance(root, dict) else {}, *_choices(root, root)):
         if isinstance(title := schema.get("title"), str) and title:
@@ -60,21 +54,12 @@ def _parsed(text: str) -> Any:
 
 
 def plan(type: SparkType, text: str, column: str) -> Node:
-    """Return how to write a column of this type as JSON that fits the schema in ``text``.
-
-    What the schema says of values (formats, ranges, patterns) is not checked.
-
-    Raises
-    ------
-    InvalidSchema
-        The text is no JSON Schema, or the type does not fit it.
-    """
+    """See :func:`exactly_once.formats.plan`; formats, ranges and patterns of values are not checked."""
     root = _parsed(text)
     return _node(type, root, root, column)
 
 
 def _node(type: SparkType, schema: Any, root: Any, path: str) -> Node:
-    """Return the node of the first choice that fits."""
     refused: list[InvalidSchema] = []
     spark.kind(type, path)  # no choice fits a type that this sink does not encode
     for choice in _choices(schema, root):
@@ -126,7 +111,6 @@ def _both(outer: dict[str, Any], inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pointed(ref: str, root: Any) -> Any:
-    """Return what a reference inside the same text stands for."""
     found = root
     try:
         if ref != "#" and not ref.startswith("#/"):
@@ -163,7 +147,6 @@ def _one(type: SparkType, schema: dict[str, Any], root: Any, path: str) -> Node:
 
 
 def _simple(type: SparkType, kind: str) -> Node:
-    """Return the node of a value without parts."""
     if kind == "boolean":
         return {"write": "boolean"}
     if kind == "decimal":
@@ -233,10 +216,8 @@ def _takes_null(schema: Any, root: Any) -> bool:
 
 def lenient(type: SparkType, path: str) -> Node:
     """Return a plan that takes each row of this type: for those that their schema refuses, on their way to the dead
-    letter topic.
-
-    Nulls are allowed everywhere, a number that is none, such as NaN, is a text, bytes that are no UTF-8 are replaced,
-    and keys of maps are texts.
+    letter topic. Nulls are allowed everywhere, a number that is none, such as NaN, is a text, bytes that are no UTF-8
+    are replaced, and keys of maps are texts.
     """
     kind = spark.kind(type, path)
     if isinstance(type, str) or kind == "decimal":
@@ -258,14 +239,8 @@ def lenient(type: SparkType, path: str) -> Node:
 
 
 def derive(type: SparkType, name: str) -> str:
-    """Return a schema for a type, with the title ``name``.
-
-    Objects are closed: under the registry's rule BACKWARD, an open one could never get a new property.
-
-    Raises
-    ------
-    InvalidSchema
-        The sink does not encode a type.
+    """Return a schema for a type, with the title ``name``. Objects are closed: under the registry's rule BACKWARD, an
+    open one could never get a new property.
     """
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": name}
     return json.dumps(head | _derived(type, False, name.rpartition(".")[2]))

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from exactly_once.errors import InvalidSchema
-from exactly_once.formats import proto_text
+from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema
 from exactly_once.formats import spark_type as spark
 from exactly_once.formats.spark_type import Node, SparkType
+
+#: A file of some hundred messages takes well below a second.
+TIMEOUT_S = 60.0
+
+_FILE = "schema.proto"
+
+#: What protoc says about a file, which is not all that comes with it on stderr.
+_ERROR = re.compile(r"^\S+\.proto:(?!.*: warning: ).*$", re.MULTILINE)
 
 _UNSIGNED = {"min": 0, "max": 2**32 - 1}
 _INT32 = ("byte", "short", "integer")
@@ -51,25 +66,13 @@ _INSTEAD = {"decimal": "string or double", "date": "string or timestamp", "times
 
 
 def full_name(text: str, indexes: tuple[int, ...] = (0,)) -> str:
-    """Return ``package.Message``, or ``package.Outer.Inner``.
-
-    Raises
-    ------
-    InvalidSchema
-        The text is not a valid Protobuf schema, or has no such message.
-    """
-    return str(proto_text.message(text, indexes).full_name)
+    """Return ``package.Message``, or ``package.Outer.Inner``."""
+    return str(message_of(text, indexes).full_name)
 
 
 def plan(type: SparkType, text: str, column: str, indexes: tuple[int, ...] = (0,)) -> Node:
-    """Return how to write a column of this type as a message of the schema in ``text``.
-
-    Raises
-    ------
-    InvalidSchema
-        The text is not a valid Protobuf schema, or the type does not fit the message.
-    """
-    message = proto_text.message(text, indexes)
+    """See :func:`exactly_once.formats.plan`."""
+    message = message_of(text, indexes)
     if spark.kind(type, column) != "struct":
         raise spark.misfit(column, type, f"the message {message.full_name}", ["a struct"])
     return _message(type, message, column)
@@ -95,9 +98,8 @@ def _message(type: SparkType, message: Any, path: str) -> Node:
 
 
 def _field(type: SparkType, field: Any, path: str) -> Node:
-    """Return the part of a field that says what is in it."""
     kind = spark.kind(type, path)
-    if _is_map(field):
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
         if kind != "map":
             raise spark.misfit(path, type, "a map", ["a map"])
         assert isinstance(type, dict)
@@ -115,12 +117,7 @@ def _field(type: SparkType, field: Any, path: str) -> Node:
     return {"node": _node(type, field, path)}
 
 
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
-
-
 def _node(type: SparkType, field: Any, path: str) -> Node:
-    """Return the node of a single value."""
     kind = spark.kind(type, path)
     if field.type == field.TYPE_GROUP:
         raise InvalidSchema(
@@ -128,27 +125,20 @@ def _node(type: SparkType, field: Any, path: str) -> Node:
             f"Make {path} a message in the Protobuf schema, without delimited encoding, or drop it from the struct",
         )
     if field.type == field.TYPE_MESSAGE:
-        if kind == "timestamp" and field.message_type.full_name == "google.protobuf.Timestamp":
+        moment = field.message_type.full_name == "google.protobuf.Timestamp"
+        if kind == "timestamp" and moment:
             return {"write": "timestamp", "read": "timestamp"}
         if kind == "struct":
             return _message(type, field.message_type, path)
-        raise spark.misfit(path, type, _said(field), _takes(field))
+        raise spark.misfit(path, type, _said(field), ["timestamp"] if moment else ["a struct"])
     if field.type == field.TYPE_ENUM:
         if kind != "string":
             raise spark.misfit(path, type, _said(field), ["string"])
         return {"write": "enum", "symbols": {v.name: v.number for v in field.enum_type.values}}
-    write, takes, bounds = _scalar(field)
+    write, takes, bounds = _SCALARS[_said(field).upper()]
     if kind not in takes:
         raise spark.misfit(path, type, _said(field), takes)
     return {"write": write, "read": kind, **bounds}
-
-
-def _scalar(field: Any) -> tuple[str, tuple[str, ...], dict[str, int]]:
-    return next(found for name, found in _SCALARS.items() if getattr(field, f"TYPE_{name}") == field.type)
-
-
-def _takes(field: Any) -> list[str]:
-    return ["timestamp"] if field.message_type.full_name == "google.protobuf.Timestamp" else ["a struct"]
 
 
 def _said(field: Any) -> str:
@@ -165,9 +155,8 @@ def _said(field: Any) -> str:
 
 @dataclass
 class _Message:
-    """A message while it is written: its lines, and the names that a message inside it may not have.
-
-    These are its own, those of the messages that enclose it, which protoc's Java refuses, and those of its fields.
+    """A message while it is written: its lines, and the names that a message inside it may not have: its own, those of
+    the messages that enclose it, which protoc's Java refuses, and those of its fields.
     """
 
     enclosing: frozenset[str]
@@ -182,11 +171,6 @@ def derive(type: SparkType, name: str, previous: str | None = None) -> str:
     A field keeps the number that it has in ``previous``, by its name, and numbers of fields that are gone are reserved:
     a reader finds a field by its number alone. Without it, numbers follow the positions of the fields, from 1. A null
     in an array or a map has no place in Protobuf: it is refused when the row comes.
-
-    Raises
-    ------
-    InvalidSchema
-        Protobuf has nothing for a type, or does not allow a name.
     """
     for part in name.split("."):
         spark.check_name(part, f"the schema {name}", "Protobuf")
@@ -196,7 +180,7 @@ def derive(type: SparkType, name: str, previous: str | None = None) -> str:
             f"{last} is of type {spark.named(type)}, but a Protobuf message is made from a struct",
             "Wrap the column in a struct: struct(value AS value)",
         )
-    before = proto_text.message(previous, (0,)) if previous is not None else None
+    before = message_of(previous, (0,)) if previous is not None else None
     lines = _derived(type, last, frozenset((last,)), last, before)
     head = ['syntax = "proto3";', *([f"package {package};"] if package else []), ""]
     if any(_TIMESTAMP in line for line in lines):
@@ -205,14 +189,8 @@ def derive(type: SparkType, name: str, previous: str | None = None) -> str:
 
 
 def _derived(type: SparkType, name: str, enclosing: frozenset[str], path: str, previous: Any) -> list[str]:
-    """Return the lines of a message.
-
-    Parameters
-    ----------
-    enclosing : set of str
-        Its name, and those of the messages that it is in.
-    previous : Descriptor or None
-        The message of the latest version.
+    """Return the lines of a message; ``enclosing`` has its name and those of the messages that it is in, ``previous``
+    is its latest version.
     """
     fields = spark.fields(type, path)
     taken = {*enclosing, *(n for f in fields for n in (f.name, f"{camel(f.name)}Entry"))}
@@ -239,8 +217,11 @@ def _numbers(names: list[str], previous: Any) -> tuple[dict[str, int], list[str]
     """Return the number of each field, and the lines that reserve those of fields that are gone."""
     if previous is None:
         return {name: at for at, name in enumerate(names, start=1)}, []
+    from google.protobuf.descriptor_pb2 import DescriptorProto
+
     kept = {f.name: f.number for f in previous.fields}
-    proto = proto_text.proto_of(previous)
+    proto = DescriptorProto()  # which also has what is reserved
+    previous.CopyToProto(proto)
     ranges = [(r.start, r.end) for r in proto.reserved_range]  # the end is not one of them
     ranges += [(number, number + 1) for name, number in kept.items() if name not in names]
     gone = {*proto.reserved_name, *(name for name in kept if name not in names)}
@@ -257,7 +238,6 @@ def _numbers(names: list[str], previous: Any) -> tuple[dict[str, int], list[str]
 
 
 def _declared(type: SparkType, name: str, message: _Message, path: str) -> str:
-    """Return the type of a field as it stands before its name."""
     kind = spark.kind(type, path)
     if kind not in ("array", "map") or isinstance(type, str):
         return _single(type, name, message, path)
@@ -304,3 +284,84 @@ def _json_name(name: str) -> str:
     """Return the name that protoc gives a field in JSON, which must be unique: ``ship_to`` and ``shipTo`` are one."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+# -- the text of a file, as Google's own compiler reads it -------------------------------------------------------------
+
+
+def message_of(text: str, indexes: tuple[int, ...]) -> Any:
+    """Return the descriptor of a message; raise InvalidSchema when protoc refuses the text or there is no such message,
+    InvalidOption when protoc is not installed.
+
+    The text may import what comes with protoc, such as google/protobuf/timestamp.proto. ``indexes`` are those of
+    Confluent's wire format: the number of the message in the file, then of those inside it. The entries of maps, which
+    protoc makes messages of, are not counted, for they are not in the text.
+    """
+    try:
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from google.protobuf.descriptor_pool import DescriptorPool
+
+        importlib.import_module("grpc_tools")
+    except ImportError as e:
+        raise spark.package_missing("PROTOBUF", e) from e
+    files = FileDescriptorSet.FromString(compiled(text)).file
+    pool = DescriptorPool()
+    for file in files:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool.FindMessageTypeByName(_message_name(files[-1], indexes))
+
+
+def _message_name(file: Any, indexes: tuple[int, ...]) -> str:
+    inside, parts = file.message_type, [file.package] if file.package else []
+    for index in indexes:
+        written = [m for m in inside if not m.options.map_entry]
+        if not written and indexes == (0,):
+            raise InvalidSchema("the Protobuf schema has no message", "Add the message to the Protobuf schema")
+        if index >= len(written):
+            raise InvalidSchema(
+                f"the Protobuf schema has no message {','.join(map(str, indexes))}: there are {len(written)} in "
+                f"{'.'.join(parts) or 'the file'}, counted from 0",
+                "Correct the option *.schema.message.indexes",
+            )
+        parts.append(written[index].name)
+        inside = written[index].nested_type
+    return ".".join(parts)
+
+
+@lru_cache(maxsize=8)
+def compiled(text: str) -> bytes:
+    """Return a FileDescriptorSet with the file last, behind what it imports; raise InvalidSchema with the first error
+    of protoc, or InvalidOption when it does not run.
+    """
+    with tempfile.TemporaryDirectory(prefix="exactly-once-") as folder:
+        (Path(folder) / _FILE).write_text(text, encoding="utf-8")
+        # a process of its own: protoc writes its errors past Python, to the file descriptor of stderr
+        command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "--include_imports"]
+        command += ["--descriptor_set_out=set", _FILE]
+        path = os.pathsep.join(p for p in sys.path if p)  # what this process can import, it can
+        try:
+            ended = subprocess.run(
+                command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            raise InvalidSchema(
+                f"protoc did not compile the Protobuf schema within {TIMEOUT_S:g} s",
+                "Make the Protobuf schema smaller, or start the query when the driver is less busy",
+            ) from None
+        if ended.returncode:
+            raise _refusal(ended.stderr.decode(errors="replace"))
+        return (Path(folder) / "set").read_bytes()
+
+
+def _refusal(stderr: str) -> ExactlyOnceError:
+    """Return the error with what protoc says first about the file; without such, it is not the file's fault."""
+    if found := _ERROR.search(stderr):
+        return InvalidSchema(
+            f"the text is not a valid Protobuf schema ({found[0][:400]})",
+            "Correct the Protobuf schema; what it imports must be in its own text, except google/protobuf/*.proto",
+        )
+    last = (stderr.strip().splitlines() or ["it says nothing"])[-1][:400]
+    return InvalidOption(
+        f"protoc does not run on the driver ({last})",
+        f"Install pyspark-kafka-exactly-once[formats] for the Python {sys.executable}",
+    )

@@ -36,12 +36,8 @@ class Field:
 
 
 def kind(type: SparkType, path: str) -> str:
-    """Return what a type is: struct, array, map, decimal, or the name of a simple one (every string is "string").
-
-    Raises
-    ------
-    InvalidSchema
-        No format has anything for it: an interval, a variant, a user-defined type.
+    """Return what a type is: struct, array, map, decimal, or the name of a simple one (every string is "string"). Raise
+    InvalidSchema for one that no format has: an interval, a variant, a user-defined type.
     """
     name = type if isinstance(type, str) else str(type.get("type"))
     if isinstance(type, dict) and name in _NESTED:
@@ -65,12 +61,8 @@ def decimal(type: SparkType) -> tuple[int, int]:
 
 
 def fields(type: SparkType, path: str) -> list[Field]:
-    """Return the fields of a struct.
-
-    Raises
-    ------
-    InvalidSchema
-        Two have the same name: only one of them would be written.
+    """Return the fields of a struct. Raise InvalidSchema when two have the same name: only one of them would be
+    written.
     """
     assert isinstance(type, dict)
     found = [Field(f["name"], at, f["type"], bool(f["nullable"])) for at, f in enumerate(type["fields"])]
@@ -83,12 +75,7 @@ def fields(type: SparkType, path: str) -> list[Field]:
 
 
 def string_keys(type: SparkType, path: str) -> None:
-    """Refuse a map whose keys are not strings.
-
-    Raises
-    ------
-    InvalidSchema
-    """
+    """Raise InvalidSchema for a map whose keys are not strings."""
     assert isinstance(type, dict)
     if kind(type["keyType"], f"{path}.key") != "string":
         raise InvalidSchema(
@@ -103,12 +90,7 @@ def named(type: SparkType) -> str:
 
 
 def check_name(name: str, path: str, format: str) -> None:
-    """Refuse a name that Avro and Protobuf do not allow.
-
-    Raises
-    ------
-    InvalidSchema
-    """
+    """Raise InvalidSchema for a name that Avro and Protobuf do not allow."""
     if not _NAME.fullmatch(name):
         raise InvalidSchema(
             f"{path} has a name that {format} does not allow: {name!r}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from exactly_once.inspection.processes import Frozen
 from exactly_once.participants.kafka.topics import AS_DECIDED, Topics
@@ -28,11 +28,6 @@ class Owner:
     claim: Claim
     alive: bool | None
     frozen: tuple[Frozen, ...] = ()
-
-    @property
-    def operator(self) -> str:
-        """Return who operates the process, in the operator's own words; "" when nobody said."""
-        return self.claim.operator
 
     @property
     def works(self) -> bool | None:
@@ -269,7 +264,14 @@ def sink_of(transactional_id: str) -> str | None:
     return sink_id if sink_id and ":" not in sink_id and transactional_id == commit_log_id(sink_id) else None
 
 
-def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedTransaction] | None:
+class Decided(NamedTuple):
+    """A transaction that the commit log wants committed."""
+
+    decision: Decision
+    handle: PreparedTransaction
+
+
+def naming(transaction: Description, log: LogState) -> Decided | None:
     """Return the decision and the handle of exactly this transaction (id, producer id, epoch); None: undecided."""
     for decision in log.decisions:
         for handle in decision.handles:  # without a copy of the handles for each transaction
@@ -278,7 +280,7 @@ def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedT
                 and handle.transactional_id == transaction.transactional_id
                 and _is(handle, decision, transaction)
             ):
-                return decision, handle
+                return Decided(decision, handle)
     return None
 
 
@@ -298,8 +300,8 @@ def judge_transaction(transaction: Description, log: LogState, checked_ms: int) 
         timeout_s=transaction.timeout_ms / 1000,
         partitions=transaction.partitions,
         verdict=verdict,
-        batch_id=found[0].batch_id if found else None,
-        records=found[1].records if found else None,
+        batch_id=found.decision.batch_id if found else None,
+        records=found.handle.records if found else None,
     )
 
 

@@ -1,24 +1,14 @@
-"""The owner of a hanging transaction, and the decision of any transaction, by the commit logs: pure."""
+"""The owner of a hanging transaction, by the commit logs: pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exactly_once.inspection.findings import naming, sink_of
+from exactly_once.inspection.findings import Decided, sink_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic
-from exactly_once.protocol.records import Decision, PreparedTransaction
-from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
-
-
-@dataclass(frozen=True)
-class Decided:
-    """A transaction that the commit log wants committed."""
-
-    decision: Decision
-    handle: PreparedTransaction
 
 
 @dataclass(frozen=True)
@@ -38,12 +28,6 @@ class Attributed:
     decided: Decided | None = None
     completed: str = ""
     told: bool = True
-
-
-def decided_as(transaction: Description, log: LogState) -> Decided | None:
-    """Return the decision of exactly this transaction (id, producer id and epoch); None: it is undecided."""
-    found = naming(transaction, log)
-    return Decided(*found) if found else None
 
 
 def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:

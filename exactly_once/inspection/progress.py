@@ -9,8 +9,8 @@ from typing import Any
 from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
+from exactly_once.protocol.input_topics import advice, standing_of
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.lost_input import advice, standing_of
 
 #: topic -> partition -> offset, as Spark writes it.
 Offsets = Mapping[str, Mapping[int, int]]
@@ -42,7 +42,7 @@ class StreamProgress:
 
     def without_input(self, location: str, sink_id: str) -> tuple[str, str]:
         """Return what is missing in the output if Spark cannot read the input of the next batch any more, and what to
-        do (:func:`~exactly_once.protocol.lost_input.advice`).
+        do (:func:`~exactly_once.protocol.input_topics.advice`).
         """
         done = -1 if self.last_committed is None else self.last_committed
         batch = self.last_planned if self.state in ("in doubt", "in flight") else done + 1

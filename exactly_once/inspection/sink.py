@@ -6,7 +6,6 @@ Only ages use that clock: Kafka does not tell its time, so an age is this machin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -30,7 +29,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import find_readers
 from exactly_once.participants.kafka.topics import topics_now
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import namespace
+from exactly_once.protocol.names import commit_log_topic, namespace, sink_of_log
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import check_seen, describe, list_transactions
 
@@ -39,8 +38,6 @@ RECOVERY_BUDGET_S = 60.0
 
 #: In these states, readers of the topics wait for the transaction.
 UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-_LOG_TOPIC = re.compile(r"eo\.(?P<sink>.+)\.commit-log")
 
 
 def inspect_sink(
@@ -116,7 +113,7 @@ def owner_of(log: LogState, alive_of: AliveOf | None = None) -> Owner | None:
 def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:
     """Return every sink id with a commit log or a transactional id on the cluster, as far as the principal may see."""
     with Admin(connection, budget_s) as admin:
-        found = {m["sink"] for topic in admin.topics() if (m := _LOG_TOPIC.fullmatch(topic)) is not None}
+        found = {s for topic in admin.topics() if (s := sink_of_log(topic)) and topic == commit_log_topic(s)}
         ids = {sink_of(t.transactional_id) for t in list_transactions(admin, "eo:", ())}
     return sorted(found | {sink_id for sink_id in ids if sink_id is not None})
 

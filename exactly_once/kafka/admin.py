@@ -1,5 +1,5 @@
 """One kafka-python admin connection, with one time budget and the project's own errors: the only file that touches what
-kafka-python does not publish (tests/unit/kafka/test_kafka_python.py holds it to these names).
+kafka-python does not publish (tests/contract/test_kafka_python.py holds it to these names).
 
 What a cluster is (brokers, topics, offsets, settings) is answered here; transactions, partition leaders and consumer
 groups are functions over an :class:`Admin`, in the modules of these names.
@@ -24,14 +24,15 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 from kafka.structs import TopicPartition
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError, NotAuthorized, UnknownTopic
+from exactly_once.errors import BrokerRefused, ExactlyOnceError, NotAuthorized, UnknownTopic
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.errors import Cause, cause_of, check, lacking, of_admin
+from exactly_once.kafka.errors import Cause, cause_of, check, lacking, of_admin, of_new_topic
 from exactly_once.kafka.login_probe import refusal_of
 
 T = TypeVar("T")
@@ -44,6 +45,14 @@ REQUEST_TIMEOUT_MS = 5_000
 #: gain nothing.
 IN_FLIGHT = 100
 
+#: A broker answers one request of a connection after the other, and an EndTxn once its end is on enough replicas: so
+#: many of them go over one connection, and more of them over several.
+ENDS_A_CONNECTION = 50
+MOST_CONNECTIONS = 8
+
+#: For making one of these: without it the first connection takes all.
+_MORE_S = 2.0
+
 #: In one request that names ids. A request is given up after a fixed time, so what it asks must not grow with a batch;
 #: a thousand take a broker some tens of milliseconds.
 IDS_AT_ONCE = 1_000
@@ -51,6 +60,9 @@ IDS_AT_ONCE = 1_000
 EARLIEST, LATEST = -2, -1
 
 Partition = tuple[str, int]
+
+#: Settings by topic.
+TopicConfigs = Mapping[str, Mapping[str, str]]
 
 
 class Watermarks(NamedTuple):
@@ -107,6 +119,7 @@ class Admin:
         self.connection = connection
         self.deadline = Deadline(budget_s)
         self._led_by: dict[Partition, int] = {}
+        self._beside: list[Admin] = []
         connection.check_login()
         try:
             self.client = _Client(
@@ -130,7 +143,18 @@ class Admin:
 
     def close(self) -> None:
         """Close the connections."""
-        self.client.close()
+        for one in (*self._beside, self):
+            one.client.close()
+
+    def shares(self, requests: int) -> list[Admin]:
+        """Return this and as many more, each with connections of its own and what is left of the budget, as so many
+        requests like EndTxn are to go over; fewer where the brokers take no more connections. They are kept.
+        """
+        wanted = min(MOST_CONNECTIONS, -(-requests // ENDS_A_CONNECTION))
+        with contextlib.suppress(ExactlyOnceError):
+            while len(self._beside) < wanted - 1:
+                self._beside.append(Admin(self.connection, min(_MORE_S, max(1.0, self.deadline.left))))
+        return [self, *(one.renew(self.deadline.left) for one in self._beside[: wanted - 1])]
 
     def renew(self, budget_s: float) -> Self:
         """Start a new budget for the next step over the same connections; returns self."""
@@ -218,8 +242,17 @@ class Admin:
         """Look it up again next time: it may have moved."""
         self._cluster._coordinators.pop((CoordinatorType.TRANSACTION, transactional_id), None)
 
+    async def group_coordinator(self, group: str) -> int:
+        """Return the coordinator of a consumer group, by a fresh FindCoordinator."""
+        self._cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
+        return int((await self.client._find_coordinator_ids([group]))[group])
+
     async def leaders(
-        self, topics: list[str], leaderless: list[Partition] | None = None, ids: dict[str, str] | None = None
+        self,
+        topics: list[str],
+        leaderless: list[Partition] | None = None,
+        ids: dict[str, str] | None = None,
+        denied: dict[str, KafkaError] | None = None,
     ) -> dict[int, list[Partition]]:
         """All partitions of ``topics`` by the broker that leads them; a topic that does not exist has none.
 
@@ -229,6 +262,8 @@ class Admin:
             Takes the partitions that have no leader at this moment.
         ids : dict, optional
             Takes the ids of the topics that exist; "" where the brokers have none.
+        denied : dict, optional
+            Takes the errors of topics about which the brokers say nothing. Without it, the first one is raised.
 
         Raises
         ------
@@ -239,16 +274,33 @@ class Admin:
         for topic in (await self._metadata(topics)).topics if topics else ():
             if for_code(topic.error_code) is UnknownTopicOrPartitionError:  # deleted since
                 continue
-            check(topic.error_code, f"metadata of {topic.name}")
+            try:
+                check(topic.error_code, f"metadata of {topic.name}")
+            except KafkaError as e:
+                if denied is None:
+                    raise
+                denied[topic.name] = e
+                continue
             if ids is not None:
                 ids[topic.name] = _id_of(topic)
             for p in topic.partitions:
+                self._led_by[topic.name, p.partition_index] = int(p.leader_id)
                 if p.leader_id >= 0:
                     found.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
                 elif leaderless is None:
                     raise LeaderNotAvailableError(f"{topic.name}-{p.partition_index}")
                 else:
                     leaderless.append((topic.name, p.partition_index))
+        return found
+
+    def led_before(self, topics: Iterable[str]) -> dict[int, list[Partition]]:
+        """Return the partitions of ``topics`` by the broker that led them when this was last asked for: whoever asks it
+        makes sure meanwhile that it still does.
+        """
+        wanted, found = set(topics), dict[int, list[Partition]]()
+        for partition, node in list(self._led_by.items()):
+            if partition[0] in wanted and node >= 0:
+                found.setdefault(node, []).append(partition)
         return found
 
     async def leader(self, partition: Partition) -> int:
@@ -266,7 +318,7 @@ class Admin:
 
     async def end_of(self, partition: Partition) -> int:
         """Return the high watermark of ``partition``, from its leader: one request once the leader is known."""
-        if partition not in self._led_by:
+        if self._led_by.get(partition, -1) < 0:
             self._led_by[partition] = await self.leader(partition)
         (name, index), topic = partition, ListOffsetsRequest.ListOffsetsTopic
         wanted = topic(name=name, partitions=[topic.ListOffsetsPartition(partition_index=index, timestamp=LATEST)])
@@ -278,6 +330,13 @@ class Admin:
             self._led_by.pop(partition, None)  # it may have moved
             raise
         return int(found.offset)
+
+    async def topic_configs(self, topics: Iterable[str], names: Iterable[str]) -> TopicConfigs:
+        """Return these settings of ``topics``, without those that the principal may not read: one request."""
+        one, kind = DescribeConfigsRequest.DescribeConfigsResource, ConfigResourceType.TOPIC.value
+        wanted = [one(resource_type=kind, resource_name=topic, configuration_keys=[*names]) for topic in topics]
+        found = (await self.send(DescribeConfigsRequest(resources=wanted))).results
+        return {r.resource_name: {c.name: c.value for c in r.configs} for r in found if not r.error_code}
 
     async def _metadata(self, topics: list[str]) -> Any:
         wanted = [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
@@ -365,22 +424,54 @@ class Admin:
         return {(tp.topic, tp.partition): int(at.offset) for tp, at in found.items()}
 
     def topic_config(self, topic: str) -> dict[str, str]:
-        """Return the topic's effective configuration; empty when the principal may not read it."""
+        """Return the topic's effective configuration; empty when the principal may not read it, or when the brokers do
+        not show it.
+        """
         return self._config(ConfigResourceType.TOPIC, topic)
 
     def broker_config(self) -> dict[str, str]:
-        """Return the effective configuration of one broker; empty when the principal may not read it."""
+        """Return the effective configuration of one broker; empty when the principal may not read it, or when the
+        brokers do not show it.
+        """
         return self._config(ConfigResourceType.BROKER, str(self.ask(self.brokers)[0]))
 
-    def create_topic(self, name: str, partitions: int, replication: int, configs: dict[str, str]) -> None:
-        """Create a topic; a no-op when it is there."""
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, topic_configs=configs)
-        try:
-            self.client.create_topics([topic])
-        except TopicAlreadyExistsError:
-            pass
-        except KafkaError as e:
-            raise self.named(e) from e
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        configs: Mapping[str, str],
+        validate_only: bool = False,
+    ) -> None:
+        """Create a topic; a no-op when it is there. With ``validate_only`` the brokers only say whether they would
+        (KIP-4); nothing is created.
+
+        Parameters
+        ----------
+        replication : int
+            -1: the cluster's default (KIP-464).
+
+        Raises
+        ------
+        BrokerRefused
+            With the brokers' own sentence. Its cause is kafka-python's error.
+        NotAuthorized, BrokerUnreachable
+        """
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, topic_configs=dict(configs))
+
+        def act() -> KafkaError | None:
+            [made] = self.client.create_topics([topic], validate_only=validate_only, raise_errors=False)["topics"]
+            try:
+                check(made["error_code"], made.get("error_message") or "")
+            except KafkaError as e:
+                if e.retriable:
+                    raise
+                return e
+            return None
+
+        refusal = self.call(act)
+        if refusal is not None and not isinstance(refusal, TopicAlreadyExistsError):
+            raise of_new_topic(refusal, name) or self.named(refusal) from refusal
 
     def check_rights(self, topic: str, operations: Iterable[str]) -> None:
         """Raise NotAuthorized unless this principal may do ``operations`` (READ, WRITE) on ``topic``, as far as brokers
@@ -433,9 +524,9 @@ class Admin:
         wanted = [ConfigResource(kind, name)]
         try:
             found = self.call(lambda: self.client.describe_configs(wanted, config_filter="all"))
-        except NotAuthorized:
+        except (NotAuthorized, BrokerRefused):
             return {}
-        values = found[kind.name.lower()][name]
+        values = found.get(kind.name.lower(), {}).get(name, {})
         return {key: data["value"] for key, data in values.items() if data["value"] is not None}
 
     def _unknown(self, topic: str, way_out: str) -> UnknownTopic:

@@ -1,6 +1,5 @@
-"""Questions about the brokers, a topic's replicas and a principal's rights. They change nothing.
-
-They go over an :class:`~exactly_once.kafka.admin.Admin`, whose budget and errors each function has.
+"""Questions about the brokers, a topic's replicas and a principal's rights, over an
+:class:`~exactly_once.kafka.admin.Admin`, whose budget and errors each has. They change nothing.
 
 Sources: KIP-430 (authorized operations), KIP-584 (features), KIP-836 (the quorum's time stamps).
 """
@@ -35,18 +34,8 @@ class Member(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The abilities of the brokers.
-
-    Attributes
-    ----------
-    version : tuple of int
-        The release that their requests are those of.
-    features : mapping
-        Finalized feature -> level.
-    end_txn : int
-        The highest EndTxn that client and brokers know; -1 without one.
-    describes : bool
-        Whether they know DescribeTransactions.
+    """The release that the brokers' requests are those of, their finalized features, the highest EndTxn that client and
+    brokers know (-1 without one), and whether they know DescribeTransactions.
     """
 
     version: tuple[int, ...]
@@ -57,21 +46,9 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the brokers describe it to this principal.
-
-    Attributes
-    ----------
-    exists : bool
-    hidden : bool
-        True if the principal may not describe it.
-    replicas, in_sync : int
-        The smallest numbers of all partitions.
-    leaderless : int
-        Partitions without a leader.
-    rights : collection of str or None
-        READ, WRITE, ...; None when the brokers do not tell.
-    config : mapping
-        Empty when the principal may not read it.
+    """A topic as the brokers describe it to this principal: ``hidden`` if it may not, ``replicas`` and ``in_sync`` the
+    smallest of all partitions, ``leaderless`` those without a leader, ``rights`` (READ, WRITE, ...) None when the
+    brokers do not tell, ``config`` empty when the principal may not read it.
     """
 
     name: str
@@ -128,10 +105,8 @@ def level(admin: Admin) -> Level:
 
 
 def controllers_clock(admin: Admin) -> int | None:
-    """Return the active controller's time in ms; None when these brokers do not tell it.
-
-    The quorum's description says when each voter had caught up with the leader, by the leader's clock. The leader
-    itself has at the moment of the answer.
+    """Return the active controller's time in ms; None when these brokers do not tell it. The quorum's description says
+    when each voter had caught up with the leader, by its clock: the leader itself has at the moment of the answer.
     """
     for topic in admin.call(admin.client.describe_metadata_quorum)["topics"]:
         for partition in topic["partitions"]:
@@ -152,7 +127,7 @@ def may_elect_uncleanly(config: Mapping[str, str]) -> bool:
 
 
 def _topic(admin: Admin, found: Mapping[str, Any]) -> Topic:
-    name, partitions = str(found["name"]), found["partitions"]
+    name, partitions, rights = str(found["name"]), found["partitions"], found.get("authorized_operations")
     if found["error_code"]:
         return Topic(name, exists=False, hidden=found["error_code"] == TopicAuthorizationFailedError.errno)
     return Topic(
@@ -161,11 +136,6 @@ def _topic(admin: Admin, found: Mapping[str, Any]) -> Topic:
         replicas=min(len(p["replica_nodes"]) for p in partitions),
         in_sync=min(len(p["isr_nodes"]) for p in partitions),
         leaderless=sum(1 for p in partitions if p["leader_id"] < 0),
-        rights=_rights(found),
+        rights=None if rights is None else frozenset(rights),
         config=admin.topic_config(name),
     )
-
-
-def _rights(found: Mapping[str, Any]) -> Collection[str] | None:
-    rights = found.get("authorized_operations")
-    return None if rights is None else frozenset(rights)

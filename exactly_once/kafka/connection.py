@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.errors import InvalidOption
-from exactly_once.kafka import key_stores
+from exactly_once.kafka import jaas, key_stores, servers
 from exactly_once.kafka import oauth as oauthbearer
+from exactly_once.kafka.jaas import Login
 from exactly_once.kafka.key_stores import IDENTITY, KEY_PASSWORD, NO_STORES, TRUST, Stores
 from exactly_once.kafka.oauth import OAuth
 from exactly_once.kafka.producer_options import NO_KERBEROS
@@ -29,8 +29,6 @@ librdkafka_log.addHandler(logging.NullHandler())  # else Python prints it where 
 #: librdkafka's default opens connections one by one, 50 ms apart, and may miss the coordinator for a further 500 ms:
 #: a new producer took 56 to 515 ms that way, and takes 6 to 16 ms with this (12 tries each, one broker).
 FAST_CONNECT = {"enable.sparse.connections": False}
-
-_JAAS = re.compile(r"""(\w+)\s*=\s*"((?:[^"\\]|\\.)*)\"""")
 
 #: What ``security.protocol`` may be.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -53,6 +51,10 @@ OPTIONS = frozenset(
 
 #: Those of them that hold a secret.
 SECRETS = ("sasl.password", "sasl.jaas.config", *key_stores.SECRETS, *oauthbearer.SECRETS)
+
+#: Of the other values, Java's client takes away the blanks around them (``ConfigDef.parseType``).
+_EXACT = {"sasl.username", *SECRETS, "ssl.truststore.certificates", "ssl.keystore.certificate.chain"}
+_BLANKS = "".join(map(chr, range(0x21)))
 
 #: Environment variable -> option.
 VARIABLES = {
@@ -77,6 +79,7 @@ VARIABLES = {
 class Connection:
     """Servers and security of one cluster.
 
+    ``bootstrap_servers`` is what :func:`exactly_once.kafka.servers.plain` makes of the option of that name.
     ``ssl_ca`` is a PEM file of trusted certificates; ``ssl_identity`` a PEM file with the client's certificate chain
     and its private key; ``stores`` has what is in no such file. ``oauth`` stands in for user and password with
     OAUTHBEARER. Secrets never appear in ``repr``.
@@ -119,25 +122,22 @@ class Connection:
             key store cannot be read.
         """
         o = {k.lower()[6:]: v for k, v in options.items() if k.lower().startswith("kafka.")}
-        servers = o.get("bootstrap.servers", "").strip()
-        if not servers:
-            raise InvalidOption(
-                "kafka.bootstrap.servers is missing, so the sink does not know which cluster it writes to",
-                "Set the option kafka.bootstrap.servers to host:port of one broker or of several, separated by commas",
-            )
+        o = {k: v if k in _EXACT else v.strip(_BLANKS) for k, v in o.items()}
+        addresses = servers.read(o.get("bootstrap.servers", ""))
         protocol = o.get("security.protocol", "PLAINTEXT").upper()
         _one_of("kafka.security.protocol", protocol, PROTOCOLS)
+        servers.check_protocol(addresses, protocol, PROTOCOLS)
         mechanism = user = password = oauth = None
         if protocol.startswith("SASL"):
             mechanism = o.get("sasl.mechanism", "").upper()
             _one_of("kafka.sasl.mechanism", mechanism, _MECHANISMS)
-            jaas = {k: re.sub(r"\\(.)", r"\1", v) for k, v in _JAAS.findall(o.get("sasl.jaas.config", ""))}
+            login = jaas.read(o["sasl.jaas.config"]) if o.get("sasl.jaas.config") else None
             if mechanism == "OAUTHBEARER":
-                oauth = OAuth.parse(o, jaas)
+                oauth = OAuth.parse(o, login.options if login else {})
             else:
-                user, password = _user(o, jaas)
+                user, password = _user(o, login)
         return cls(
-            bootstrap_servers=servers,
+            bootstrap_servers=",".join(map(str, addresses)),
             security_protocol=protocol,
             sasl_mechanism=mechanism,
             sasl_username=user,
@@ -154,16 +154,14 @@ class Connection:
     @classmethod
     def from_environment(cls, default_servers: str | None = None) -> Connection:
         """Read the variables of :func:`environment_options`; ``default_servers`` stand in for missing servers."""
-        found = environment_options()
-        servers = found.get("kafka.bootstrap.servers") or default_servers or ""
-        return cls.from_options({**found, "kafka.bootstrap.servers": servers})
+        return cls.from_options({servers.OPTION: default_servers or "", **environment_options()})
 
     @property
     def secrets(self) -> tuple[str | None, ...]:
         """The values that ``repr`` leaves out."""
         of_stores = (value for name, value in self.stores.options if name in key_stores.SECRETS)
-        token = self.oauth.client_secret if self.oauth else None
-        return self.sasl_password, self.ssl_key_password, token, self.stores.key, *of_stores
+        of_oauth = self.oauth.secrets if self.oauth else ()
+        return self.sasl_password, self.ssl_key_password, *of_oauth, self.stores.key, *of_stores
 
     def check_login(self) -> None:
         """Make sure that there is a token, where clients log in with one, and that certificates and key can be read: no
@@ -256,13 +254,13 @@ class Connection:
         """Return the connection for Spark's Kafka source and sink: options with the prefix ``kafka.``."""
         c: dict[str, str] = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
         if self.oauth is not None:
-            c |= {"sasl.mechanism": "OAUTHBEARER", **self.oauth.spark(_quoted)}
+            c |= {"sasl.mechanism": "OAUTHBEARER", **self.oauth.spark()}
         elif self.sasl_mechanism:
             module = "plain.PlainLoginModule" if self.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
             c["sasl.mechanism"] = self.sasl_mechanism
             c["sasl.jaas.config"] = (
                 f"org.apache.kafka.common.security.{module} required "
-                f"username={_quoted(self.sasl_username)} password={_quoted(self.sasl_password)};"
+                f"username={jaas.quoted(self.sasl_username)} password={jaas.quoted(self.sasl_password)};"
             )
         if self.ssl_ca:
             c |= {"ssl.truststore.location": self.ssl_ca, "ssl.truststore.type": "PEM"}
@@ -308,21 +306,25 @@ def unset(variable: str) -> str:
     return f"{variable} is {'empty' if variable in os.environ else 'not set'}"
 
 
-def _user(options: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[str, str]:
+def _user(options: Mapping[str, str], login: Login | None) -> tuple[str, str]:
     """Return user name and password."""
-    user = options.get("sasl.username") or jaas.get("username")
-    password = options.get("sasl.password") or jaas.get("password")
-    if not user or password is None:
+    given = login.options if login else {}
+    if given.get("tokenauth", "").lower() == "true":
         raise InvalidOption(
-            "the SASL user name or password is missing",
-            'Set kafka.sasl.jaas.config to ...LoginModule required username="..." password="...";',
+            f"{jaas.OPTION} logs in with a delegation token (tokenauth), which not all clients of the sink can use",
+            "Log in with a user of SCRAM",
+        )
+    user = options.get("sasl.username") or given.get("username")
+    password = options.get("sasl.password") or given.get("password")
+    if not user or password is None:
+        lacks = "password" if user else "username"
+        raise InvalidOption(
+            f"{jaas.OPTION} has no {lacks}; it has: {login.names}"
+            if login
+            else "the SASL user name or password is missing",
+            f'Set {jaas.OPTION} to ...LoginModule required username="..." password="...";',
         )
     return user, password
-
-
-def _quoted(text: str | None) -> str:
-    """Return a value of a JAAS configuration: a quote inside it must not end it."""
-    return '"' + re.sub(r'(["\\])', r"\\\1", text or "") + '"'
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:

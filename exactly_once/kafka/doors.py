@@ -11,7 +11,9 @@ import struct
 from typing import NamedTuple
 
 from exactly_once.errors import BrokerUnreachable, InvalidOption
+from exactly_once.kafka import servers
 from exactly_once.kafka.connection import PROTOCOLS, Connection
+from exactly_once.kafka.servers import Address
 
 #: Of one address. A host that is there refuses at once; one that says nothing is left to the clients' patience.
 KNOCK_S = 0.5
@@ -56,10 +58,10 @@ def check_doors(connection: Connection) -> None:
     BrokerUnreachable
     """
     why: list[str] = []
-    others: dict[str, Spoken] = {}
-    for address, host, port in _addresses(connection.bootstrap_servers):
+    others: dict[Address, Spoken] = {}
+    for address in servers.read(connection.bootstrap_servers):
         try:
-            spoken = spoken_at(host, port, connection.security_protocol, KNOCK_S)
+            spoken = spoken_at(address.host, address.port, connection.security_protocol, KNOCK_S)
         except TimeoutError:
             return
         except OSError as e:
@@ -76,26 +78,12 @@ def check_doors(connection: Connection) -> None:
     )
 
 
-def _other_protocol(protocol: str, address: str, spoken: Spoken) -> InvalidOption:
+def _other_protocol(protocol: str, address: Address, spoken: Spoken) -> InvalidOption:
     speaks = "does not speak TLS" if spoken == (False, None) else f"speaks {spoken}"
     return InvalidOption(
         f"kafka.security.protocol={protocol}, but the listener at {address} {speaks}",
         f"Set kafka.security.protocol={spoken}, or correct kafka.bootstrap.servers",
     )
-
-
-def _addresses(servers: str) -> list[tuple[str, str, int]]:
-    """Return each address as it is written, its host and its port."""
-    found: list[tuple[str, str, int]] = []
-    for address in filter(None, map(str.strip, servers.split(","))):
-        host, _, port = address.rpartition(":")
-        if not (host and port.isdecimal() and int(port) < 1 << 16):
-            raise InvalidOption(
-                f"kafka.bootstrap.servers={servers} names {address!r}, which has no port",
-                "Write host:port, such as broker-1:9092",
-            )
-        found.append((address, host.strip("[]"), int(port)))
-    return found
 
 
 # -- one listener ------------------------------------------------------------------------------------------------------

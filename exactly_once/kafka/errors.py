@@ -6,6 +6,7 @@ classes without a code.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from enum import Enum
@@ -41,6 +42,23 @@ KEY_SHOWN = 60
 #: Follows a topic in the name of a partition.
 _PARTITION = re.compile(r"-[0-9]+$")
 
+
+#: So much of what brokers or a client say is shown. A policy of the cluster may say anything.
+SENTENCE_SHOWN = 300
+
+#: What kafka-python puts around the brokers' sentences: request and response as Python prints them.
+_DUMPED = "failed with response '"
+_DUMPED_SENTENCE = re.compile(r"error_message=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
+
+#: The cause and the way out on a cluster whose transaction.version was set back to 0, which Kafka calls safe.
+LOWERED = (
+    "transaction.version of the cluster was set back to 0, where its brokers refuse transactional ids that were used "
+    "at 2 (UNSUPPORTED_VERSION, then CONCURRENT_TRANSACTIONS)"
+)
+RAISE = (
+    "Set transaction.version back to 2 (kafka-features.sh upgrade --feature transaction.version=2), restart the "
+    "brokers one after the other, and start the stream again"
+)
 
 #: TLS alerts with which a broker refuses a client's certificate, as OpenSSL names them in either client's errors. A
 #: broker in Java says "certificate unknown" of one that has run out.
@@ -78,41 +96,26 @@ _BY_CODE = {
     KafkaError._FENCED: Cause.FENCED,
     KafkaError.PRODUCER_FENCED: Cause.FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH: Cause.FENCED,
-    KafkaError._TIMED_OUT: Cause.SILENT,
-    KafkaError._ALL_BROKERS_DOWN: Cause.SILENT,
-    KafkaError._TRANSPORT: Cause.SILENT,
-    KafkaError._RESOLVE: Cause.SILENT,
-    KafkaError._SSL: Cause.SILENT,
-    KafkaError._MSG_TIMED_OUT: Cause.SILENT,
-    KafkaError._TIMED_OUT_QUEUE: Cause.SILENT,
-    KafkaError._WAIT_COORD: Cause.SILENT,
-    KafkaError._QUEUE_FULL: Cause.SILENT,
-    KafkaError._RETRY: Cause.SILENT,
-    KafkaError._FAIL: Cause.SILENT,
-    KafkaError._DESTROY: Cause.SILENT,
-    KafkaError._DESTROY_BROKER: Cause.SILENT,
-    KafkaError._BAD_MSG: Cause.SILENT,  # an answer that was damaged on its way
-    KafkaError._UNDERFLOW: Cause.SILENT,
-    KafkaError._UNKNOWN_BROKER: Cause.SILENT,
-    # of a reader, which begins again
-    KafkaError._AUTO_OFFSET_RESET: Cause.SILENT,
-    KafkaError._LOG_TRUNCATION: Cause.SILENT,
-    # of a transaction that cannot go on; the next start has a new producer
-    KafkaError._PURGE_QUEUE: Cause.SILENT,
-    KafkaError._PURGE_INFLIGHT: Cause.SILENT,
-    KafkaError._STATE: Cause.SILENT,
-    KafkaError._CONFLICT: Cause.SILENT,
-    KafkaError._IN_PROGRESS: Cause.SILENT,
-    KafkaError._PREV_IN_PROGRESS: Cause.SILENT,
-    KafkaError._FATAL: Cause.SILENT,
-    KafkaError._GAPLESS_GUARANTEE: Cause.SILENT,
-    KafkaError._INCONSISTENT: Cause.SILENT,
+    **dict.fromkeys(
+        (
+            *(KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD),
+            *(KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL),
+            *(KafkaError._QUEUE_FULL, KafkaError._RETRY, KafkaError._FAIL, KafkaError._UNKNOWN_BROKER),
+            *(KafkaError._DESTROY, KafkaError._DESTROY_BROKER),
+            *(KafkaError._BAD_MSG, KafkaError._UNDERFLOW),  # an answer that was damaged on its way
+            *(KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION),  # of a reader, which begins again
+            # of a transaction that cannot go on; the next start has a new producer
+            *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE, KafkaError._CONFLICT),
+            *(KafkaError._IN_PROGRESS, KafkaError._PREV_IN_PROGRESS, KafkaError._FATAL),
+            *(KafkaError._GAPLESS_GUARANTEE, KafkaError._INCONSISTENT),
+        ),
+        Cause.SILENT,
+    ),
 }
 
 
 def cause_of(e: Exception | KafkaError | None) -> Cause:
     """Return why kafka-python (any exception) or librdkafka (its exception, or the error inside) raised ``e``.
-
     kafka-python's errors end a call that was repeated as long as they could pass, so whether one of them could is all
     that counts; None and what is no Kafka error (a socket's) is silence.
     """
@@ -168,8 +171,7 @@ def refuse(code: int, what: str) -> NoReturn:
 
 def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceError:
     """Return the error for the failure of a request to ``servers`` within a budget of ``seconds``."""
-    cause = cause_of(e)
-    said = e.args[0].str() if isinstance(e, KafkaException) else e
+    cause, said = cause_of(e), sentence_of(e)
     if cause is Cause.DENIED:
         return NotAuthorized(
             f"{servers} refuses this principal: {said}",
@@ -178,13 +180,44 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
     if cause is Cause.REFUSED:
         return BrokerRefused(
             f"{servers} refuses a request: {said}",
-            "Correct the setting that the brokers refuse: in the options or on the brokers",
+            "Correct what the brokers' sentence names, in the options or on the brokers; exactly-once doctor shows "
+            "what the brokers support",
         )
     return BrokerUnreachable(
-        f"no broker of {servers} answered within {seconds:g} s ({said})",
+        f"no broker of {servers} answered within {round(seconds, 1):g} s ({said})",
         "Run exactly-once doctor on this host: it names each address that does not answer, and why. Correct "
         "kafka.bootstrap.servers if these are not your brokers. Otherwise start again, unchanged, once they answer",
     )
+
+
+def of_new_topic(e: Exception, topic: str) -> BrokerRefused | None:
+    """Return the error of brokers that refuse to create ``topic``; None when their reason has a name of its own."""
+    if cause_of(e) is not Cause.REFUSED:
+        return None
+    return BrokerRefused(
+        f"the brokers refuse to create the topic {topic}: {_own_sentence(e)}",
+        f"Create the topic {topic} as the cluster's policy wants it, or have the policy changed",
+    )
+
+
+def sentence_of(e: Exception | None) -> str:
+    """Return what brokers, or a client, say of a failure: one line, shortened, without the client's request."""
+    text = e.args[0].str() if isinstance(e, KafkaException) else str(e)
+    if _DUMPED in text:
+        text = "; ".join([type(e).__name__, *map(ast.literal_eval, _DUMPED_SENTENCE.findall(text))])
+    return shortened(text)
+
+
+def _own_sentence(e: Exception) -> str:
+    """Return the brokers' own sentence of an error that :func:`check` made of their answer, and the code's name."""
+    name = name_of(getattr(e, "errno", 0))
+    return f"{shortened(str(e.args[0]))} ({name})" if e.args and e.args[0] else name
+
+
+def shortened(text: str) -> str:
+    """Return a sentence of brokers or of a client in one line, cut where it goes on and on."""
+    line = " ".join(text.split())
+    return line if len(line) <= SENTENCE_SHOWN else f"{line[:SENTENCE_SHOWN]}..."
 
 
 def _right_to_grant(e: Exception | None) -> str:
@@ -265,10 +298,8 @@ def of_sender(
     key: object = None,
     value: bytes | None = None,
 ) -> ExactlyOnceError:
-    """Return the error for a failure of the producer ``name``.
-
-    With a topic, it failed on a record that it did not take, or on the batch that begins with it: librdkafka does not
-    say which record of a batch the brokers refuse.
+    """Return the error for a failure of the producer ``name``; with a topic, on a record that it did not take, or on
+    the batch that begins with it: librdkafka does not say which record of a batch the brokers refuse.
     """
     error: KafkaError = e.args[0]
     said, who = _said(error), f"{name} (topic {topic!r}, first key {shown(key)})" if topic else name
@@ -313,11 +344,11 @@ def of_sender(
         case Cause.REFUSED:
             return BrokerRefused(
                 f"{who}: the brokers, or the Kafka client itself, refuse a request: {said}",
-                "Find the exception in the brokers' server.log, because the answer does not name it. Then check "
-                "compression.type of the topic, and authorizer.class.name and log.dirs of the broker"
-                if error.code() == KafkaError.UNKNOWN
-                else "Correct the setting that the brokers or the Kafka client refuse: in the options, on the topic or "
-                "on the brokers",
+                _REFUSED_WAY_OUT.get(
+                    error.code(),
+                    "Correct the setting that the brokers or the Kafka client refuse: in the options, on the topic or "
+                    "on the brokers",
+                ),
                 "None of this batch is visible to a read_committed reader",
             )
     return PrepareFailed(
@@ -326,6 +357,12 @@ def of_sender(
         f"--topic {topic or 'TOPIC'} to see which partitions have no leader or too few replicas in sync",
     )
 
+
+_REFUSED_WAY_OUT = {
+    KafkaError.UNKNOWN: "Find the exception in the brokers' server.log, because the answer does not name it. Then "
+    "check compression.type of the topic, and authorizer.class.name and log.dirs of the broker",
+    KafkaError.UNSUPPORTED_VERSION: f"Run exactly-once doctor. If transaction.version is 0: {RAISE}",
+}
 
 _RECORD_WAY_OUT = {
     KafkaError.TOPIC_EXCEPTION: "Correct the option or the column that names the topic",
@@ -338,14 +375,12 @@ _RECORD_WAY_OUT = {
 
 
 def _said(error: KafkaError) -> str:
-    """Return the broker's own sentence, where it sent one, and the code's name."""
-    return f"{error.str()} ({error.name()})"
+    return f"{shortened(error.str())} ({error.name()})"
 
 
 def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int) -> ExactlyOnceError:
-    """Return the error for a record that the brokers did not take from producer ``name``.
-
-    ``where`` is its topic-partition, ``size`` the size of its value.
+    """Return the error for a record, with a value of ``size`` bytes, that the brokers did not take from producer
+    ``name``; ``where`` is its topic-partition.
     """
     topic = where.rpartition("-")[0]
     if cause_of(error) is not Cause.TOO_LARGE:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafka.errors import KafkaError
+from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.structs import TopicPartition
 
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
+from exactly_once.kafka.errors import check
 
 #: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
 _GROUPS_AT_ONCE = 100
@@ -19,9 +21,8 @@ _WORD = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
 
 
 class Readers(NamedTuple):
-    """Consumer groups by the partition on which they have a committed offset.
-
-    ``complete`` is False when the budget ended first, or when some group could not be asked.
+    """Consumer groups by the partition on which they have a committed offset; not ``complete`` when the budget ended
+    first, or when some group could not be asked.
     """
 
     groups: Mapping[Partition, tuple[str, ...]]
@@ -29,26 +30,24 @@ class Readers(NamedTuple):
 
 
 class Published(NamedTuple):
-    """The contents of a sink's group.
-
-    Its offsets, by topic and partition, and of each query the last batch that committed some
+    """The offsets of a sink's group, by topic and partition, and of each query the last batch that committed some
     (:mod:`exactly_once.commitlog.input_offsets`).
     """
 
-    offsets: Mapping[str, Mapping[int, int]]
-    batches: Mapping[str, int]
+    offsets: dict[str, dict[int, int]]
+    batches: dict[str, int]
 
 
 def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float) -> Readers:
-    """Return the consumer groups that have committed offsets on one of ``partitions``, as far as ``budget_s`` goes.
-
-    A group that reads without committing to Kafka (Spark's own source is one) cannot be seen.
+    """Return the consumer groups that have committed offsets on one of ``partitions``, as far as ``budget_s`` goes. A
+    group that reads without committing to Kafka (Spark's own source is one) cannot be seen.
     """
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     found: dict[Partition, list[str]] = {(tp.topic, tp.partition): [] for tp in wanted}
     if not wanted:
         return Readers({}, True)
-    groups = _groups(admin.renew(budget_s))
+    listed = admin.renew(budget_s).call(lambda: admin.client.list_groups(broker_ids=admin.run(admin.brokers)))
+    groups = sorted({g["group_id"] for g in listed if g.get("group_type") != "share"})  # which has no offsets
     waiting = [groups[first : first + _GROUPS_AT_ONCE] for first in range(0, len(groups), _GROUPS_AT_ONCE)]
     complete = True
     while waiting and not admin.deadline.over:
@@ -69,23 +68,33 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
     return Readers(groups_by_partition, complete and not waiting)
 
 
-def group_offsets(admin: Admin, group: str) -> dict[str, dict[int, int]]:
-    """Return the committed offsets of ``group``, by topic and partition; empty for a group that does not exist."""
-    return _offsets(_positions(admin, group))
+def published_offsets(admin: Admin, group: str, settled: bool = False) -> Published:
+    """Return offsets and batches of one answer: a decision commits all of its offsets at once, and names the batch in
+    the group's metadata. Both are empty for a group that does not exist.
 
-
-def published_batches(admin: Admin, group: str) -> dict[str, int]:
-    """Return the last batch of each query whose offsets a decision has committed to the sink's ``group``.
-
-    The group's metadata names the batch (:mod:`exactly_once.commitlog.input_offsets`); empty when it names none.
+    While a decision's transaction is open, and until its end marker is in the group's partition, brokers give the
+    offsets before it. With ``settled`` they are asked until there is no such transaction (KIP-447); raises
+    BrokerUnreachable when it outlasts the budget.
     """
-    return _batches(_positions(admin, group))
+    found = Published({}, {})
+    for topic, partition, offset, word in admin.ask(lambda: _committed(admin, group, settled)):
+        if offset >= 0:
+            found.offsets.setdefault(topic, {})[partition] = offset
+        if match := _WORD.fullmatch((word or "").rstrip("\0")):  # librdkafka sends a C string's end as well
+            found.batches[match["query"]] = max(int(match["batch"]), found.batches.get(match["query"], -1))
+    return found
 
 
-def published_offsets(admin: Admin, group: str) -> Published:
-    """Return offsets and batches of one answer: a decision commits all of its offsets at once."""
-    positions = _positions(admin, group)
-    return Published(_offsets(positions), _batches(positions))
+async def _committed(admin: Admin, group: str, settled: bool) -> list[tuple[str, int, int, str | None]]:
+    """Return topic, partition, offset and metadata of each offset of the group, as its coordinator knows them."""
+    wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+    request = OffsetFetchRequest(groups=[wanted], require_stable=settled, min_version=8, max_version=8)
+    [answer] = (await admin.send(request, await admin.group_coordinator(group))).groups
+    check(answer.error_code, f"offsets of {group}")
+    found = [(topic.name, p) for topic in answer.topics for p in topic.partitions]
+    for topic, p in found:
+        check(p.error_code, f"offset of {group} on {topic}-{p.partition_index}")
+    return [(topic, p.partition_index, p.committed_offset, p.metadata) for topic, p in found]
 
 
 def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Watermarks]]:
@@ -95,32 +104,3 @@ def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, W
     for (topic, partition), marks in admin.marks(found).items() if found else ():
         found[topic][partition] = marks
     return found
-
-
-def _offsets(positions: Mapping[TopicPartition, Any]) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for tp, position in positions.items():
-        if position.offset >= 0:
-            found.setdefault(tp.topic, {})[tp.partition] = position.offset
-    return found
-
-
-def _batches(positions: Mapping[TopicPartition, Any]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for position in positions.values():
-        if word := _WORD.fullmatch((position.metadata or "").rstrip("\0")):  # librdkafka sends a C string's end as well
-            found[word["query"]] = max(int(word["batch"]), found.get(word["query"], -1))
-    return found
-
-
-def _positions(admin: Admin, group: str) -> Mapping[TopicPartition, Any]:
-    """Return what ``group`` has committed, by partition; empty for a group that does not exist."""
-    offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
-    positions: Mapping[TopicPartition, Any] = offsets.get(group, {})
-    return positions
-
-
-def _groups(admin: Admin) -> list[str]:
-    """Return the ids of all groups; share groups have no offsets."""
-    groups = admin.call(lambda: admin.client.list_groups(broker_ids=admin.run(admin.brokers)))
-    return sorted({g["group_id"] for g in groups if g.get("group_type") != "share"})

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,19 +64,9 @@ NO_STORES = Stores()
 
 
 def parse(options: Mapping[str, str], tls: bool, pem: Mapping[str, str] | None = None) -> Stores:
-    """Read options without ``kafka.``, but for PEM files.
-
-    Parameters
-    ----------
-    tls : bool
-        The clients use TLS: without it, no client reads a store.
-    pem : mapping, optional
-        What Spark's JVM said of Java's key stores. Without it, a ``java`` is started for them.
-
-    Raises
-    ------
-    InvalidOption
-        Two options contradict each other, a text is not PEM, or a store cannot be read.
+    """Read options without ``kafka.``, but for PEM files. Without ``tls``, no client reads a store. ``pem`` is what
+    Spark's JVM said of Java's key stores; without it, a ``java`` is started for them. Raise InvalidOption when two
+    options contradict each other, a text is not PEM, or a store cannot be read.
     """
     texts: dict[str, str] = {}
     if tls:
@@ -199,12 +189,10 @@ def _ask(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _mark(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from the one that it replaces."""
-    try:
+    with suppress(OSError):
         found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
+        return found.st_mtime_ns, found.st_size
+    return None
 
 
 @functools.lru_cache(maxsize=8)  # which keeps no error
@@ -228,7 +216,6 @@ def _told(given: tuple[tuple[str, str], ...], marks: object) -> dict[str, str]:
 
 
 def _java() -> str | None:
-    """Return the ``java`` that Spark would take, None without one."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=os.path.join(home, "bin") if home else None)
 

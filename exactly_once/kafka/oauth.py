@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, InvalidOption, NotAuthorized
+from exactly_once.kafka import jaas
 
 #: Option names, without ``kafka.``. Java's client knows the first two, from 4.1 on those of the credentials, and
 #: librdkafka those without ``credentials``.
@@ -39,6 +40,10 @@ OPTIONS = (URL, HANDLER, CLIENT_ID, SECRET, CREDENTIALS_ID, CREDENTIALS_SECRET, 
 
 #: Those of them that hold a secret.
 SECRETS = (SECRET, CREDENTIALS_SECRET)
+
+#: In the JAAS configuration: what is read from there alone, and what begins the name of a SASL extension.
+_CREDENTIALS = ("clientId", "clientSecret", "scope")
+_EXTENSION = "extension_"
 
 #: Java's own client of a token endpoint.
 _JAVA_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
@@ -71,8 +76,9 @@ class Token(NamedTuple):
 class OAuth:
     """The source of tokens: a token endpoint, or ``provider`` (``module:function``).
 
-    ``java_handler`` is the class that gives Java's client its tokens; "" for Kafka's own. The secret never appears in
-    ``repr``.
+    ``java_handler`` is the class that gives Java's client its tokens; "" for Kafka's own. ``login`` has the options of
+    the JAAS configuration, for that class: names and values, of which ``extension_...`` are SASL extensions of every
+    client (KIP-342). Secrets never appear in ``repr``.
     """
 
     url: str = ""
@@ -81,34 +87,48 @@ class OAuth:
     scope: str = ""
     provider: str = ""
     java_handler: str = ""
+    login: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], jaas: Mapping[str, str]) -> OAuth:
-        """Read options without ``kafka.``; what they leave out may be in the JAAS configuration, as Java has it. Raise
-        InvalidOption, also when the function of ``provider`` cannot be imported.
+    def parse(cls, options: Mapping[str, str], login: Mapping[str, str]) -> OAuth:
+        """Read options without ``kafka.``; what they leave out may be in the JAAS configuration, ``login``, as Java has
+        it. Raise InvalidOption, also when the function of ``provider`` cannot be imported.
         """
         handler = options.get(HANDLER, "")
         found = cls(
             options.get(URL, ""),
-            options.get(CLIENT_ID) or options.get(CREDENTIALS_ID) or jaas.get("clientId", ""),
-            options.get(SECRET) or options.get(CREDENTIALS_SECRET) or jaas.get("clientSecret", ""),
-            options.get(SCOPE) or jaas.get("scope", ""),
+            options.get(CLIENT_ID) or options.get(CREDENTIALS_ID) or login.get("clientId", ""),
+            options.get(SECRET) or options.get(CREDENTIALS_SECRET) or login.get("clientSecret", ""),
+            options.get(SCOPE) or login.get("scope", ""),
             options.get(PROVIDER, ""),
             "" if handler == _JAVA_HANDLER else handler,
+            tuple((name, value) for name, value in login.items() if name not in _CREDENTIALS),
         )
-        _check(found)
+        _check(found, login)
         return found
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that ``repr`` leaves out, but for those of SASL extensions, which are none."""
+        return self.client_secret, *(value for name, value in self.login if not name.startswith(_EXTENSION))
+
+    @property
+    def extensions(self) -> dict[str, str]:
+        """The SASL extensions, by name."""
+        return {n.removeprefix(_EXTENSION): value for n, value in self.login if n.startswith(_EXTENSION)}
 
     def librdkafka(self) -> dict[str, Any]:
         """Return the settings of confluent-kafka clients."""
         if self.provider:
             return {"oauth_cb": tokens_of(self).refresh}
+        extensions = ",".join(f"{name}={value}" for name, value in self.extensions.items())
         settings = {
             "sasl.oauthbearer.method": "oidc",
             URL: self.url,
             CLIENT_ID: self.client_id,
             SECRET: self.client_secret,
             SCOPE: self.scope,
+            "sasl.oauthbearer.extensions": extensions,
         }
         return {name: value for name, value in settings.items() if value}
 
@@ -119,22 +139,21 @@ class OAuth:
         AbstractTokenProvider.register(Tokens)
         return {"sasl_oauth_token_provider": tokens_of(self)}
 
-    def spark(self, quoted: Callable[[str], str]) -> dict[str, str]:
-        """Return the settings of Java's client; ``quoted`` makes a value of a JAAS configuration."""
+    def spark(self) -> dict[str, str]:
+        """Return the settings of Java's client."""
+        ours = {} if self.provider else {"clientId": self.client_id, "clientSecret": self.client_secret}
+        ours |= {"scope": self.scope} if self.scope else {}
+        options = "".join(
+            f" {jaas.word(name)}={jaas.quoted(value)}" for name, value in (ours | dict(self.login)).items()
+        )
+        login = {"sasl.jaas.config": f"{_JAVA_MODULE} required{options};"}
         if self.provider:
-            handler = {HANDLER: self.java_handler} if self.java_handler else {}
-            return {"sasl.jaas.config": f"{_JAVA_MODULE} required;", PROVIDER: self.provider, **handler}
-        scope = f" scope={quoted(self.scope)}" if self.scope else ""
-        login = f"clientId={quoted(self.client_id)} clientSecret={quoted(self.client_secret)}{scope}"
-        return {
-            "sasl.jaas.config": f"{_JAVA_MODULE} required {login};",
-            URL: self.url,
-            HANDLER: self.java_handler or _JAVA_HANDLER,
-        }
+            return {**login, PROVIDER: self.provider, **({HANDLER: self.java_handler} if self.java_handler else {})}
+        return {**login, URL: self.url, HANDLER: self.java_handler or _JAVA_HANDLER}
 
 
-def _check(oauth: OAuth) -> None:
-    """Refuse what cannot give a token."""
+def _check(oauth: OAuth, login: Mapping[str, str]) -> None:
+    """Refuse what cannot give a token; ``login`` has the options of the JAAS configuration."""
     if bool(oauth.url) == bool(oauth.provider):
         there = "are two" if oauth.url else "is none"
         raise InvalidOption(
@@ -152,7 +171,8 @@ def _check(oauth: OAuth) -> None:
         )
     if not oauth.client_id or not oauth.client_secret:
         raise InvalidOption(
-            "the client id or the client secret for the token endpoint is missing",
+            "the client id or the client secret for the token endpoint is missing"
+            + (f"; {jaas.OPTION} has: {jaas.names(login)}" if login else ""),
             f"Set kafka.{CLIENT_ID} and kafka.{SECRET}, or clientId and clientSecret in kafka.sasl.jaas.config",
         )
 
@@ -163,8 +183,14 @@ class Tokens:
     What kafka-python takes as a token provider, and :meth:`refresh` as librdkafka's ``oauth_cb``.
     """
 
-    def __init__(self, fetch: Callable[[], Token], clock: Callable[[], float] = time.time):
+    def __init__(
+        self,
+        fetch: Callable[[], Token],
+        clock: Callable[[], float] = time.time,
+        extensions: Mapping[str, str] | None = None,
+    ):
         self._fetch = fetch
+        self._extensions = dict(extensions or {})
         self._clock = clock
         self._lock = threading.Lock()
         self._kept = Token("", 0.0)
@@ -189,21 +215,23 @@ class Tokens:
             raise KafkaConnectionError(e.what) from e
 
     def extensions(self) -> dict[str, str]:
-        """Return the SASL extensions, for kafka-python: none."""
-        return {}
+        """Return the SASL extensions, for kafka-python."""
+        return self._extensions
 
-    def refresh(self, config: str) -> tuple[str, float]:
-        """Return the token and when it expires, for librdkafka."""
+    def refresh(self, config: str) -> tuple[str, float, str, dict[str, str]]:
+        """Return the token and when it expires, for librdkafka; no principal, which it does not look at, and the SASL
+        extensions.
+        """
         token = self.current()
-        return token.value, token.expires_at
+        return token.value, token.expires_at, "", self._extensions
 
 
 @functools.cache
 def tokens_of(oauth: OAuth) -> Tokens:
     """Return the tokens of this source, which all clients of this process share."""
     if oauth.provider:
-        return Tokens(functools.partial(from_function, oauth.provider))
-    return Tokens(functools.partial(from_endpoint, oauth))
+        return Tokens(functools.partial(from_function, oauth.provider), extensions=oauth.extensions)
+    return Tokens(functools.partial(from_endpoint, oauth), extensions=oauth.extensions)
 
 
 # -- a function of the user --------------------------------------------------------------------------------------------

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.inspection.hanging import Attributed
+from exactly_once.inspection.findings import sink_of
+from exactly_once.inspection.hanging import Attributed, attribute
+from exactly_once.inspection.sink import UNDER_WAY, sinks
 from exactly_once.inspection.words import utc
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
 from exactly_once.operation.model import (
+    BUDGET_S,
     STREAM,
     Operation,
     OperationContext,
@@ -22,9 +27,9 @@ from exactly_once.operation.model import (
     reason_parameter,
 )
 from exactly_once.operation.rules import Refused, check_hanging, name_of
-from exactly_once.operation.transactions import end_hanging, list_hanging
 from exactly_once.protocol.names import commit_log_topic
-from exactly_once.txn.leaders import OLDER_THAN_S
+from exactly_once.txn.coordinators import describe, list_transactions
+from exactly_once.txn.leaders import OLDER_THAN_S, end_by_marker, find_hanging
 
 #: What comes of it where no phrase is needed, by whether the transaction is decided.
 _NO_PHRASE = {True: "its rows become visible", False: "the stream writes its rows again"}
@@ -87,9 +92,23 @@ def _examine(context: OperationContext, p: HangingParameters) -> OperationOutcom
 
 
 def _end(context: OperationContext, p: HangingParameters, before: OperationOutcome | None) -> OperationOutcome:
-    ended, committed = end_hanging(
-        context.connection, p.transaction, p.force or None, p.older_than_s, context.budget_s, commit=p.commit
+    """End the transaction in its partition: commit it if it is decided, else abort it; raise as check_hanging does."""
+    topic = p.transaction.rpartition("@")[0].rpartition("-")[0]
+    gone = Refused(
+        f"no hanging transaction is named {p.transaction!r}",
+        "Run exactly-once transactions list --hanging and use a name from it; names are topic-partition@start_offset",
     )
+    hanging = list_hanging(context.connection, None, [topic], p.older_than_s, context.budget_s)
+    ended = next((h for h in hanging if h.hanging.name == p.transaction), None)
+    if not topic or ended is None:
+        raise gone
+    if ended.sink_id is not None and topic != commit_log_topic(ended.sink_id):
+        # a decision may be hidden from observers, behind an open transaction in the log
+        log = read_log(context.connection, ended.sink_id, context.budget_s, whole=True)
+        ended = attribute(ended.hanging, {ended.sink_id: log})
+    committed = check_hanging(ended, p.force or None, p.commit)
+    if not end_by_marker(context.connection, ended.hanging, committed, context.budget_s):
+        raise gone
     done = "committed" if committed else "aborted"
     of = f" of sink {p.sink_id}" if p.sink_id else ""
     return OperationOutcome(
@@ -102,6 +121,7 @@ def _end(context: OperationContext, p: HangingParameters, before: OperationOutco
             "records": ended.hanging.records,
         },
         {done: p.transaction, **hanging_json(ended), "forced": p.force or None},
+        value=committed,
     )
 
 
@@ -133,12 +153,34 @@ END_HANGING = Operation(
         "wrote each, and what ending it does; a dry run ends here.",
         examined="found",
         passed="chosen",
-        stage="end_hanging",
-        prefix="hanging",
     ),
 )
 COMMIT_HANGING = replace(END_HANGING, examine=_as_named, job=None, verb="transactions commit", preset={"commit": True})
 ABORT_HANGING = replace(COMMIT_HANGING, verb="transactions abort", preset={"commit": False})
+
+
+def list_hanging(
+    connection: Connection,
+    sink_id: str | None = None,
+    topics: Iterable[str] = (),
+    older_than_s: float = OLDER_THAN_S,
+    budget_s: float = BUDGET_S,
+) -> list[Attributed]:
+    """List the hanging transactions on ``topics`` and on the topics of the sink (of every sink when none is named),
+    each with its owner.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized
+        See :func:`exactly_once.txn.leaders.find_hanging`. Each sink, and the search, gets ``budget_s``.
+    """
+    logs = {s: read_log(connection, s, budget_s) for s in ([sink_id] if sink_id else sinks(connection, budget_s))}
+    wanted = set(topics) | {t for log in logs.values() for d in log.decisions for t in d.topics}
+    with Admin(connection, budget_s) as admin:
+        ids = [t.transactional_id for t in list_transactions(admin, "eo:", UNDER_WAY)]
+        ours = describe(admin, (i for i in ids if sink_of(i) in logs))
+    wanted |= {topic for t in ours.values() for topic, _ in t.partitions}
+    return [attribute(h, logs) for h in find_hanging(connection, wanted, older_than_s, budget_s)]
 
 
 def consequence(found: Attributed) -> str:

@@ -1,25 +1,37 @@
 """The records of a commit log one by one, with their writers, and the way back from one that the sink did not write.
 
 Whoever may write to the topic of a commit log can forge a record. A forged decision of a later batch, for example, has
-every start refused. :func:`undo` puts the record of the same key before it in force again, and :func:`drop_foreign`
+every start refused. :data:`UNDO` puts the record of the same key before it in force again, and :data:`DROP_FOREIGN`
 takes away what is under keys that no sink uses.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
 from exactly_once.commitlog.log_reader import PARTITION
-from exactly_once.errors import CommitLogDamaged, InvalidOption
+from exactly_once.errors import CommitLogDamaged, InvalidOption, UnknownTopic
+from exactly_once.inspection.words import never_claimed, plural
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.errors import of_commit_log
+from exactly_once.operation.model import (
+    Operation,
+    OperationContext,
+    OperationOutcome,
+    OperationStep,
+    force_parameter,
+    parameter,
+    sink_parameter,
+)
 from exactly_once.operation.rules import Refused
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
-from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
+from exactly_once.protocol.names import check_sink_id, commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import (
     ACCEPTED,
     Aborted,
@@ -97,48 +109,48 @@ class Logged:
                 return "a tombstone" if self.value is None else "not a record of a sink"
         return type(self.record).__name__.lower()
 
+    def as_json(self, sink_id: str) -> dict[str, Any]:
+        """Plain values; ``own``: the sink's own producer wrote it."""
+        return {
+            "offset": self.offset,
+            "timestamp_ms": self.timestamp_ms,
+            "key": self.key_text,
+            "record": self.title,
+            "dead_letters": self.dead_letters,
+            "producer_id": self.producer_id,
+            "writer": self.writer,
+            "own": self.is_of(sink_id),
+        }
 
-def log_records(connection: Connection, sink_id: str, budget_s: float = BUDGET_S) -> list[Logged]:
+
+def log_records(connection: Connection, sink_id: str) -> list[Logged]:
     """Read every committed record that the brokers still have of the sink's log, in the order of the log.
 
-    Raises
-    ------
-    UnknownTopic
-        When the sink has no commit log.
-    BrokerUnreachable, NotAuthorized
+    Raises InvalidOption when the sink has no commit log, BrokerUnreachable or NotAuthorized.
     """
-    topic = commit_log_topic(sink_id)
-    with Admin(connection, budget_s) as admin:
-        marks = admin.watermarks(topic)[PARTITION]
+    topic = commit_log_topic(check_sink_id(sink_id))
+    with Admin(connection, BUDGET_S) as admin:
+        try:
+            marks = admin.watermarks(topic)[PARTITION]
+        except UnknownTopic:
+            raise never_claimed(sink_id) from None
         found = [
             b
             for b in batches(admin, (topic, PARTITION), marks.low, marks.last_stable, marks.last_stable)
             if b.marker is None and not b.hidden
         ]
         producers = {b.producer_id for b in found if b.producer_id >= 0}
-        writers = ids_of(admin.renew(budget_s), producers) if producers else {}
+        writers = ids_of(admin.renew(BUDGET_S), producers) if producers else {}
     return [_logged(batch, record, writers) for batch in found for record in batch.records()]
 
 
 def _logged(batch: LogBatch, raw: Any, writers: dict[int, str]) -> Logged:
-    headers = tuple(raw.headers or ())
-    record: Record | None = None
+    headers, record = tuple(raw.headers or ()), None
     if raw.value is not None:
-        try:
+        with suppress(CommitLogDamaged):
             record = decode(raw.value, dict(headers))
-        except CommitLogDamaged:
-            record = None
-    writer = writers.get(batch.producer_id)
-    return Logged(
-        offset=raw.offset,
-        timestamp_ms=raw.timestamp,
-        key=raw.key or b"",
-        record=record,
-        producer_id=batch.producer_id,
-        writer=writer,
-        value=raw.value,
-        headers=headers,
-    )
+    of, writer = batch.producer_id, writers.get(batch.producer_id)
+    return Logged(raw.offset, raw.timestamp, raw.key or b"", record, of, writer, raw.value, headers)
 
 
 def in_force(records: list[Logged]) -> list[Logged]:
@@ -147,94 +159,88 @@ def in_force(records: list[Logged]) -> list[Logged]:
     return [r for r in records if last[r.key] is r and r.value is not None]
 
 
-@dataclass(frozen=True)
-class Undone:
-    """A record that is no longer in force, and the one that is again; None: its key has no record any more."""
+@dataclass(frozen=True, kw_only=True)
+class UndoParameters:
+    """The parameters of ``exactly-once log --undo``: which record of which commit log."""
 
-    record: Logged
-    restored: Logged | None
+    sink_id: str = sink_parameter("The sink whose commit log has the record.", "sink")
+    offset: int | None = parameter(
+        None,
+        "Undo this record: put the previous record of the same key in force again, for example after somebody forged "
+        "this one.",
+        "--undo",
+        metavar="OFFSET",
+        chooses=True,
+    )
+    force: str = force_parameter("", "The phrase that overrules a refusal.")
 
 
-def undo(connection: Connection, sink_id: str, offset: int, force: str | None = None) -> Undone:
-    """Put the record before the one at ``offset``, of the same key, in force again.
+@dataclass(frozen=True, kw_only=True)
+class DropForeignParameters:
+    """The parameters of ``exactly-once log --drop-foreign``: which commit log."""
+
+    sink_id: str = sink_parameter("The sink in whose commit log others wrote.", "sink")
+    drop_foreign: bool = parameter(
+        False,
+        "Drop every record under a key that no sink uses, for example after another program wrote to this topic by "
+        "mistake.",
+        "--drop-foreign",
+        chooses=True,
+    )
+
+
+def _examine_undo(context: OperationContext, p: UndoParameters) -> OperationOutcome:
+    """Find the record to undo; raise InvalidOption when the log has none, or a later one of its key is in force."""
+    wrong, before = find(log_records(context.connection, p.sink_id), p.offset, p.sink_id)
+    refusal = None
+    try:
+        check_undo(p.sink_id, wrong, before, p.force)
+    except Refused as refused:
+        refusal = refused
+    return OperationOutcome(
+        p.sink_id,
+        f"{wrong.title} at offset {wrong.offset} is in force under {wrong.key_text!r}.",
+        document={"undone": wrong.as_json(p.sink_id), "restored": before.as_json(p.sink_id) if before else None},
+        refusal=refusal,
+        value=(wrong, before),
+    )
+
+
+def _undo(context: OperationContext, p: UndoParameters, found: OperationOutcome) -> OperationOutcome:
+    if found.refusal is not None:
+        raise found.refusal
+    wrong, before = found.value
+    _write(context.connection, p.sink_id, [(wrong.key, before)])
+    again = f"{before.title} at offset {before.offset} is" if before else "No record is"
+    done = f"Undid {wrong.title} at offset {wrong.offset}. {again} in force under {wrong.key_text!r}."
+    return replace(found, sentence=done)
+
+
+def _examine_foreign(context: OperationContext, p: DropForeignParameters) -> OperationOutcome:
+    found = [r for r in in_force(log_records(context.connection, p.sink_id)) if not is_own_key(r.key_text)]
+    return OperationOutcome(
+        p.sink_id,
+        f"{plural(len(found), 'record')} in force under keys that no sink uses.",
+        document={"dropped": [r.as_json(p.sink_id) for r in found]},
+        to_do=bool(found),
+        value=[(r.key, None) for r in found],
+    )
+
+
+def _drop(context: OperationContext, p: DropForeignParameters, found: OperationOutcome) -> OperationOutcome:
+    if found.value:
+        _write(context.connection, p.sink_id, found.value)
+    records = plural(len(found.value), "record")
+    done = f"Dropped {records} under keys that no sink uses. The sink's own are in force."
+    return replace(found, sentence=done)
+
+
+def _write(connection: Connection, sink_id: str, records: Sequence[tuple[bytes, Logged | None]]) -> None:
+    """Write under each key what a record holds, or a tombstone, in one transaction of the log's own producer.
 
     A driver that is alive goes on: its next write initialises the log's producer again, and reads the log from its
-    beginning.
-
-    Parameters
-    ----------
-    force : str, optional
-        The phrase that a refusal asks for.
-
-    Raises
-    ------
-    InvalidOption
-        When the log has no such record, or a later one of its key is in force.
-    Refused
-        When the sink's own producer wrote the record, or its key has no earlier record left.
-    BrokerUnreachable, BrokerRefused, NotAuthorized
+    beginning. Raises BrokerUnreachable, BrokerRefused or NotAuthorized.
     """
-    found = log_records(connection, sink_id)
-    wrong, before = find(found, offset, sink_id)
-    check_undo(sink_id, wrong, before, force)
-    _write(connection, sink_id, [(wrong.key, before)])
-    return Undone(wrong, before)
-
-
-def drop_foreign(connection: Connection, sink_id: str) -> list[Logged]:
-    """Write a tombstone for each key in force that no sink uses; return the records that are no longer in force. The
-    sink's own records stay. A driver that is alive goes on, as after :func:`undo`.
-
-    Raises BrokerUnreachable, BrokerRefused, NotAuthorized or UnknownTopic.
-    """
-    found = [r for r in in_force(log_records(connection, sink_id)) if not is_own_key(r.key_text)]
-    if found:
-        _write(connection, sink_id, [(r.key, None) for r in found])
-    return found
-
-
-def find(records: list[Logged], offset: int, sink_id: str) -> tuple[Logged, Logged | None]:
-    """Return the record at ``offset``, and the one of its key before it; raises as :func:`undo`."""
-    topic = commit_log_topic(sink_id)
-    wrong = next((r for r in records if r.offset == offset), None)
-    if wrong is None:
-        raise InvalidOption(
-            f"{topic} has no record at offset {offset}", f"List the records with: exactly-once log {sink_id}"
-        )
-    same = [r for r in records if r.key == wrong.key]
-    if same[-1] is not wrong:
-        raise InvalidOption(
-            f"the record at offset {offset} of {topic} is not in force: the one at offset {same[-1].offset} has the "
-            f"same key {wrong.key_text!r}",
-            "To undo the record that is in force, give its offset; otherwise leave the log as it is",
-        )
-    earlier = [r for r in same[:-1] if r.value is not None]
-    return wrong, earlier[-1] if earlier else None
-
-
-def check_undo(sink_id: str, wrong: Logged, before: Logged | None, force: str | None) -> None:
-    """Refuse what may lose a record of the sink's own, unless ``force`` is the phrase that states it. Pure."""
-    phrase = f"forget {wrong.title} at offset {wrong.offset}"
-    if force == phrase:
-        return
-    if wrong.is_of(sink_id):
-        raise Refused(
-            f"{wrong.title} at offset {wrong.offset} was written by the sink's own producer {wrong.writer}",
-            "Leave the record in force: without it a decided batch may be lost or written twice",
-            phrase=phrase,
-        )
-    if before is None and wrong.record is not None and not isinstance(wrong.record, Claim):
-        raise Refused(
-            f"the log has no record under the key {wrong.key_text!r} before {wrong.title} at offset {wrong.offset}: "
-            "there was none, or compaction has removed it",
-            "First find out, by the rows of the output or by the consumer group of the sink, whether the output "
-            "holds a batch that was decided under this key",
-            phrase=phrase,
-        )
-
-
-def _write(connection: Connection, sink_id: str, records: list[tuple[bytes, Logged | None]]) -> None:
-    """Write under each key what a record holds, or a tombstone, in one transaction of the log's own producer."""
     topic = commit_log_topic(sink_id)
     producer = Producer(
         {
@@ -255,3 +261,59 @@ def _write(connection: Connection, sink_id: str, records: list[tuple[bytes, Logg
         producer.commit_transaction(BUDGET_S)
     except KafkaException as e:
         raise of_commit_log(e, topic, connection.bootstrap_servers, namespace(sink_id)) from e
+
+
+UNDO = Operation(
+    UndoParameters,
+    _examine_undo,
+    (OperationStep("undo", "Puts the record of the same key before it in force again.", _undo),),
+    verb="log",
+)
+DROP_FOREIGN = Operation(
+    DropForeignParameters,
+    _examine_foreign,
+    (OperationStep("drop", "Writes a tombstone for each key in force that no sink uses.", _drop),),
+    verb="log",
+)
+
+
+def find(records: list[Logged], offset: int | None, sink_id: str) -> tuple[Logged, Logged | None]:
+    """Return the record at ``offset``, and the one of its key before it; raise InvalidOption when there is no such
+    record, or a later one of its key is in force.
+    """
+    topic = commit_log_topic(sink_id)
+    wrong = next((r for r in records if r.offset == offset), None)
+    if wrong is None:
+        raise InvalidOption(
+            f"{topic} has no record at offset {offset}", f"List the records with: exactly-once log {sink_id}"
+        )
+    same = [r for r in records if r.key == wrong.key]
+    if same[-1] is not wrong:
+        raise InvalidOption(
+            f"the record at offset {offset} of {topic} is not in force: the one at offset {same[-1].offset} has the "
+            f"same key {wrong.key_text!r}",
+            "To undo the record that is in force, give its offset; otherwise leave the log as it is",
+        )
+    earlier = [r for r in same[:-1] if r.value is not None]
+    return wrong, earlier[-1] if earlier else None
+
+
+def check_undo(sink_id: str, wrong: Logged, before: Logged | None, force: str) -> None:
+    """Refuse what may lose a record of the sink's own, unless ``force`` is the phrase that states it. Pure."""
+    phrase = f"forget {wrong.title} at offset {wrong.offset}"
+    if force == phrase:
+        return
+    if wrong.is_of(sink_id):
+        raise Refused(
+            f"{wrong.title} at offset {wrong.offset} was written by the sink's own producer {wrong.writer}",
+            "Leave the record in force: without it a decided batch may be lost or written twice",
+            phrase=phrase,
+        )
+    if before is None and wrong.record is not None and not isinstance(wrong.record, Claim):
+        raise Refused(
+            f"the log has no record under the key {wrong.key_text!r} before {wrong.title} at offset {wrong.offset}: "
+            "there was none, or compaction has removed it",
+            "First find out, by the rows of the output or by the consumer group of the sink, whether the output "
+            "holds a batch that was decided under this key",
+            phrase=phrase,
+        )

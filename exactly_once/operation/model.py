@@ -46,8 +46,12 @@ class Parameter:
         The launchpad's default where that differs.
     rarely : bool
         The launchpad explains it beside the editor, and does not fill it in.
+    choices : sequence of str
+        The values that the terminal takes; empty: any.
     chooses : bool
         Of several operations behind one verb, the terminal runs the one whose such parameter is given.
+    least : float or None
+        The smallest value that terminal and launchpad take; None: any.
     """
 
     text: str
@@ -57,7 +61,9 @@ class Parameter:
     flag_text: str = ""
     form_default: Any = SAME
     rarely: bool = False
+    choices: Sequence[str] = ()
     chooses: bool = False
+    least: float | None = None
 
     @property
     def help(self) -> str:
@@ -155,6 +161,13 @@ class OperationOutcome:
     audit: Mapping[str, Any] = field(default_factory=dict)
     value: Any = None
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The sentence, the facts and the diagnoses by name, for a screen that shows names and values."""
+        rows = [(d.code, d.subject, d.sentence, d.remedy) for d in self.diagnoses]
+        wrong = {"diagnoses": ResultTable(("code", "subject", "sentence", "remedy"), rows)} if rows else {}
+        return {"sentence": self.sentence, **wrong, **self.facts}
+
 
 @dataclass(frozen=True)
 class OperationContext:
@@ -232,13 +245,13 @@ class OperationJob:
     Attributes
     ----------
     name, text : str
-        The job and its description.
+        The job and its description. The audit trail's entries have its name: ``exactly_once_end_hanging`` writes
+        ``end_hanging``, ``hanging_by`` and ``hanging_reason``.
     first : str
         The op that examines, and takes the configuration; ``first_text`` is its description.
     examined, passed : str
-        The outputs of that op: the state before, and what the next op takes.
-    stage, prefix : str
-        The entry of the audit trail that tells the stage of the run, and the beginning of ``_by`` and ``_reason``.
+        The outputs of that op: the state before, and what the next op takes. Where ``passed`` is "", there is no other
+        op: that one also takes the steps.
     """
 
     name: str
@@ -247,8 +260,6 @@ class OperationJob:
     first_text: str
     examined: str = "examined"
     passed: str = "work"
-    stage: str = "operation"
-    prefix: str = "operation"
 
 
 @dataclass(frozen=True)
@@ -270,7 +281,7 @@ class Operation(Generic[P]):
     takes_sink : bool
         It takes the sink from its owner.
     preset : mapping
-        Parameters that the verb says.
+        Parameters that the verb says; with ``sink_id``, the job has one sink and no stream to choose.
     """
 
     parameters: type[P]

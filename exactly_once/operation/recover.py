@@ -23,6 +23,7 @@ from exactly_once.operation.model import (
     OperationJob,
     OperationOutcome,
     OperationStep,
+    ResultTable,
     fence_parameter,
     parameter,
     reason_parameter,
@@ -35,6 +36,9 @@ from exactly_once.protocol.records import Decision
 
 #: A driver that failed, or was fenced, ends its JVM within seconds.
 LEAVING_S = 15.0
+
+#: The table of undecided parts that a recovery rolled back.
+_NO_PARTS = ResultTable(("output", "part"))
 
 _AT_REST = "Nothing of the sink is open any more. The next start of the stream takes the sink back."
 
@@ -65,6 +69,7 @@ class RecoveryParameters:
         "--dry-run",
         flag_text="only show what a recovery would do",
         form="dry_run",
+        form_default=True,
     )
     reason: str = reason_parameter("; a sensor writes here what it saw")
     restart: bool = parameter(
@@ -76,15 +81,7 @@ class RecoveryParameters:
 
 @dataclass(frozen=True)
 class _Recovering:
-    """A recovery under way.
-
-    Attributes
-    ----------
-    before : Inspection
-        The sink as the recovery found it.
-    superseded : bool
-        A newer owner claimed the sink meanwhile, and continues the work.
-    """
+    """A recovery under way. ``superseded``: a newer owner claimed the sink meanwhile, and continues the work."""
 
     before: Inspection
     report: RecoveryReport
@@ -99,8 +96,8 @@ def _examine(context: OperationContext, p: RecoveryParameters) -> OperationOutco
     if found.owner is None and found.quiet and not context.may_be_unused:
         raise never_claimed(p.sink_id)
     numbers, shown = counts(found), tables.inspected(found)
-    sentence = _sentence(found, numbers)
     diagnoses = diagnose(SinkFacts(found))
+    sentence = _sentence(found, diagnoses)
     lost = {d.name: n for d in found.decided if (n := d.count(PartState.LOST))}
     return OperationOutcome(
         p.sink_id,
@@ -116,7 +113,11 @@ def _examine(context: OperationContext, p: RecoveryParameters) -> OperationOutco
         diagnoses=diagnoses,
         remedy="" if found.open or found.decided else "The recovery would only claim the sink.",
         refusal=context.refusal(p.sink_id, found.owner, p.force),
-        audit={"recovery_found": sentence, **_nonzero("before", numbers), **shown},
+        audit={
+            "recovery_found": " ".join([sentence, *(d.text for d in diagnoses)]),
+            **_nonzero("before", numbers),
+            **shown,
+        },
         value=found,
     )
 
@@ -150,7 +151,7 @@ def _complete(context: OperationContext, p: RecoveryParameters, examined: Operat
 def _sweep(context: OperationContext, p: RecoveryParameters, before: OperationOutcome) -> OperationOutcome:
     work: _Recovering = before.value
     if work.report.claim is None or work.superseded:
-        return work.outcome("", aborted=tables.rolled_back([]))
+        return work.outcome("", aborted=_NO_PARTS)
     end = time.monotonic() + (LEAVING_S if p.take_over or p.force else 0.0)
     try:
         work = _swept(context, work)
@@ -167,7 +168,7 @@ def _sweep(context: OperationContext, p: RecoveryParameters, before: OperationOu
     return work.outcome(
         f"Aborted {n}." if aborted else "Nothing undecided was left.",
         aborted_transactions=len(aborted),
-        aborted=tables.rolled_back(aborted),
+        aborted=replace(_NO_PARTS, rows=aborted),
     )
 
 
@@ -235,14 +236,13 @@ RECOVER = Operation(
         "exactly_once_recovery",
         "Recovers a sink: inspects it, commits decided batches, aborts undecided transactions, verifies that no "
         "reader waits, and requests a restart of the stream if one is wanted. Checks again before each step; "
-        "safe to run twice, even at the same time. Leaves a live stream alone, unless take_over is set.",
+        "safe to run twice, even at the same time. Leaves a live stream alone, unless take_over is set. A dry "
+        "run unless dry_run is switched off; a sensor switches it off.",
         first="inspect",
         first_text="Lists what is decided, prepared, undecided or lost, by which owner, since when, and which readers "
         "it blocks. Refuses to continue while a live process works on the sink, unless take_over is set; a dry run "
         "ends here.",
         examined="inspected",
-        stage="recovery",
-        prefix="recovery",
     ),
 )
 
@@ -314,17 +314,12 @@ def _batches(decisions: Sequence[Decision]) -> str:
     return f"batch{'es' if len(decisions) > 1 else ''} {', '.join(_batch(d) for d in decisions)}"
 
 
-def _sentence(found: Inspection, n: Mapping[str, int]) -> str:
+def _sentence(found: Inspection, wrong: Sequence[Diagnosis]) -> str:
     if found.owner is None:
         return f"Sink {found.sink_id} was never used."
-    if found.quiet:
-        return f"Sink {found.sink_id} has nothing open. Owner: {owner_sentence(found)}"
-    return (
-        f"Sink {found.sink_id}: {plural(n['open'], 'transaction')} open ({n['undecided']} undecided, the oldest "
-        f"{found.oldest_s:.0f} s), {plural(n['decided_not_proven'], 'batch')} decided but not proven committed "
-        f"({plural(n['lost_parts'], 'part')} lost), {plural(n['blocked_partitions'], 'partition')} blocked. "
-        f"Owner: {owner_sentence(found)}"
-    )
+    codes = ", ".join(dict.fromkeys(d.code for d in wrong))
+    state = f"is not at rest ({codes})" if codes else "has nothing open" if found.quiet else "has work under way"
+    return f"Sink {found.sink_id} {state}. Owner: {owner_sentence(found)}"
 
 
 def _not_at_rest(report: RecoveryReport) -> tuple[str, str]:

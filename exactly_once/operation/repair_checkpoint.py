@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from exactly_once.commitlog.commit_log import read_log
-from exactly_once.errors import CheckpointUnusable
+from exactly_once.commitlog.commit_log import CommitLog, read_log
+from exactly_once.coordinator.recover import claim_sink
+from exactly_once.deadline import Deadline
+from exactly_once.errors import CheckpointUnusable, Fenced
+from exactly_once.failpoints import reach
 from exactly_once.inspection.sink import owner_of
-from exactly_once.operation import repair as engine
 from exactly_once.operation.model import (
     Operation,
     OperationContext,
@@ -21,8 +23,11 @@ from exactly_once.operation.model import (
     reason_parameter,
     sink_parameter,
 )
-from exactly_once.operation.repair import Action, FileFinding, Repair
-from exactly_once.operation.rules import Refused, phrase_of
+from exactly_once.operation.repair.applying import Repair, Work
+from exactly_once.operation.repair.files import read_files
+from exactly_once.operation.repair.verdicts import Action, FileFinding, judge_files
+from exactly_once.operation.rules import Refused
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id
 
 
@@ -83,40 +88,43 @@ class RepairParameters:
 
 
 def _examine(context: OperationContext, p: RepairParameters) -> OperationOutcome:
-    sink_id, budget_s = check_sink_id(p.sink_id), context.budget_s
-    found = engine.examine(context.connection, sink_id, p.checkpoint, p.plan_anew, budget_s, p.write_commit)
+    log = read_log(context.connection, check_sink_id(p.sink_id), context.budget_s)
+    found = _judged(log, p)
     refusal: Refused | None = None
     if found.to_do:
-        owner = owner_of(read_log(context.connection, sink_id, budget_s), context.alive_of)
-        refusal = _not_typed(p, consequence(found)) or context.refusal(sink_id, owner, p.force)
+        owner = owner_of(log, context.alive_of)
+        refusal = _not_typed(p, consequence(found)) or context.refusal(p.sink_id, owner, p.force)
     outcome = _outcome(found, consequence(found) if p.plan_anew else "")
-    return OperationOutcome(
-        **{**outcome, "to_do": bool(found.to_do)}, refusal=refusal, failure=_unusable(found) if found.refused else None
-    )
+    return replace(outcome, to_do=bool(found.to_do), refusal=refusal, failure=_unusable(found))
 
 
 def _put_right(context: OperationContext, p: RepairParameters, before: OperationOutcome) -> OperationOutcome:
-    owner = owner_of(read_log(context.connection, p.sink_id, context.budget_s), context.alive_of)
-    if before.to_do:
-        context.admit(p.sink_id, owner, p.force)
-    done = engine.repair(
-        context.connection,
-        p.sink_id,
-        p.checkpoint,
-        plan_anew=p.plan_anew,
-        write_commit=p.write_commit,
-        force=phrase_of(p.sink_id, owner),
-        by=context.by,
-        budget_s=context.work_budget_s,
-        operator=context.operator,
-        alive_of=context.alive_of,
-    )
-    outcome = _outcome(done)
-    if done.applied:
-        outcome["facts"] |= {"claim": done.claim, "kept_in": f"{done.location}/{done.kept_in}"}
-        outcome["remedy"] = "Start the stream: it takes the sink back and continues."
-    outcome["document"] = {"dry_run": False, **done.as_json(), "refused": None, "force": None}
-    return OperationOutcome(**outcome)
+    """Judge again, by the log up to the claim and the files as they are then; repair all of it, or nothing.
+
+    Raises Fenced when another process claims the sink meanwhile: the next repair makes the rest.
+    """
+    deadline = Deadline(context.work_budget_s)
+    log = read_log(context.connection, p.sink_id, context.budget_s)
+    if not (found := _judged(log, p)).to_do:
+        return _done(found)
+    context.admit(p.sink_id, owner_of(log, context.alive_of), p.force)
+    claim = claim_sink(context.connection, p.sink_id, deadline.left, context.operator)
+    assert claim is not None  # a log that can judge a checkpoint has an owner
+    commit_log = CommitLog(context.connection, p.sink_id)
+    try:
+        if not (found := _judged(commit_log.own(claim.token, deadline), p)).to_do:
+            return _done(found)
+        work = Work(found, claim.token, context.by, claim.operator)
+        work.keep()
+        reach("repair-kept")
+        for finding in work.findings:
+            _check_owned(commit_log.read(Deadline(max(1.0, deadline.left))), p.sink_id, claim.token)
+            work.change(finding)
+            reach("repair-changed")
+        work.record(done=True)
+    finally:
+        commit_log.close()
+    return _done(replace(found, applied=True, claim=claim.token, kept_in=work.folder))
 
 
 REPAIR = Operation(
@@ -143,8 +151,6 @@ REPAIR = Operation(
         first_text="Finds what is torn in the checkpoint, and what the commit log allows to do about it. Refuses to "
         "continue while a live process works on the sink, unless take_over is set; a dry run ends here.",
         passed="torn",
-        stage="checkpoint_repair",
-        prefix="repair",
     ),
 )
 
@@ -163,7 +169,9 @@ def _not_typed(p: RepairParameters, wanted: str) -> Refused | None:
     return Refused(f"plan_anew makes Spark forget its plan: {wanted}", f"Set consequence to: {wanted}")
 
 
-def _unusable(found: Repair) -> CheckpointUnusable:
+def _unusable(found: Repair) -> CheckpointUnusable | None:
+    if not found.refused:
+        return None
     return CheckpointUnusable(
         f"the checkpoint {found.location} cannot be repaired: {'; '.join(_action(f) for f in found.refused)}",
         "Do what this message says of each file, then launch the job exactly_once_checkpoint_repair again",
@@ -171,25 +179,44 @@ def _unusable(found: Repair) -> CheckpointUnusable:
     )
 
 
-def _outcome(found: Repair, typed: str = "") -> dict[str, Any]:
-    """Return the fields of an outcome that examination and repair have in common."""
+def _judged(log: LogState, p: RepairParameters) -> Repair:
+    judged = judge_files(read_files(p.checkpoint), log, p.sink_id, p.plan_anew, p.write_commit)
+    return Repair(p.sink_id, p.checkpoint, judged)
+
+
+def _check_owned(log: LogState, sink_id: str, token: int) -> None:
+    if log.owner is None or log.owner.token != token:
+        who = log.owner.title if log.owner else "another process"
+        raise Fenced(
+            f"{who} has taken sink {sink_id!r} while its checkpoint was being repaired",
+            "Stop the stream and run the repair again: the changes already made are kept",
+            safe="The copies are kept, and each change made is safe on its own",
+        )
+
+
+def _outcome(found: Repair, typed: str = "") -> OperationOutcome:
+    """Return what examination and repair have in common."""
     rows = [(f.name or "the checkpoint", f.action.value, f.why, str(len(f.also))) for f in found.findings]
     facts: dict[str, Any] = {
         "checkpoint": found.location,
         "whole": found.whole,
         "findings": ResultTable(("file", "action", "why", "files_with_it"), rows),
+        **({"consequence": typed} if typed else {}),
     }
-    if typed:
-        facts["consequence"] = typed
     act = "Do what is said of each refused file, then run this command again." if found.refused else ""
-    return {
-        "subject": found.sink_id,
-        "sentence": _sentence(found),
-        "facts": facts,
-        "document": found.as_json(),
-        "remedy": act,
-        "ok": found.whole,
-    }
+    return OperationOutcome(
+        found.sink_id, _sentence(found), facts, found.as_json(), remedy=act, ok=found.whole, value=found
+    )
+
+
+def _done(found: Repair) -> OperationOutcome:
+    outcome = _outcome(found)
+    outcome = replace(outcome, document={"dry_run": False, **outcome.document, "refused": None, "force": None})
+    if not found.applied:
+        return outcome
+    made = {"claim": found.claim, "kept_in": f"{found.location}/{found.kept_in}"}
+    then = "Start the stream: it takes the sink back and continues."
+    return replace(outcome, facts={**outcome.facts, **made}, remedy=then)
 
 
 def _sentence(found: Repair) -> str:

@@ -10,8 +10,8 @@ import shlex
 import socket
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection.findings import Owner, batch_name
-from exactly_once.inspection.hanging import Attributed, Decided, decided_as
+from exactly_once.inspection.findings import Decided, Owner, batch_name, naming
+from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.protocol.log_state import LogState
@@ -65,7 +65,7 @@ def check_commit(
         When it is not under way, or undecided: committing it would show a part of a batch that will be written again.
     """
     _check_under_way(transaction)
-    decided = decided_as(transaction, log)
+    decided = naming(transaction, log)
     if decided is None:
         topics = " and ".join(sorted({topic for topic, _ in transaction.partitions})) or "its topics"
         _overruled(
@@ -92,7 +92,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
         When it is not under way, or decided: aborting it takes its rows from readers until they are written again.
     """
     _check_under_way(transaction)
-    decided = decided_as(transaction, log)
+    decided = naming(transaction, log)
     if decided is not None:
         rows = f"{name_of(decided.decision)}, {_count(decided.handle.records)}"
         again = f"the next {'try' if decided.decision.write_id else 'start'} writes them again"
@@ -129,15 +129,6 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
         f"{what}; this would take the sink from that driver, which would stop with EO-FENCED",
         way_out,
     )
-
-
-def phrase_of(sink_id: str, owner: Owner | None) -> str | None:
-    """Return the phrase that overrules :func:`check_owner`; None where it does not refuse."""
-    try:
-        check_owner(sink_id, owner)
-    except Refused as refused:
-        return refused.phrase
-    return None
 
 
 def check_hanging(found: Attributed, force: str | None = None, commit: bool | None = None) -> bool:

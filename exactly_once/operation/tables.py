@@ -45,11 +45,6 @@ def completed(decisions: Sequence[Decision]) -> ResultTable:
     )
 
 
-def rolled_back(parts: Sequence[tuple[str, str]]) -> ResultTable:
-    """Make the table of undecided parts that a recovery rolled back: participant and name of each."""
-    return ResultTable(("output", "part"), [*parts])
-
-
 def described(transactions: Sequence[Description]) -> ResultTable:
     """Make the table of transactions, by their coordinators."""
     return ResultTable(

@@ -1,196 +1,125 @@
-"""Operations on the transactions of a sink, within the rules: commit, abort, recover, end hanging ones.
+"""The end of one transaction, by its id: a commit if it is decided, an abort by a recovery if it is not.
 
 A commit or an abort ends exactly the transaction that was described, by producer id and epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.coordinator.recover import RecoveryReport, recover
+from exactly_once.coordinator.recover import recover
 from exactly_once.errors import NotAuthorized, Unfinished
-from exactly_once.inspection.findings import sink_of
-from exactly_once.inspection.hanging import Attributed, Decided, attribute, decided_as
-from exactly_once.inspection.processes import AliveOf
-from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY, owner_of, sinks
+from exactly_once.inspection.findings import Decided, naming
+from exactly_once.inspection.sink import UNDER_WAY, owner_of
+from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import Connection
-from exactly_once.operation.model import BUDGET_S
-from exactly_once.operation.rules import Refused, check_abort, check_commit, check_hanging, check_owner, part_sink
-from exactly_once.protocol.names import commit_log_topic
+from exactly_once.operation.model import (
+    Operation,
+    OperationContext,
+    OperationOutcome,
+    OperationStep,
+    force_parameter,
+    parameter,
+)
+from exactly_once.operation.recover import left
+from exactly_once.operation.rules import check_abort, check_commit, name_of, part_sink
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.txn.coordinators import Description, describe, end_one, end_txn_version, list_transactions
-from exactly_once.txn.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
+from exactly_once.txn.coordinators import Description, describe, end_one, end_txn_version, refuse_lowered
+from exactly_once.txn.leaders import written
 
 
-@dataclass(frozen=True)
-class EndedTransaction:
-    """An ended transaction: its description before, its decision if any, and the phrase that overruled the rules."""
+@dataclass(frozen=True, kw_only=True)
+class TransactionParameters:
+    """The parameters of a commit or an abort of one transaction."""
 
-    transaction: Description
-    committed: bool
-    decided: Decided | None = None
-    forced: str | None = None
+    id: str = parameter("", "The transactional id of a part.", "id", metavar="ID", chooses=True)
+    force: str = force_parameter("", "The phrase that overrules a refusal.")
 
 
-@dataclass(frozen=True)
-class AbortedTransaction:
-    """An abort: the transaction's description before, and the recovery that aborted it (None: decided, and forced)."""
-
-    transaction: Description
-    report: RecoveryReport | None = None
-    forced: str | None = None
+def _examine(context: OperationContext, p: TransactionParameters) -> OperationOutcome:
+    return OperationOutcome(p.id, f"{p.id} is a transaction of sink {part_sink(p.id)}.")
 
 
-def commit(
-    connection: Connection, transactional_id: str, force: str | None = None, budget_s: float = BUDGET_S
-) -> EndedTransaction:
+def commit(context: OperationContext, p: TransactionParameters, before: OperationOutcome) -> OperationOutcome:
     """Commit the decided transaction of a part. Harmless while a driver does the same.
 
-    Raises
-    ------
-    Refused
-        See :func:`check_commit`.
-    Unfinished
-        The brokers gave no definite answer in time.
-    BrokerUnreachable, NotAuthorized
+    Raises what :func:`check_commit` does, Unfinished when the brokers gave no definite answer in time,
+    BrokerUnreachable or NotAuthorized.
     """
-    sink_id = part_sink(transactional_id)
-    with Admin(connection, budget_s) as admin:
-        transaction = describe(admin, [transactional_id])[transactional_id]
-        log = read_log(connection, sink_id, budget_s)
-        decided = decided_as(transaction, log)
+    with Admin(context.connection, context.budget_s) as admin:
+        transaction = describe(admin, [p.id])[p.id]
+        log = read_log(context.connection, part_sink(p.id), context.budget_s)
         written = None
-        if decided is None and transaction.state in UNDER_WAY:
-            written = _written(admin.renew(budget_s), transaction)
-        decided = check_commit(transaction, log, written, force)
+        if naming(transaction, log) is None and transaction.state in UNDER_WAY:
+            written = _written(admin.renew(context.budget_s), transaction)
+        decided = check_commit(transaction, log, written, p.force or None)
         version = decided.decision.end_txn_version if decided else end_txn_version(admin)
-        _end(admin.renew(budget_s), transaction, True, version, decided)
-    return EndedTransaction(transaction, True, decided, None if decided else force)
+        _end(admin.renew(context.budget_s), transaction, True, version, decided)
+    batch, records, forced = None, None, p.force or None
+    if decided is not None:
+        batch, records, forced = name_of(decided.decision), decided.handle.records, None
+    of = f"forced: {forced}" if records is None else f"{batch}, {plural(records, 'record')}"
+    document = {**_ended("committed", transaction, forced), "decided": batch, "records": records}
+    return OperationOutcome(p.id, f"Committed {p.id}, {of}.", document=document)
 
 
-def abort(
-    connection: Connection,
-    transactional_id: str,
-    force: str | None = None,
-    budget_s: float = BUDGET_S,
-    recovery_budget_s: float = RECOVERY_BUDGET_S,
-    operator: str = "",
-    alive_of: AliveOf | None = None,
-) -> AbortedTransaction:
+def abort(context: OperationContext, p: TransactionParameters, before: OperationOutcome) -> OperationOutcome:
     """Abort the transaction of a part.
 
     A driver might decide an undecided transaction meanwhile, so this runs a recovery, which takes the sink from the
     driver first and aborts every undecided transaction. With ``force``, aborts a decided transaction, and that one
     alone; the next start of the stream writes its rows again (EO-LOST).
 
-    Parameters
-    ----------
-    operator : str
-        Who operates the recovery, for its claim.
-    alive_of : callable, optional
-        Is asked first whether the driver is alive (:func:`~exactly_once.inspection.sink.owner_of`).
-
-    Raises
-    ------
-    Refused
-        See :func:`check_abort` and :func:`check_owner`.
-    Unfinished
-        The transaction is still open.
-    InvalidOption, BrokerUnreachable, NotAuthorized, Expired, Fenced
+    Raises what :func:`check_abort` and :func:`check_owner` do, Unfinished when the transaction is still open, and what
+    a recovery raises.
     """
-    sink_id = part_sink(transactional_id)
-    with Admin(connection, budget_s) as admin:
-        transaction = describe(admin, [transactional_id])[transactional_id]
-        log = read_log(connection, sink_id, budget_s)
-        decided = check_abort(transaction, log, force)
+    connection, sink_id = context.connection, part_sink(p.id)
+    with Admin(connection, context.budget_s) as admin:
+        transaction = describe(admin, [p.id])[p.id]
+        log = read_log(connection, sink_id, context.budget_s)
+        decided = check_abort(transaction, log, p.force or None)
         if decided is not None:
-            _end(admin.renew(budget_s), transaction, False, decided.decision.end_txn_version, decided)
-            return AbortedTransaction(transaction, None, force)
-        owner = owner_of(log, alive_of)
-        check_owner(sink_id, owner, force)
-        report = recover(connection, sink_id, recovery_budget_s, operator=operator)
-        after = describe(admin.renew(budget_s), [transactional_id])[transactional_id]
+            _end(admin.renew(context.budget_s), transaction, False, decided.decision.end_txn_version, decided)
+            document = {**_ended("aborted", transaction, p.force), "recovery": None}
+            return OperationOutcome(p.id, f"Aborted {p.id}, forced: {p.force}.", document=document)
+        owner = owner_of(log, context.alive_of)
+        context.admit(sink_id, owner, p.force)
+        report = recover(connection, sink_id, context.work_budget_s, operator=context.operator)
+        after = describe(admin.renew(context.budget_s), [p.id])[p.id]
     if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
         raise Unfinished(
-            f"the transaction of {transactional_id} is still {after.state}",
+            f"the transaction of {p.id} is still {after.state}",
             "Run the recovery again, and read in its report what became of this transaction",
             safe="The transaction is not decided; none of it is visible to a read_committed reader",
         )
-    return AbortedTransaction(transaction, report, force if owner is not None and owner.works is not False else None)
-
-
-def list_hanging(
-    connection: Connection,
-    sink_id: str | None = None,
-    topics: Iterable[str] = (),
-    older_than_s: float = OLDER_THAN_S,
-    budget_s: float = BUDGET_S,
-) -> list[Attributed]:
-    """List the hanging transactions on ``topics`` and on the topics of the sink (of every sink when none is named),
-    each with its owner.
-
-    Raises
-    ------
-    BrokerUnreachable, NotAuthorized
-        See :func:`exactly_once.txn.leaders.find_hanging`. Each sink, and the search, gets ``budget_s``.
-    """
-    logs = {s: read_log(connection, s, budget_s) for s in ([sink_id] if sink_id else sinks(connection, budget_s))}
-    wanted = set(topics) | {t for log in logs.values() for d in log.decisions for t in d.topics}
-    with Admin(connection, budget_s) as admin:
-        ids = [t.transactional_id for t in list_transactions(admin, "eo:", UNDER_WAY)]
-        ours = describe(admin, (i for i in ids if sink_of(i) in logs))
-    wanted |= {topic for t in ours.values() for topic, _ in t.partitions}
-    return [attribute(h, logs) for h in find_hanging(connection, wanted, older_than_s, budget_s)]
-
-
-def end_hanging(
-    connection: Connection,
-    name: str,
-    force: str | None = None,
-    older_than_s: float = OLDER_THAN_S,
-    budget_s: float = BUDGET_S,
-    *,
-    commit: bool | None = None,
-) -> tuple[Attributed, bool]:
-    """End the hanging transaction ``name`` (``topic-partition@start offset``) in its partition: commit it if it is
-    decided, else abort it.
-
-    Parameters
-    ----------
-    commit : bool, optional
-        See :func:`check_hanging`.
-
-    Returns
-    -------
-    tuple
-        The transaction, and whether it was committed.
-
-    Raises
-    ------
-    Refused
-        When no hanging transaction has this name; see also :func:`check_hanging`.
-    BrokerUnreachable, NotAuthorized, CommitLogBlocked
-    """
-    topic = name.rpartition("@")[0].rpartition("-")[0]
-    gone = Refused(
-        f"no hanging transaction is named {name!r}",
-        "Run exactly-once transactions list --hanging and use a name from it; names are topic-partition@start_offset",
+    forced = p.force or None if owner is not None and owner.works is not False else None
+    return OperationOutcome(
+        p.id,
+        report.sentence,
+        document={**_ended("aborted", transaction, forced), "recovery": report.as_metadata()},
+        diagnoses=left(context, report),
+        ok=report.clean,
+        value=report,
     )
-    found = [f for f in list_hanging(connection, None, [topic], older_than_s, budget_s) if f.hanging.name == name]
-    if not topic or not found:
-        raise gone
-    chosen = found[0]
-    if chosen.sink_id is not None and topic != commit_log_topic(chosen.sink_id):
-        # a decision may be hidden from observers, behind an open transaction in the log
-        log = read_log(connection, chosen.sink_id, budget_s, whole=True)
-        chosen = attribute(chosen.hanging, {chosen.sink_id: log})
-    commit = check_hanging(chosen, force, commit)
-    if not (commit_hanging if commit else abort_hanging)(connection, chosen.hanging, budget_s):
-        raise gone
-    return chosen, commit
+
+
+def _ended(how: str, transaction: Description, forced: str | None) -> dict[str, Any]:
+    t = transaction
+    its = {"producer_id": t.producer_id, "producer_epoch": t.producer_epoch}
+    return {how: t.transactional_id, **its, "forced": forced}
+
+
+def _operation(
+    verb: str, does: str, act: Callable[[OperationContext, TransactionParameters, OperationOutcome], OperationOutcome]
+) -> Operation[TransactionParameters]:
+    return Operation(TransactionParameters, _examine, (OperationStep(verb, does, act),), f"transactions {verb}", does)
+
+
+COMMIT = _operation("commit", "commit a transaction that is decided", commit)
+ABORT = _operation("abort", "abort an undecided transaction, by a recovery of its sink", abort)
 
 
 def _written(admin: Admin, transaction: Description) -> int | None:
@@ -201,6 +130,7 @@ def _written(admin: Admin, transaction: Description) -> int | None:
 
 
 def _end(admin: Admin, transaction: Description, commit: bool, version: int, decided: Decided | None) -> None:
+    refuse_lowered(admin, [version])
     # an end that is under way already may have raised the epoch since the decision
     epoch = decided.handle.epoch if decided else transaction.producer_epoch
     outcome = end_one(admin, transaction.transactional_id, transaction.producer_id, epoch, commit, version)

@@ -8,21 +8,22 @@ VACUUM and the clean-up of old logs keep it (:mod:`exactly_once.participants.tab
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from exactly_once.errors import ExtraMissing, StoreRefused
-from exactly_once.participants.files.stores import ArrowStore, LocalStore, Store
+from exactly_once.participants.files.stores import ArrowStore, LocalStore, Store, place_of
 from exactly_once.participants.tables import Conflict, OpenTable, TableParticipant, connected
-from exactly_once.participants.tables.files import TableLocation, check_columns, each
+from exactly_once.participants.tables.files import TableLocation, check_columns, each, footer_of
 
 try:
     from deltalake import DeltaTable
@@ -41,6 +42,9 @@ _FEATURES = frozenset(
     )
 )
 
+#: What deltalake (1.6) cannot read in a location: it decodes an escape twice, and panics at a bracket.
+_UNREAD = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")
+
 #: Beginnings of properties of the table, and of its columns, that a writer must compute or check something for.
 _PROPERTIES = ("delta.constraints.", "delta.setTransactionRetentionDuration")
 _COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.")
@@ -54,7 +58,8 @@ class DeltaParticipant(TableParticipant):
     name : str
         The participant's name in decisions: letters, digits, ``_``, ``-``.
     url : str
-        The table's location: a path that driver and executors share, or a URL such as ``s3://bucket/orders``.
+        The table's location: a path that driver and executors share, or one such as ``s3://bucket/orders``. As Spark
+        reads it: nothing in it is escaped.
     storage_options : mapping, optional
         As deltalake takes them, such as ``AWS_ENDPOINT_URL``. Preferably without secrets: deltalake reads them from the
         environment of each process.
@@ -70,8 +75,13 @@ class DeltaParticipant(TableParticipant):
         columns: Sequence[str] | None = None,
     ):
         super().__init__(name, columns)
-        local = "://" not in url or url.startswith("file://")
-        self.url = LocalStore(url.removeprefix("file://")).root if local else url.rstrip("/")
+        place = place_of(url)
+        if unread := _UNREAD.search(place.path):
+            raise StoreRefused(
+                f"{name}: deltalake cannot read the table's location {url}, for its {unread[0]!r}",
+                "Move the table to a location without it; a blank, # or ? in the location stands for itself",
+            )
+        self.url = LocalStore(place.path).root if place.is_local else str(place)
         self.options = connected(storage_options)
 
     def __repr__(self) -> str:
@@ -79,7 +89,7 @@ class DeltaParticipant(TableParticipant):
 
     def _open(self) -> OpenTable:
         try:
-            opened = DeltaTable(self.url, storage_options=self.options)
+            opened = DeltaTable(_escaped(self.url), storage_options=self.options)
         except TableNotFoundError as e:
             raise StoreRefused(
                 f"{self.name}: there is no Delta table in {self.url} ({e})",
@@ -88,13 +98,19 @@ class DeltaParticipant(TableParticipant):
         return _Delta(opened, self._store())
 
     def _store(self) -> Store:
-        if "://" not in self.url:
+        if place_of(self.url).is_local:
             return LocalStore(self.url)
         return ArrowStore(self.url, partial(_file_system, self.url, self.options))
 
 
 def _file_system(url: str, options: Mapping[str, str]) -> fs.FileSystem:
-    return fs.PyFileSystem(_Handler(url, dict(options)))
+    return fs.PyFileSystem(_Handler(_escaped(url), dict(options)))
+
+
+def _escaped(url: str) -> str:
+    """Return a location as deltalake reads it: a local one as a path, any other as a URI."""
+    place = place_of(url)
+    return url if place.is_local else f"{place.scheme}://{place.authority}{quote(place.path)}"
 
 
 class _Handler(DeltaStorageHandler):
@@ -162,8 +178,7 @@ class _Delta(OpenTable):
 
     def _stats(self, path: str) -> str:
         """Return what readers skip files by, from the footer of the file."""
-        with closing(self.place.store.open(path)) as file:
-            footer = pq.read_metadata(file)
+        footer = footer_of(self.place.store, path)
         check_columns(self.place.schema, footer.schema.to_arrow_schema(), None, self.shown)
         return json.dumps(statistics(footer))
 

@@ -106,6 +106,9 @@ class _Iceberg(OpenTable):
         )
 
     def refusal(self) -> tuple[str, str] | None:
+        location = self.opened.location()
+        if {"#", "?"} & set(location):  # pyiceberg ends its paths there, and would write to another folder
+            return f"has the location {location}, which pyiceberg cannot read", "Move the table, without # and ? in it"
         if not self.opened.spec().is_unpartitioned():
             return f"has partitions ({self.opened.spec()})", "Write to a table without partitions"
         if self.opened.metadata.format_version > 2:

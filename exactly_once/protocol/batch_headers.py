@@ -27,3 +27,12 @@ def own_headers(headers: Sequence[Header] | None) -> tuple[Sequence[Header], tup
     if [name for name, _ in found[-2:]] != [SINK, BATCH]:
         return found, ()
     return found[:-2], tuple(found[-2:])
+
+
+def row_headers(headers: Sequence[Header] | None) -> tuple[Sequence[Header], tuple[Header, ...]]:
+    """Part the headers of a record that has the sink's pair, whatever an agent in the producer's JVM has added behind
+    it: those of its row, and the pair; () where there is none.
+    """
+    found = headers or ()
+    ends = (end for end in range(len(found), 1, -1) if own_headers(found[:end])[1])
+    return own_headers(found[: next(ends, len(found))])

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from exactly_once.error_headers import CODE, PREFIX
 from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.ticket import Part
 from exactly_once.protocol.topics import ANY_TOPIC
 
 #: So many rows of a batch may be dead letters. More of them are no bad records, but a mistake in the query or in the

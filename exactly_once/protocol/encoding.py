@@ -8,13 +8,12 @@ information, and may pass an older reader unseen, is in the headers of the Kafka
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.checksum import spread_of
-from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.names import LONGEST_OPERATOR
 from exactly_once.protocol.records import (
     ACCEPTED,
@@ -50,11 +49,15 @@ Headers = Mapping[str, bytes | str | None]
 _IN_HEADERS: dict[type, tuple[str, ...]] = {
     Claim: ("operator", "machine", "progress"),
     Completed: ("how",),
+    Decision: ("counted", "ended", "input_ids"),
 }
-#: The fields of a decision that are headers, and the most that their reader takes.
-_COUNTED, _LONGEST_COUNT = "counted", 64 * 1024
-_ENDED, _LONGEST_ENDED = "ended", 1024 * 1024
-_INPUT_IDS, _LONGEST_INPUT_IDS = "input_ids", 1024 * 1024
+
+#: The fields of a decision that are headers: the most that their reader takes, and what JSON becomes such a field.
+_OF_DECISION: dict[str, tuple[int, Callable[[Any], bool], Callable[[Any], Any]]] = {
+    "counted": (64 * 1024, is_count, lambda of: Count(**of)),
+    "ended": (1024 * 1024, are_ends, lambda of: {t: {int(p): at for p, at in its.items()} for t, its in of.items()}),
+    "input_ids": (1024 * 1024, are_topic_ids, dict),
+}
 
 
 def encode(record: Record) -> bytes:
@@ -63,7 +66,6 @@ def encode(record: Record) -> bytes:
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
     body = {name: value for name, value in body.items() if name not in _IN_HEADERS.get(type(record), ())}
     if isinstance(record, Decision):
-        del body[_COUNTED], body[_ENDED], body[_INPUT_IDS]
         body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
@@ -71,10 +73,11 @@ def encode(record: Record) -> bytes:
 def headers_of(record: Record) -> dict[str, str | bytes | None]:
     """Return the headers of the record's Kafka record."""
     if isinstance(record, Decision):
-        counted = asdict(record.counted) if record.counted is not None else None
-        told = {_COUNTED: counted, _ENDED: record.ended, _INPUT_IDS: record.input_ids or None}
+        told = {"counted": record.counted, "ended": record.ended, "input_ids": record.input_ids or None}
         return {
-            name: json.dumps(value, separators=(",", ":")).encode() for name, value in told.items() if value is not None
+            name: json.dumps(value, separators=(",", ":"), default=asdict).encode()
+            for name, value in told.items()
+            if value is not None
         }
     texts = {name: getattr(record, name) for name in _IN_HEADERS.get(type(record), ())}
     return {name: text.encode() for name, text in texts.items() if text not in ("", COMMITTED)}
@@ -152,12 +155,7 @@ def _no_number(constant: str) -> None:
 
 def _with_headers(record: Record, headers: Headers) -> Record:
     if isinstance(record, Decision):
-        return replace(
-            record,
-            counted=_count(headers.get(_COUNTED)),
-            ended=_ends(headers.get(_ENDED)),
-            input_ids=_ids(headers.get(_INPUT_IDS)),
-        )
+        return replace(record, **_of_decision(headers))
     names = _IN_HEADERS.get(type(record), ())
     texts = {name: _line(v) for name in names if isinstance(v := headers.get(name), bytes)}
     if isinstance(record, Claim):
@@ -168,22 +166,12 @@ def _with_headers(record: Record, headers: Headers) -> Record:
     return record
 
 
-def _count(text: bytes | str | None) -> Count | None:
-    """Return a header as a count; None for what is none: mere information must not make a stream fail."""
-    found = _parsed(text, _LONGEST_COUNT)
-    return Count(**found) if is_count(found) else None
-
-
-def _ends(text: bytes | str | None) -> Ends | None:
-    """Return a header as the ends of topics; None, which is the word of nobody, for what is none."""
-    found = _parsed(text, _LONGEST_ENDED)
-    return {t: {int(p): at for p, at in ends.items()} for t, ends in found.items()} if are_ends(found) else None
-
-
-def _ids(text: bytes | str | None) -> dict[str, str]:
-    """Return a header as the ids of topics; none for what is none: a batch is then compared with no id."""
-    found = _parsed(text, _LONGEST_INPUT_IDS)
-    return found if are_topic_ids(found) else {}
+def _of_decision(headers: Headers) -> dict[str, Any]:
+    """Return the fields of a decision that headers hold, without what is none: mere information must not make a stream
+    fail, and an absent field is the word of nobody.
+    """
+    given = {name: _parsed(headers.get(name), longest) for name, (longest, _, _) in _OF_DECISION.items()}
+    return {name: make(given[name]) for name, (_, holds, make) in _OF_DECISION.items() if holds(given[name])}
 
 
 def _parsed(text: bytes | str | None, longest: int) -> Any:

@@ -109,13 +109,8 @@ class LogState:
         return len(queries) == 1 and first.batch_id == 0 and before <= 0
 
     def would_name(self, producer_id: int, epoch: int, written_ms: int) -> bool:
-        """Return whether the log would name this producer's transaction if it had been decided: it keeps the newest
-        decisions, and those of very many parts without their handles.
-
-        Parameters
-        ----------
-        written_ms : int
-            The timestamp of the transaction's last record.
+        """Return whether the log would name this producer's transaction, whose last record is of ``written_ms``, if it
+        had been decided: it keeps the newest decisions, and those of very many parts without their handles.
         """
         of_streams = [d for d in self.decisions if not d.write_id]
         if len({d.query_id for d in of_streams}) > 1:  # some of the earlier query have made way

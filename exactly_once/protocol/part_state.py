@@ -27,17 +27,3 @@ class PartState(StrEnum):
     """It was rolled back without a decision; the batch is run again. If a time-out did it while the decision was on its
     way to the log, the part is lost once the decision is there.
     """
-
-    def may_become(self, later: PartState) -> bool:
-        """Return whether ``later`` may follow at once."""
-        return later in _STEPS[self]
-
-
-_STEPS: dict[PartState, frozenset[PartState]] = {
-    PartState.BEGUN: frozenset({PartState.PREPARED, PartState.ABORTED}),
-    PartState.PREPARED: frozenset({PartState.DECIDED, PartState.ABORTED}),
-    PartState.DECIDED: frozenset({PartState.COMMITTED, PartState.LOST}),
-    PartState.COMMITTED: frozenset(),
-    PartState.LOST: frozenset(),
-    PartState.ABORTED: frozenset({PartState.LOST}),
-}

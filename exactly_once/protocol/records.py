@@ -389,15 +389,9 @@ class Tally:
     drained: int = 0
     rewritten: int = 0
 
-    def plus(self, token: int, completed: int = 0, aborted: int = 0, drained: int = 0, rewritten: int = 0) -> Tally:
+    def plus(self, token: int, **counts: int) -> Tally:
         """Return the tally with these counts added."""
-        return Tally(
-            token,
-            self.completed + completed,
-            self.aborted + aborted,
-            self.drained + drained,
-            self.rewritten + rewritten,
-        )
+        return replace(self, token=token, **{name: getattr(self, name) + count for name, count in counts.items()})
 
 
 @dataclass(frozen=True, slots=True)

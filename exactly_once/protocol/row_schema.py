@@ -95,12 +95,8 @@ def check_once(names: Iterable[str], of: str = "", ignore_case: bool = False) ->
 
 
 def check_topic_option(topic: str | None, names: Collection[str]) -> None:
-    """Refuse the option ``topic`` for the rows of :func:`exactly_once.split`, whose column of that name it would hide.
-
-    Raises
-    ------
-    InvalidOption
-        Rejected rows would go where the good ones go.
+    """Refuse the option ``topic`` for the rows of :func:`exactly_once.split`, whose column of that name it would hide:
+    rejected rows would go where the good ones go. Raises InvalidOption.
     """
     if topic is not None and "topic" in names and any(ready in names for ready in READY.values()):
         raise InvalidOption(

@@ -1,4 +1,6 @@
-"""The ticket that a driver gives to the tasks of one execution of a batch, and the test for a task that is too late."""
+"""The ticket that a driver gives to the tasks of an execution of a batch, the test for one that is too late, and their
+results.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import dataclass, field
 from exactly_once.errors import ExactlyOnceError, Fenced, PrepareFailed
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch, Plan
+from exactly_once.protocol.records import PreparedPart, PreparedTransaction
 from exactly_once.protocol.replay import Replay
 
 
@@ -16,8 +19,6 @@ class Ticket:
 
     Attributes
     ----------
-    batch : Batch
-    plan : Plan
     token : int
         The claim of the driver.
     execution : str
@@ -75,3 +76,34 @@ def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError 
             safe="The batch is decided; the records of this attempt are not visible to a read_committed reader",
         )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The result of one task of an execution. A part without rows, or a drained one, has no ``handles``.
+
+    ``refused`` is what was wrong with its first row that cannot be written, and the way out; () when all can be.
+    """
+
+    execution: str
+    run_id: str
+    part: int
+    attempt: str
+    plan: Plan
+    handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that its transactions wrote to."""
+        return {t for h in self.handles if isinstance(h, PreparedTransaction) for t in h.topics}
+
+    @property
+    def dead_letters(self) -> int:
+        """The number of its rows that are dead letters."""
+        return sum(h.dead for h in self.handles if isinstance(h, PreparedTransaction))
+
+
+def empty_part(ticket: Ticket) -> Part:
+    """Make the single, empty part of a batch without tasks: the sink decides a batch without rows too."""
+    return Part(ticket.execution, "", 0, "0.0", ticket.plan)

@@ -15,7 +15,7 @@ from exactly_once.errors import InvalidOption
 from exactly_once.protocol.names import commit_log_topic
 
 #: What Kafka allows: letters, digits, '.', '_' and '-', 249 of them at most, and neither "." nor "..".
-_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 _COMMIT_LOG = re.compile(re.escape(commit_log_topic("\0")).replace("\0", ".+"))
 
@@ -45,7 +45,7 @@ class TopicRule:
         names = tuple(name.strip() for name in value.split(",") if name.strip())
         if value.strip() and not names:
             raise InvalidOption("sink.topics.allowed names no topic", "Name the topics, or leave the option out")
-        if wrong := [n for n in names if not _NAME.fullmatch(n.replace("*", "") or "x")]:
+        if wrong := [n for n in names if not NAME.fullmatch(n.replace("*", "") or "x")]:
             raise InvalidOption(
                 f"sink.topics.allowed names {wrong[0]!r}, which matches no topic",
                 "Separate topic names by commas; '*' in a name stands for any characters, as in orders_*,audit",
@@ -54,7 +54,7 @@ class TopicRule:
 
     def refusal(self, topic: str) -> str | None:
         """Return why no row may go to ``topic``, in words that follow its name; None when rows may."""
-        if not _NAME.fullmatch(topic):
+        if not NAME.fullmatch(topic):
             return "is not a name that Kafka allows (1 to 249 letters, digits, '.', '_' and '-')"
         if _COMMIT_LOG.fullmatch(topic):
             return "is the commit log of a sink, to which only that sink may write"

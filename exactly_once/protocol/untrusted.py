@@ -9,7 +9,6 @@ The types of an output's own ``data`` are checked here, its meaning by the outpu
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from reprlib import repr as shortened
@@ -30,6 +29,7 @@ from exactly_once.protocol.records import (
     Retired,
     Tally,
 )
+from exactly_once.protocol.topics import NAME
 
 #: A string of Kafka's protocol has at most so many bytes; paths and ids of writes are shorter.
 LONGEST_TEXT = 32_767
@@ -40,8 +40,6 @@ _LONGEST_OFFSETS = 1024 * 1024
 #: Numbers travel as signed integers of 16, 32 and 64 bits in Kafka's protocol.
 _SHORT, _INT, _LONG = 2**15, 2**31, 2**63
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
 _Check = Callable[[Any], bool]
 
 
@@ -50,15 +48,12 @@ def _text(value: Any) -> bool:
 
 
 def _word(value: Any) -> bool:
-    """Return whether errors and tables may show it as it is.
-
-    It must have no control characters, which a terminal would obey.
-    """
+    """Return whether errors and tables may show it as it is: without control characters, which a terminal obeys."""
     return _text(value) and value.isprintable()
 
 
 def _topic(value: Any) -> bool:
-    return type(value) is str and _TOPIC.fullmatch(value) is not None
+    return type(value) is str and NAME.fullmatch(value) is not None
 
 
 def _below(limit: int, least: int = 0) -> _Check:

@@ -13,16 +13,9 @@ from exactly_once.registry.schema_options import Registry, Side
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The facts that a task needs to encode a column; java/exactlyonce/Encoding.java reads it.
-
-    Attributes
-    ----------
-    format : str
-        AVRO, PROTOBUF or JSON.
-    plan : dict
-        See :func:`exactly_once.formats.plan`.
-    spare : dict
-        The plan of JSON text for a row that the schema refuses, on its way to the dead letter topic.
+    """The facts that a task needs to encode a column, which java/exactlyonce/Encoding.java reads: the format, its plan
+    (:func:`exactly_once.formats.plan`), and the ``spare`` plan of JSON text for a row that the schema refuses, on its
+    way to the dead letter topic.
     """
 
     format: str
@@ -37,18 +30,8 @@ def numbers_fields(side: Side) -> bool:
 
 def with_schema(side: Side, types: Mapping[str, SparkType], previous: str | None = None) -> Side:
     """Return ``side`` with the text of its schema and with its subject, as far as no registry is needed for them.
-
-    Parameters
-    ----------
-    types : mapping
-        The type of each column; of those that the sink encodes alone it is read.
-    previous : str, optional
-        The latest version of the subject, for :func:`numbers_fields`.
-
-    Raises
-    ------
-    InvalidSchema
-        The column's type has no schema of this format, or the schema has no name for its subject.
+    ``previous`` is the latest version of the subject, for :func:`numbers_fields`. Raise InvalidSchema when the column's
+    type has no schema of this format, or the schema has no name for its subject.
     """
     if side.name:
         side = replace(side, schema=formats.derive(str(side.type), types[side.column], side.name, previous))

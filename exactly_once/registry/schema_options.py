@@ -38,28 +38,13 @@ STRATEGIES = (BY_TOPIC, BY_RECORD, BY_TOPIC_AND_RECORD) = ("topic", "record", "t
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The user's options for the keys, or for the values.
+    """The user's options for the ``key``, or for the ``value``.
 
-    Attributes
-    ----------
-    column : str
-        ``key`` or ``value``.
-    subject : str
-        The subject, or with ``by_record`` what stands before the schema's full name in it.
-    schema : str or None
-        Its text; None: the latest version of the subject, or with ``name`` the schema of the column's type.
-    type : str or None
-        AVRO, JSON or PROTOBUF; None: that of the latest version.
-    register : bool
-        Register ``schema`` where it is not; else it must be there.
-    indexes : tuple of int
-        Which message of a Protobuf file: its number, then those of messages inside it.
-    encodes : bool
-        The sink encodes the column; else it is bytes already.
-    name : str
-        The full name of the schema that is made of the column's type; "" when it is not.
-    by_record : bool
-        The schema's full name is the end of the subject.
+    ``subject`` is, with ``by_record``, what stands before the schema's full name in it. ``schema`` None: the latest
+    version of the subject, or with ``name`` the schema of the column's type; ``type`` None: that of the latest version.
+    ``register`` registers ``schema`` where it is not; else it must be there. ``indexes`` choose the message of a
+    Protobuf file: its number, then those of messages inside it. Without ``encodes``, the column is bytes already.
+    ``name`` is the full name of the schema that is made of the column's type; "" when it is not.
     """
 
     column: str
@@ -84,20 +69,11 @@ class Registry:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], topic: str | None) -> Registry | None:
-        """Read ``schema.registry.*``, ``value.schema*``, ``key.schema*`` and the two formats (names in lower case).
+        """Read ``schema.registry.*``, ``value.schema*``, ``key.schema*`` and the two formats (names in lower case);
+        None without ``schema.registry.url``. Raise InvalidOption with the name of the option, before anything connects.
 
         Values are framed once there is a registry, unless ``value.schema.type`` is NONE; keys when an option
         ``key.schema*`` or ``key.format`` asks for it. ``topic`` is the one in the names of subjects.
-
-        Returns
-        -------
-        Registry or None
-            None without ``schema.registry.url``.
-
-        Raises
-        ------
-        InvalidOption
-            With the name of the option, before anything connects.
         """
         known = {*REGISTRY_OPTIONS, *(f"{c}.{o}" for c in ("key", "value") for o in SIDE_OPTIONS)}
         ours = [o for o in options if o.startswith(REGISTRY_PREFIXES)]
@@ -129,7 +105,6 @@ class Registry:
         return cls(url, user_info, ca, sides)
 
     def frames(self, column: str) -> bool:
-        """Return whether ``key`` or ``value`` gets an id."""
         return any(s.column == column for s in self.sides)
 
     @property
@@ -197,7 +172,6 @@ def _side(options: Mapping[str, str], column: str, topic: str | None, owner: str
 
 
 def _type(given: Mapping[str, str], column: str) -> str | None:
-    """Return what the schema is written in, by ``schema.type`` or by ``format``; None when neither says it."""
     name = f"{column}.schema.type"
     kind = given["schema.type"].upper() if "schema.type" in given else None
     if kind is not None and kind not in TYPES:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,11 +37,8 @@ _PASSING = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """The bytes before every key and value, and how to encode the columns that are not bytes already.
-
-    Magic byte, schema id and, for Protobuf, which message; empty where nothing goes before them.
-
-    Travels to the tasks with their instructions.
+    """The bytes before every key and value (magic byte, schema id and, for Protobuf, which message), and how to encode
+    the columns that are not bytes already. Travels to the tasks with their instructions.
     """
 
     key: bytes = b""
@@ -49,24 +47,15 @@ class Framing:
 
 
 def resolve(registry: Registry, types: Mapping[str, SparkType] | None = None) -> Framing:
-    """Ask the registry for the ids, and plan the columns that the sink encodes.
+    """Ask the registry for the ids, and plan the columns that the sink encodes, by their ``types`` in Spark's JSON.
 
-    Without a schema's text, the next start takes the version that is the latest by then, also for a batch that this
-    one did not decide: nothing of it was visible. A lost part of a decided batch is never written under another id; its
+    Without a schema's text, the next start takes the version that is the latest by then, also for a batch that this one
+    did not decide: nothing of it was visible. A lost part of a decided batch is never written under another id; its
     digest tells.
 
-    Parameters
-    ----------
-    types : mapping, optional
-        The type of each column, in Spark's JSON; None when the sink encodes none.
-
-    Raises
-    ------
-    RegistryUnreachable
-        No answer within the time budget, or one that says "later".
-    InvalidSchema
-        A subject or schema is unknown, or may not follow the versions that are there; or a column does not fit it.
-    NotAuthorized, InvalidOption
+    Raise RegistryUnreachable without an answer in time, or for one that says "later"; InvalidSchema where a subject or
+    schema is unknown, may not follow the versions that are there, or a column does not fit; NotAuthorized or
+    InvalidOption.
     """
     if not registry.sides:
         return Framing()
@@ -106,9 +95,6 @@ def _varint(number: int) -> bytes:
     return bytes([*out, left])
 
 
-# -- asking -----------------------------------------------------------------------------------------------------------
-
-
 def _client(registry: Registry) -> Any:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -133,36 +119,38 @@ def _client(registry: Registry) -> Any:
 
 def _ask(client: Any, registry: Registry, side: Side) -> Any:
     from confluent_kafka.schema_registry import Schema
-    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    try:
+    with _answering(registry, side):
         if side.schema is None:
             return client.get_latest_version(side.subject)
         if side.register:
             return client.register_schema_full_response(side.subject, Schema(side.schema, side.type))
         return client.lookup_schema(side.subject, Schema(side.schema, side.type))
-    except SchemaRegistryError as e:
-        raise _refusal(registry, side, e) from None
-    except Exception as e:  # the HTTP library's own errors; their text may show what was sent
-        raise _unreachable(registry, e) from None
 
 
 def _previous(client: Any, registry: Registry, side: Side) -> str | None:
     """Return the text of the latest version, where the schema that the sink makes needs it; None: there is none."""
     if not numbers_fields(side):
         return None
+    asked = replace(side, subject=side.subject + (side.name if side.by_record else ""))
+    found = None
+    with _answering(registry, asked, *_ABSENT):
+        found = client.get_latest_version(asked.subject)
+    return str(found.schema.schema_str) if found and found.schema.schema_type == "PROTOBUF" else None
+
+
+@contextmanager
+def _answering(registry: Registry, side: Side, *passed: int) -> Iterator[None]:
+    """Raise the sink's errors for those of the registry's client, but none for an answer with a code in ``passed``."""
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    asked = replace(side, subject=side.subject + (side.name if side.by_record else ""))
     try:
-        found = client.get_latest_version(asked.subject)
+        yield
     except SchemaRegistryError as e:
-        if e.error_code in _ABSENT:
-            return None
-        raise _refusal(registry, asked, e) from None
-    except Exception as e:  # as in _ask
+        if e.error_code not in passed:
+            raise _refusal(registry, side, e) from None
+    except Exception as e:  # the HTTP library's own errors; their text may show what was sent
         raise _unreachable(registry, e) from None
-    return str(found.schema.schema_str) if found.schema.schema_type == "PROTOBUF" else None
 
 
 def _prefix_of(registry: Registry, side: Side, found: Any) -> bytes:
@@ -172,30 +160,24 @@ def _prefix_of(registry: Registry, side: Side, found: Any) -> bytes:
             f"{registry.url} answers for subject {side.subject!r} without a schema id",
             "Point schema.registry.url at a Confluent Schema Registry, or at the compatible path of another registry",
         )
-    kind = side.type or found.schema.schema_type or "AVRO"
-    if side.schema is None:
-        _check_latest(side, found.schema.schema_type or "AVRO")
+    latest = (found.schema.schema_type if side.schema is None else side.type) or "AVRO"
+    kind = side.type or latest
+    if kind != latest:  # framed so, no reader would understand it
+        raise InvalidSchema(
+            f"the latest version of subject {side.subject!r} is of type {latest}, but {side.column}.schema.type says "
+            f"{side.type}",
+            f"Correct {side.column}.schema.type or {side.column}.schema.subject",
+        )
+    if side.schema is None and side.indexes != (0,) and latest != "PROTOBUF":
+        raise InvalidSchema(
+            f"the latest version of subject {side.subject!r} is of type {latest}, which has no messages",
+            f"Remove {side.column}.schema.message.indexes",
+        )
     log.info("%ss are framed with schema id %d (%s, subject %s)", side.column, schema_id, kind, side.subject)
     return prefix(schema_id, kind, side.indexes)
 
 
-def _check_latest(side: Side, found: str) -> None:
-    """Compare the user's type with the registry's: a wrong one frames in a way that no reader understands."""
-    if side.type not in (None, found):
-        raise InvalidSchema(
-            f"the latest version of subject {side.subject!r} is of type {found}, but {side.column}.schema.type says "
-            f"{side.type}",
-            f"Correct {side.column}.schema.type or {side.column}.schema.subject",
-        )
-    if side.indexes != (0,) and found != "PROTOBUF":
-        raise InvalidSchema(
-            f"the latest version of subject {side.subject!r} is of type {found}, which has no messages",
-            f"Remove {side.column}.schema.message.indexes",
-        )
-
-
 def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
-    """Return the error for an answer of the registry."""
     status, code = int(e.http_status_code), e.error_code
     said = _without_secret(registry, str(e.error_message))[:400]
     name = f"{side.column}.schema"

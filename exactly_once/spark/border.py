@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
-from typing import Any, ClassVar, NamedTuple, Self
+from operator import attrgetter
+from typing import ClassVar, NamedTuple, Self
 
 from exactly_once.errors import ProtocolViolation
 from exactly_once.options import Guarantee
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import Extent, Place, PreparedTransaction
+from exactly_once.protocol.ticket import Part
 from exactly_once.registry.encoding import Encoding
 from exactly_once.spark.typed_json import WrongJson, of_json
+
+#: JSON has no enums, so a member goes by its value.
+_VALUE = attrgetter("value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,7 @@ class Message:
         return of_json(cls, value)
 
     def as_json(self) -> str:
-        """Return the JSON of it."""
-        return json.dumps(asdict(self), default=_plain)
-
-
-def _plain(value: Enum) -> Any:
-    return value.value
+        return json.dumps(asdict(self), default=_VALUE)
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
@@ -50,16 +48,16 @@ class Request(Message):
     call: ClassVar[str]
 
     def as_json(self) -> str:
-        """Return the JSON of it, with the name of its step."""
-        return json.dumps({"call": self.call} | asdict(self), default=_plain)
+        return json.dumps({"call": self.call} | asdict(self), default=_VALUE)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest(Request):
-    """Refuse inside ``start()``, or ``save()`` of a ``batch`` write, what options and columns tell.
+    """Refuse inside ``start()``, or ``save()`` of a ``batch`` write, what mode, options and columns tell, and then, if
+    they are to be asked, what the ``brokers`` tell.
 
-    ``schema`` is Spark's JSON; None when nobody has said it yet. ``pem`` holds key-store contents that only the JVM can
-    read.
+    ``schema`` is Spark's JSON; None when nobody has said it yet, as for ``mode``. ``pem`` holds key-store contents that
+    only the JVM can read.
     """
 
     call: ClassVar[str] = "check"
@@ -67,6 +65,8 @@ class CheckRequest(Request):
     batch: bool = False
     schema: str | None = None
     pem: Mapping[str, str] | None = None
+    mode: str | None = None
+    brokers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class PlanRequest(Request):
     """Plan an execution of a micro-batch, or a try of a batch write (``write``), which has neither query nor batch nor
     sources; its answer is a :class:`TaskTicket`.
 
-    ``pem`` comes with the first plan of a ``run`` alone. ``overwrite``: Spark asks for mode Complete or Overwrite.
+    ``pem`` comes with the first plan of a ``run`` alone. ``overwrite``: Spark asks for mode Complete.
     ``batch`` is None in continuous mode, ``sources`` where Spark does not name them. ``settings`` are those of the
     session that may have to be refused.
     """
@@ -101,7 +101,6 @@ class EndRequest(Request):
     batch: int = 0
 
     def results(self) -> list[Part | None]:
-        """Return the parts as the protocol knows them."""
         return [None if report is None else report.part_of(self.run) for report in self.parts]
 
 
@@ -176,7 +175,6 @@ class TaskReport(Message):
         return of_json(PreparedReport if isinstance(value, dict) and "id" in value else cls, value)  # type: ignore[return-value]
 
     def part_of(self, run: str) -> Part:
-        """Return the result as the protocol knows it."""
         return Part(self.execution, run, self.part, self.attempt, self.plan)
 
 
@@ -200,7 +198,6 @@ class PreparedReport(TaskReport):
     refused: tuple[str, ...] = ()
 
     def part_of(self, run: str) -> Part:
-        """Return the result, with its handle, as the protocol knows it."""
         written = {(e.topic, e.partition): Extent(*e[2:]) for e in self.written}
         handle = PreparedTransaction(
             transactional_id=self.id,
@@ -291,4 +288,4 @@ class CallAnswer(Message):
     def as_json(self) -> str:
         """Return ``{"ok": ...}``, or ``{"error": ...}``."""
         side = {"error": self.error} if self.error else {"ok": self.ok}
-        return json.dumps({k: v and asdict(v) for k, v in side.items()}, default=_plain)
+        return json.dumps({k: v and asdict(v) for k, v in side.items()}, default=_VALUE)

@@ -1,30 +1,16 @@
-"""The columns of a Kafka record in a schema, by the rules of Spark's own Kafka sink.
-
-=============  ==========================================  ==========================================
-column         type                                        when absent or null
-=============  ==========================================  ==========================================
-value          string or binary, required                  null: a tombstone
-key            string or binary                            no key
-topic          string; the option ``topic`` goes first     refused
-partition      int                                         chosen from the key, as the Java client does
-headers        array<struct<key: string, value: binary>>   none
-timestamp      timestamp (an addition: Spark's sink        the time of sending
-               ignores it)
-encoded_key    binary (an addition): goes out as it is,    ``key``, encoded and with its id where the
-               in place of ``key``                         options say so
-encoded_value  the same, in place of ``value``             ``value``, the same
-=============  ==========================================  ==========================================
+"""The columns of a Kafka record in a schema, by the rules of Spark's own Kafka sink, and what the sink adds to them:
+``timestamp``, ``encoded_key`` and ``encoded_value`` (docs/reference.md, "Columns").
 
 The sink ignores other columns, as Spark's sink does. Of two columns with one of these names Spark's sink takes the
-first; this one refuses them. With a schema registry, it puts the id of the schema before each
-value (and key); a null stays null. With ``value.format`` and ``key.format``, value and key may have any type that fits
-their schema.
+first; this one refuses them. With a schema registry, it puts the id of the schema before each value (and key); a null
+stays null. With ``value.format`` and ``key.format``, value and key may have any type that fits their schema.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from exactly_once.formats import SparkType
@@ -34,7 +20,11 @@ from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.registry.schema_options import Registry
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+#: The headers of a trace: https://www.w3.org/TR/trace-context/
+TRACEPARENT = "traceparent"
+_TRACE = (TRACEPARENT, "tracestate")
 
 
 def types_of(schema: StructType) -> dict[str, SparkType]:
@@ -83,3 +73,8 @@ def record_of(df: DataFrame, columns: Columns) -> DataFrame:
     names = sorted(columns.names)
     numbered = df.toDF(*(str(at) for at in range(len(df.columns))))
     return numbered.select(*(numbered[str(df.columns.index(name))].alias(name) for name in names))
+
+
+def trace_headers(column: str | Column) -> Column:
+    """See :func:`exactly_once.trace_headers`: these headers of ``column``, in their order; null stays null."""
+    return F.filter(column, lambda header: header["key"].isin(*_TRACE)).alias("headers")

@@ -24,11 +24,11 @@ from exactly_once.participant import Participant
 from exactly_once.participants.kafka.checks import check_producer
 from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.participants.kafka.rows import Columns
-from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import KAFKA
-from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.ticket import Part, Ticket, empty_part
 from exactly_once.spark.columns import columns_of, record_of
+from exactly_once.spark.location import located
 from exactly_once.spark.modes import check_session, check_sources, running_sources
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_driver
@@ -64,6 +64,7 @@ class ForeachBatch:
     """
 
     def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
+        options = located(options)
         self._options = SinkOptions.parse(options)  # what needs no broker first
         names = [p.name for p in participants]
         if KAFKA in names or len(set(names)) < len(names):

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from exactly_once.coordinator import start
 from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.without_transactions import coordinator_of
-from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, ProtocolViolation, UnsupportedMode
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, ProtocolViolation
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.names import commit_log_topic, namespace, slot_of
@@ -47,7 +47,7 @@ from exactly_once.spark.border import (
 )
 from exactly_once.spark.modes import check_planned, check_sources, check_speculation, check_task
 from exactly_once.spark.run import QueryRun
-from exactly_once.spark.session import check_jar
+from exactly_once.spark.session import check_client, check_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,10 +107,15 @@ class Coordinators:
         return None
 
     def _check(self, request: CheckRequest) -> None:
+        if request.mode is not None:
+            start.check_mode(request.mode, request.batch)
         options = SinkOptions.parse(request.options, request.batch, request.pem)
         options.java()
         if request.schema:
             _check_columns(options, _types(request.schema))
+        check_client()
+        if not request.brokers:
+            return
         with suppress(BrokerUnreachable):  # the first batch waits for brokers that restart
             start.check(request.options, batch=request.batch, pem=request.pem)
 
@@ -131,10 +136,6 @@ class Coordinators:
         return ticket
 
     def _plan_write(self, request: PlanRequest) -> TaskTicket:
-        if request.overwrite:
-            raise UnsupportedMode(
-                "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
-            )
         check_speculation(request.settings.get("spark.speculation"))
         run = QueryRun(WriteCoordinator(SinkOptions.parse(request.options, batch=True, pem=request.pem)))
         try:

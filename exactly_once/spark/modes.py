@@ -20,24 +20,19 @@ def check_session(spark: SparkSession) -> None:
     """Raise UnsupportedMode, before anything begins, for a session of a Spark older than 3.5, or with
     spark.speculation: each copy of a task would hold a transaction open.
     """
-    check_version(spark.version)
+    if tuple(map(int, spark.version.split(".")[:2])) < OLDEST_SPARK:
+        raise UnsupportedMode(
+            f"this session runs on Spark {spark.version}, and the sink needs Spark 3.5 or newer",
+            "Run the session on Spark 3.5 or newer",
+        )
     check_speculation(spark.conf.get("spark.speculation", None))
 
 
 def check_task(setting: Callable[[str], str | None]) -> None:
-    """Refuse, before the tasks of an exactly-once batch, a session that rules out exactly-once output.
-
-    Parameters
-    ----------
-    setting
-        Returns the value of a setting of the session, as Spark has it for this query; None when it is not set.
-
-    Raises
-    ------
-    UnsupportedMode
-        As :func:`check_session`, for a session without ``register()``; and with a spark.sql.streaming.stopTimeout,
-        after which stop() returns while the stopped run still commits or aborts: the sink would confuse that run with
-        one that starts meanwhile.
+    """Raise UnsupportedMode, before the tasks of an exactly-once batch: as :func:`check_session`, for a session without
+    ``register()``; and with a spark.sql.streaming.stopTimeout, after which stop() returns while the stopped run still
+    commits or aborts: the sink would confuse that run with one that starts meanwhile. ``setting`` returns the value of
+    a setting as Spark has it for this query.
     """
     check_speculation(setting("spark.speculation"))
     stop_timeout = setting("spark.sql.streaming.stopTimeout")
@@ -51,18 +46,9 @@ def check_task(setting: Callable[[str], str | None]) -> None:
 
 
 def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> None:
-    """Make sure that Spark runs ``batch``, which the checkpoint in the sink's options names.
-
-    Parameters
-    ----------
-    batch_id
-        As Spark says; None or -1 where it does not.
-
-    Raises
-    ------
-    ProtocolViolation
-    PrepareFailed
-        When another driver has written to the checkpoint since this one read it.
+    """Make sure that Spark runs ``batch``, which the checkpoint in the sink's options names; ``batch_id`` is None or -1
+    where Spark does not say it. Raise ProtocolViolation, or PrepareFailed when another driver has written to the
+    checkpoint since this one read it.
     """
     if query_id != batch.query_id:
         raise ProtocolViolation(
@@ -84,20 +70,11 @@ def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> N
 
 
 def check_sources(batch: Batch, sources: Collection[str] | None) -> None:
-    """Refuse a query that lacks a source of the batch: Spark runs a batch that it has planned again without the records
-    of that source, and counts them as read.
+    """Raise CheckpointUnusable for a query that lacks a source of the batch: Spark runs a batch that it has planned
+    again without the records of that source, and counts them as read.
 
-    Parameters
-    ----------
-    sources
-        The names of the query's sources, as Spark says; None where it does not.
-
-    Raises
-    ------
-    CheckpointUnusable
-    UnsupportedMode
-        The batch has named sources, and Spark does not say which ones the query has: in a release of Spark that keeps
-        them elsewhere.
+    ``sources`` are the names of the query's sources, None where Spark does not say them: UnsupportedMode then, if the
+    batch has named sources.
     """
     if batch.named is None:
         return
@@ -134,15 +111,6 @@ def running_sources(spark: SparkSession, query_id: str) -> list[str] | None:
     except (AttributeError, Py4JError):
         return None
     return found
-
-
-def check_version(spark: str) -> None:
-    """Raise UnsupportedMode for a release of Spark, such as ``3.4.1``, whose data sources the sink does not fit."""
-    if tuple(map(int, spark.split(".")[:2])) < OLDEST_SPARK:
-        raise UnsupportedMode(
-            f"this session runs on Spark {spark}, and the sink needs Spark 3.5 or newer",
-            "Run the session on Spark 3.5 or newer",
-        )
 
 
 def check_speculation(value: str | None) -> None:

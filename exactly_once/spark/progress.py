@@ -9,10 +9,8 @@ Progress = TypeVar("Progress", bound=Mapping[str, Any])
 
 
 def ran(progress: Mapping[str, Any]) -> bool:
-    """Return whether a progress is that of a batch that ran, with or without rows.
-
-    A query that waits reports progress too, each ``spark.sql.streaming.noDataProgressEventInterval`` (10 s), since
-    Spark 3.5 under the id of the batch that will be the next: without ``addBatch`` among its durations.
+    """Return whether a progress is that of a batch that ran, with or without rows. A query that waits reports progress
+    too, since Spark 3.5 under the id of the batch that will be the next: without ``addBatch`` among its durations.
     """
     return "addBatch" in progress["durationMs"]
 

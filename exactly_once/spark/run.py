@@ -38,8 +38,8 @@ class QueryRun:
         self._closed = False
 
     def check_formats(self, schema: StructType) -> None:
-        """Refuse columns that do not fit their schemas, as far as no registry is needed to tell. Nothing is checked
-        once the registry was asked: the columns of a run stay as they are. Raise InvalidSchema.
+        """Raise InvalidSchema for columns that do not fit their schemas, as far as no registry is needed to tell, and
+        until it was asked: the columns of a run stay as they are.
         """
         if self._framing is None:
             encoding.check(self.coordinator.options.registry, types_of(schema))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from exactly_once.connector import coordinate, unusable
+from exactly_once.connector import CLASSES, CLIENT, SHADED, coordinate, incomplete, unusable
 from exactly_once.errors import ConnectorUnusable, SessionWithoutJar, UnsupportedMode
+from exactly_once.spark import launch
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -26,7 +31,12 @@ SINK_CLASS = "exactlyonce.Sink"
 _OLDEST_JAVA = 17
 
 _CONNECTOR = "spark-sql-kafka-0-10"
+#: Of the driver and of the executors: both need it.
+_CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+#: The contexts whose tasks can send.
+_SENDING: WeakSet[SparkContext] = WeakSet()
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -34,9 +44,11 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     from pyspark import __version__
 
     options: dict[str, Any] = builder._options
-    jars, packages = (_listed(options.get(name)) for name in ("spark.jars", "spark.jars.packages"))
-    builder = builder.config("spark.jars", with_jar(options.get("spark.jars")))
-    if any(_CONNECTOR in jar for jar in (*jars, *packages, *_of_spark_itself())):
+    jars, packages = (_listed(options.get(n) or launch.setting(n)) for n in ("spark.jars", "spark.jars.packages"))
+    builder = builder.config("spark.jars", with_jar(",".join(jars)))
+    if any(_CONNECTOR in jar for jar in (*jars, *packages, *_of_spark_itself())) or launch.launched() is not None:
+        return builder  # nobody fetches packages for a JVM that is there
+    if all(_has_connector(options.get(n) or launch.setting(n) or "") for n in _CLASS_PATHS):
         return builder
     return builder.config("spark.jars.packages", ",".join([*packages, coordinate(__version__)]))
 
@@ -47,15 +59,18 @@ def with_jar(jars: str | None) -> str:
     return ",".join(listed if any(Path(jar).name == JAR.name for jar in listed) else [*listed, str(JAR)])
 
 
+def installed_pyspark() -> str:
+    """Return the release of the installed PySpark, which is not imported; "" for none, or for one of a folder."""
+    with suppress(PackageNotFoundError):
+        return version("pyspark")
+    return ""
+
+
 def file_manager(name: str) -> str:
     """Return the class of a file manager for checkpoints, ``FileSystemBased`` or ``FileContextBased``, in the installed
     PySpark, which is not imported. Spark 4.1 moved these classes.
     """
-    try:
-        moved = not version("pyspark").startswith(("3.", "4.0."))
-    except PackageNotFoundError:
-        moved = True
-    package = "checkpointing." if moved else ""
+    package = "" if installed_pyspark().startswith(("3.", "4.0.")) else "checkpointing."
     return f"org.apache.spark.sql.execution.streaming.{package}{name}CheckpointFileManager"
 
 
@@ -98,18 +113,31 @@ def check_jar(spark: SparkSession) -> None:
         raise SessionWithoutJar(
             f"this Spark session does not have the sink's jar ({SINK_CLASS} is not on the JVM's class path)",
             "Stop the session, and build it by exactly_once.configure(SparkSession.builder...).getOrCreate(). If "
-            "something else starts the session (spark-submit, a cluster, a notebook), add the file that "
-            "exactly_once.jar() names to spark.jars",
+            "something else starts the session (spark-submit, PYSPARK_SUBMIT_ARGS, a cluster, a notebook), add the "
+            "file that exactly_once.jar() names to its --jars, or to spark.jars",
         )
 
 
-def check_connector(spark: SparkSession, needed: bool = True) -> None:
-    """Raise ConnectorUnusable for a session that cannot read Kafka, unless it is one without a connector that need not.
-    Does nothing on Spark Connect.
+def check_connector(spark: SparkSession, reads: bool = True, sends: bool = True) -> None:
+    """Raise ConnectorUnusable for a session that cannot read Kafka, if it ``reads``, or whose tasks cannot send, if it
+    ``sends`` by ``format("kafka_exactly_once")``. Does nothing on Spark Connect.
     """
-    jar = _jar(spark) if has_jvm(spark) else ""
-    if (jar is not None or needed) and (fault := unusable(jar, spark.version)) is not None:
+    if has_jvm(spark) and (fault := _fault(spark.sparkContext._jvm, spark.version, reads, sends)) is not None:
         raise fault
+
+
+def check_client() -> None:
+    """Raise ConnectorUnusable when tasks of this process's own session cannot send; does nothing in a process without
+    one, as on Spark Connect. What a context has, it keeps: its JVM is asked once, however many queries start.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or context in _SENDING:
+        return
+    if (fault := _fault(context._jvm, context.version, reads=False)) is not None:
+        raise fault
+    _SENDING.add(context)
 
 
 def warn_without_connector(spark: SparkSession) -> None:
@@ -117,19 +145,34 @@ def warn_without_connector(spark: SparkSession) -> None:
     try:
         check_connector(spark)
     except ConnectorUnusable as e:
-        log.warning("EO-WARN-CONNECTOR %s. It also brings the Kafka client that the sink needs: %s", e.what, e.way_out)
+        log.warning("EO-WARN-CONNECTOR %s. Without it, format('kafka_exactly_once') fails: %s", e.what, e.way_out)
 
 
-def _jar(spark: SparkSession) -> str | None:
-    """Return the path of the connector's jar, "" when its class does not tell; None when there is none."""
-    jvm: Any = spark.sparkContext._jvm
+def _fault(jvm: Any, spark_version: str, reads: bool = True, sends: bool = True) -> ConnectorUnusable | None:
+    """Return what is wrong with the classes of Kafka that a JVM finds; None when nothing is."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    provider = _loaded(jvm, loader, _PROVIDER)
+    jar = None
+    if provider is not None:
+        source = provider.getProtectionDomain().getCodeSource()
+        jar = str(source.getLocation().getPath()) if source is not None else ""
+    if (jar is not None or reads) and (fault := unusable(jar, spark_version, _scala(jvm))) is not None:
+        return fault
+    missing = frozenset(name for name in CLASSES if _loaded(jvm, loader, name) is None)
+    return incomplete(jar, spark_version, missing, sends, shaded=_loaded(jvm, loader, SHADED + CLIENT) is not None)
+
+
+def _loaded(jvm: Any, loader: Any, name: str) -> Any:
+    """Return a class, which is not initialised; None when there is none."""
     try:
-        provider = jvm.java.lang.Class.forName(_PROVIDER, False, loader)
-    except Exception:  # py4j's, for a ClassNotFoundException
+        return jvm.java.lang.Class.forName(name, False, loader)
+    except Exception:  # py4j's, for a ClassNotFoundException or a NoClassDefFoundError
         return None
-    source = provider.getProtectionDomain().getCodeSource()
-    return str(source.getLocation().getPath()) if source is not None else ""
+
+
+def _scala(jvm: Any) -> str:
+    """Return the Scala of a JVM's Spark, such as 2.13."""
+    return ".".join(str(jvm.scala.util.Properties.versionNumberString()).split(".")[:2])
 
 
 def _of_spark_itself() -> Iterable[str]:
@@ -137,6 +180,12 @@ def _of_spark_itself() -> Iterable[str]:
     from pyspark.find_spark_home import _find_spark_home
 
     return [jar.name for jar in (Path(_find_spark_home()) / "jars").glob(f"{_CONNECTOR}_*.jar")]
+
+
+def _has_connector(class_path: str) -> bool:
+    """Return whether a class path names the connector, or a folder that has it: a cluster may bring its jars."""
+    folders = [Path(entry[:-1]) for entry in class_path.split(os.pathsep) if entry.endswith("*")]
+    return _CONNECTOR in class_path or any(list(folder.glob(f"{_CONNECTOR}_*.jar")) for folder in folders)
 
 
 def _listed(value: str | None) -> list[str]:

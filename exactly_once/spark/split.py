@@ -94,7 +94,8 @@ def _called(
 ) -> DataFrame:
     made = F.udf(_guarded(function, catch), "value binary, exception string, message string")
     # what is not deterministic, Spark computes where it stands, once, and in no other place as well
-    outcome = made.asNondeterministic()(_bad(df), *columns)
+    bad = F.col(f"{TRIED}.exception").isNotNull() if TRIED in df.columns else F.lit(False)
+    outcome = made.asNondeterministic()(bad, *columns)
     rows = df.withColumn(_OUTCOME, outcome)
     tried = _tried(rows, F.col(f"{_OUTCOME}.exception"), F.col(f"{_OUTCOME}.message"))
     return rows.select(*_kept(df, but="value"), F.col(f"{_OUTCOME}.value").alias("value"), tried)
@@ -175,10 +176,6 @@ def _tried(df: DataFrame, exception: Column, message: Column) -> Column:
             name: (F.col(name) if name in there else F.lit(None)).cast(kind) for name, kind in _ORIGINAL.items()
         }
     return F.struct(*(column.alias(name) for name, column in {**reasons, **original}.items())).alias(TRIED)
-
-
-def _bad(df: DataFrame) -> Column:
-    return F.col(f"{TRIED}.exception").isNotNull() if TRIED in df.columns else F.lit(False)
 
 
 def _kept(df: DataFrame, but: str = "") -> list[Column]:

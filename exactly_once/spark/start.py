@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,17 @@ from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.registry import encoding
 from exactly_once.spark.columns import check_names, types_of
+from exactly_once.spark.location import located
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.session import check_connector, check_driver, check_jar, has_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+#: What Spark writes of a batch read of Kafka that ends where each of its tasks finds the end: -1 is "latest".
+_UNBOUNDED = re.compile(r"KafkaRelation\(strategy=(.*), start=.*, end=(?:Latest.*|Specific.* -> -1\b.*)\)")
 
 
 def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Participant[Any], ...], mode: str) -> None:
@@ -25,7 +33,9 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
         check_driver(df.sparkSession)
     elif has_jvm(df.sparkSession):
         check_jar(df.sparkSession)
-    check_connector(df.sparkSession, needed=False)  # rows of a session without one are not Kafka's
+    # rows of a session without a connector are not Kafka's; foreach_batch sends by a client of its own
+    check_connector(df.sparkSession, reads=False, sends=not participants)
+    options = located(options, df.sparkSession)
     columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]
     # as foreach_batch: without a topic the rows go to the participants alone
     to_kafka = not participants or bool(options.get("topic")) or "topic" in df.columns
@@ -33,6 +43,8 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     if to_kafka:
         encoding.check(checked.registry, types_of(df.schema))
     check_participants(df, checked, participants)
+    if not df.isStreaming and has_jvm(df.sparkSession):
+        _warn_unbounded(df, checked.sink_id)
 
 
 def check_participants(df: DataFrame, options: SinkOptions, participants: tuple[Participant[Any], ...]) -> None:
@@ -45,3 +57,18 @@ def check_participants(df: DataFrame, options: SinkOptions, participants: tuple[
     schema = to_arrow_schema(df.schema)
     for p in participants:
         p.check(options.sink_id, schema)
+
+
+def _warn_unbounded(df: DataFrame, sink_id: str) -> None:
+    """Say which reads of Kafka have no end in numbers: a task that is tried again reads other rows."""
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
+    relations = (leaves.apply(n) for n in range(leaves.size()))
+    for relation in relations:
+        if relation.nodeName() == "LogicalRelation" and (read := _UNBOUNDED.match(relation.relation().toString())):
+            log.warning(
+                "sink %s: EO-WARN-UNBOUNDED the rows come from a read of Kafka without an end in numbers (%s): each "
+                "task asks for the end itself, so a repeat has other rows. Set endingOffsets of the read to an offset "
+                "for each partition",
+                sink_id,
+                read[1],
+            )

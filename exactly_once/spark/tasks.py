@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,14 +12,18 @@ from pyspark import TaskContext
 
 from exactly_once.failpoints import reach
 from exactly_once.participant import Participant, PartName, PartWriter
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.replay import stands_for_lost
-from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.coalesce import together
+from exactly_once.protocol.ticket import Part, Ticket
 from exactly_once.spark.modes import check_planned, check_task
 
 log = logging.getLogger(__name__)
+
+#: Rows and bytes after which there is nothing to gain by more.
+ROWS, BYTES = 8_000, 4_000_000
+
+#: After such a pause rows do not wait for others: what is written to watches the time of the batch.
+WAIT_S = 0.1
 
 
 def check_batch(ticket: Ticket) -> None:
@@ -43,13 +48,38 @@ def write_part(
     attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
     number = context.partitionId()
     part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
-    handles = _prepare(part, [p for p in participants if _writes(ticket, p.name)], ticket, rows)
+    writes = [p for p in participants if ticket.plan is Plan.WRITE or p.name in ticket.replay]
+    handles = _prepare(part, writes, ticket, rows)
     run_id = context.getLocalProperty("spark.jobGroup.id") or ""
     return Part(ticket.execution, run_id, part.part, attempt, ticket.plan, tuple(handles))
 
 
-def _writes(ticket: Ticket, participant: str) -> bool:
-    return ticket.plan is Plan.WRITE or participant in ticket.replay
+def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put Spark's small Arrow batches together, for each costs as much as hundreds of rows: yield their rows in order,
+    the first batch at once, then some :data:`ROWS` rows or :data:`BYTES` bytes at a time. Batches without rows are left
+    out.
+    """
+    some: list[pa.RecordBatch] = []
+    rows = size = 0
+    last = float("-inf")
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        some.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= ROWS or size >= BYTES or time.monotonic() - last >= WAIT_S:
+            yield _one(some)
+            some, rows, size = [], 0, 0
+            last = time.monotonic()
+    if some:
+        yield _one(some)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    [one] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return one
 
 
 def _prepare(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -20,11 +19,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from exactly_once.connector import cache_folder as cache_folder  # for whoever else keeps files there
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.spark.session import JAR
+from exactly_once.spark.session import JAR, installed_pyspark
 from exactly_once.sparkenv.java import find_java
 
 Progress = Callable[[str], None]
@@ -48,14 +48,10 @@ class JarsUnusable(ExactlyOnceError):
 
 
 def connector_jars(spark: str | None = None) -> list[str]:
-    """Return Spark's Kafka connector as paths for ``spark.jars``. Resolves missing jars.
-
-    Parameters
-    ----------
-    spark : str, optional
-        A release of PySpark; by default the one that is installed.
+    """Return Spark's Kafka connector as paths for ``spark.jars``, for a release of PySpark, by default the one that is
+    installed. Resolves missing jars.
     """
-    minor = ".".join((spark or _pyspark()).split(".")[:2])
+    minor = ".".join((spark or installed_pyspark()).split(".")[:2])
     if any(name.startswith(f"{minor}/") for name in _sums(_CONNECTORS.with_suffix(".sha256"))):
         return [str(jar) for jar in resolve_configuration(_CONNECTORS, minor)]
     return [str(resolve() / name) for name in _names("connector")]
@@ -72,21 +68,9 @@ def broker_classpath() -> str:
 
 
 def resolve(progress: Progress | None = None) -> Path:
-    """Return the folder with ``connector/*.jar`` and ``broker/*.jar``, complete and checked.
-
-    Takes about half a minute once, and a millisecond after that.
-
-    Parameters
-    ----------
-    progress : callable, optional
-        Called with each step, in words.
-
-    Raises
-    ------
-    JarsUnusable
-        Ivy cannot resolve a jar, or its sha256 is not the pinned one; the message names it.
-    JavaUnusable
-        There is no Java 17.
+    """Return the folder with ``connector/*.jar`` and ``broker/*.jar``, complete and checked: after half a minute once,
+    and a millisecond after that. ``progress`` is called with each step, in words. Raise JarsUnusable, which names the
+    jar that Ivy cannot resolve or whose sha256 is not the pinned one, or JavaUnusable.
     """
     folder = _folder()
     resolve_other(_file("ivy.xml"), pinned(), folder, ("connector", "broker"), progress)
@@ -114,8 +98,7 @@ def lock(module: Path | None = None, progress: Progress | None = None) -> Path:
 
 def resolve_configuration(module: Path, configuration: str) -> list[Path]:
     """Resolve one configuration of another Ivy file, checked by the sums beside it (:func:`lock`); return its jars.
-
-    Raises JarsUnusable or JavaUnusable.
+    Raise JarsUnusable or JavaUnusable.
     """
     pinned_in = module.with_suffix(".sha256")
     sums = {name: digest for name, digest in _sums(pinned_in).items() if name.startswith(f"{configuration}/")}
@@ -135,16 +118,9 @@ def resolve_other(
     configurations: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> None:
-    """Resolve an Ivy file into ``target``, which appears complete and checked, or not at all.
-
-    Parameters
-    ----------
-    sums : mapping
-        The sha256 of every jar by ``configuration/name.jar``.
-    configurations : sequence of str
-        Those to resolve; by default the ones in ``sums``.
-
-    Raises JarsUnusable or JavaUnusable.
+    """Resolve an Ivy file into ``target``, which appears complete and checked, or not at all. ``sums`` has the sha256
+    of every jar by ``configuration/name.jar``; ``configurations`` are by default those in it. Raise JarsUnusable or
+    JavaUnusable.
     """
     if _is_whole(target, sums):
         return
@@ -180,20 +156,11 @@ def _sums(path: Path) -> dict[str, str]:
     return {name: digest for digest, name in (line.split() for line in path.read_text().splitlines() if line.strip())}
 
 
-def _pyspark() -> str:
-    """Return the release of PySpark that is installed, without importing it."""
-    try:
-        return importlib.metadata.version("pyspark")
-    except importlib.metadata.PackageNotFoundError:
-        return ""  # of a folder: the connector of ivy.xml
-
-
 def _names(configuration: str) -> list[str]:
     return [name for name in pinned() if name.startswith(configuration + "/")]
 
 
 def _folder() -> Path:
-    """Return the folder for the jars of this ivy.xml."""
     key = hashlib.sha256(_file("ivy.xml").read_bytes() + _file("ivy.sha256").read_bytes()).hexdigest()[:16]
     return cache_folder() / "jars" / key
 
@@ -259,28 +226,19 @@ def _retrieved(say: Progress, total: int | None, module: Path, configurations: S
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _command(settings: Path, staging: Path, cache: Path, module: Path, configurations: Sequence[str]) -> list[str]:
+def _command(settings: Path, staging: Path, cache: Path, module: Path, configurations: Sequence[str]) -> list[Any]:
     return [
         find_java().executable,
         "-XX:-UsePerfData",  # its files are in the system's temporary folder
         f"-Djava.io.tmpdir={staging}",
         f"-Divy.default.ivy.user.dir={cache / 'ivy'}",
-        *(
-            "-jar",
-            str(_ivy_jar()),
-            "-settings",
-            str(settings),
-            "-ivy",
-            str(module),
-            "-cache",
-            str(cache / "ivy"),
-        ),
+        *("-jar", _ivy_jar(), "-settings", settings, "-ivy", module, "-cache", cache / "ivy"),
         *("-types", "jar", "bundle", "-confs", *configurations),
         *("-retrieve", f"{staging}/jars/[conf]/[artifact]-[revision].[ext]"),
     ]
 
 
-def _ivy(command: list[str], cache: Path, say: Progress, total: int | None) -> bool:
+def _ivy(command: list[Any], cache: Path, say: Progress, total: int | None) -> bool:
     modules = downloads = 0
     of = f" of {total}" if total else ""
     with (cache / "ivy.log").open("w") as log:

@@ -28,16 +28,8 @@ class JavaUnusable(ExactlyOnceError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that is new enough.
-
-    Attributes
-    ----------
-    executable : str
-        The ``java`` command.
-    home : str or None
-        The folder for ``JAVA_HOME`` if it had to be looked up, so that Spark finds the same Java.
-    major : int
-        17, 21, ...
+    """A Java that is new enough: the ``java`` command, the folder for ``JAVA_HOME`` if it had to be looked up, so that
+    Spark finds the same Java, and 17, 21, ...
     """
 
     executable: str
@@ -46,13 +38,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the Java to use.
-
-    Raises
-    ------
-    JavaUnusable
-        There is no Java, or it is older than Java 17; the message says what to install.
-    """
+    """Return the Java to use; raise JavaUnusable, which says what to install, without one or for one older than 17."""
     return _find_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -15,9 +16,9 @@ from kafka.errors import KafkaError
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from exactly_once.errors import BrokerTooOld, NotAuthorized
+from exactly_once.errors import BrokerRefused, BrokerTooOld, NotAuthorized
 from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin, Partition
-from exactly_once.kafka.errors import check, name_of, refuse
+from exactly_once.kafka.errors import LOWERED, RAISE, check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
 
@@ -26,6 +27,10 @@ _INIT_VERSION = 4
 
 #: Of AddPartitionsToTxn: later ones are for brokers.
 _ADD_VERSION = 3
+
+#: The EndTxn version of transaction.version 2. Level 1 takes it, too; level 0, to which Kafka calls the way back safe,
+#: cannot write the state of an id that was used with it, and keeps the id busy until its coordinator restarts.
+FENCING_VERSION = 5
 
 #: The states in which no transaction of an id is under way: its coordinator has nothing to end any more.
 ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
@@ -86,15 +91,29 @@ def end_txn_version(admin: Admin) -> int:
     BrokerTooOld
         Without EndTxn 3 (Kafka 2.8) or DescribeTransactions (Kafka 3.0).
     """
-    features: Mapping[str, Any] = admin.call(admin.client.describe_features)
+    level = transaction_level(admin)
     end_txn = admin.api_version(EndTxnRequest())
     if end_txn < 3 or admin.api_version(DescribeTransactionsRequest()) < 0:
         raise BrokerTooOld(
             f"the brokers at {admin.connection.bootstrap_servers} cannot describe transactions (KIP-664)",
-            "Use Apache Kafka 3.0 or newer",
+            "Use Apache Kafka 3.0 or newer, or a service that has these requests (docs/managed-kafka.md); this one can "
+            "be an input",
         )
-    finalized = features.get("transaction.version", {}).get("finalized", (0, 0))[1]
-    return min(end_txn, 5 if finalized >= 2 else 4)
+    return min(end_txn, FENCING_VERSION if level >= 2 else 4)
+
+
+def transaction_level(admin: Admin) -> int:
+    """Return the cluster's finalized transaction.version (KIP-890); 0 where the brokers have none."""
+    features: Mapping[str, Any] = admin.call(admin.client.describe_features)
+    return int(features.get("transaction.version", {}).get("finalized", (0, 0))[1])
+
+
+def refuse_lowered(admin: Admin, used: Iterable[int]) -> None:
+    """Raise BrokerRefused where ids were ``used`` with EndTxn 5 and the cluster's transaction.version is 0 now: before
+    a request keeps one of them busy. Asks the brokers only where it was used.
+    """
+    if max(used, default=0) >= FENCING_VERSION and transaction_level(admin) == 0:
+        raise BrokerRefused(LOWERED, RAISE, "Nothing was written; a decided batch stays decided")
 
 
 # -- look -------------------------------------------------------------------------------------------------------------
@@ -214,19 +233,15 @@ def initialise(
     admin: Admin, transactional_id: str, timeout_ms: int, producer_id: int = -1, epoch: int = -1
 ) -> tuple[int, int]:
     """Initialise an id: no producer that was initialised with it before can begin a transaction any more, and what one
-    of them has begun is aborted.
+    of them has begun is aborted. Return the producer id and the epoch.
 
     Parameters
     ----------
     timeout_ms : int
         transaction.timeout.ms of what is begun with it.
     producer_id, epoch : int
-        Only if these are the id's last ones (KIP-360); -1: whatever they are. Else BrokerRefused is raised.
-
-    Returns
-    -------
-    (int, int)
-        The producer id and the epoch.
+        Only if these are the id's last ones (KIP-360); -1: whatever they are. Else BrokerRefused is raised; with its
+        last producer id and another epoch, what is open is aborted all the same.
     """
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
@@ -310,7 +325,17 @@ def end_all(admin: Admin, ends: Sequence[End], commit: bool, version: int) -> di
 
 
 def _end_round(admin: Admin, ends: list[End], commit: bool, version: int) -> dict[str, Outcome]:
-    """Ask for each of ``ends`` once, by windows that a connection takes; no answer for what was not sent."""
+    """Ask for each of ``ends`` once, many of them over several connections; no answer for what was not sent."""
+    admins = admin.shares(len(ends))
+    if len(admins) == 1:
+        return _end_share(admin, ends, commit, version)
+    with ThreadPoolExecutor(len(admins), "exactly-once-end") as threads:
+        asked = [threads.submit(_end_share, a, ends[n :: len(admins)], commit, version) for n, a in enumerate(admins)]
+    return {transactional_id: outcome for share in asked for transactional_id, outcome in share.result().items()}
+
+
+def _end_share(admin: Admin, ends: list[End], commit: bool, version: int) -> dict[str, Outcome]:
+    """Ask for each of ``ends`` once, by windows that a connection takes."""
 
     async def question() -> dict[str, Outcome]:
         coordinators = await admin.coordinators([e.transactional_id for e in ends])

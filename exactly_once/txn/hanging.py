@@ -47,14 +47,10 @@ class Left(NamedTuple):
 
 
 def was_aborted(h: Hanging, d: Description, version: int) -> bool:
-    """Return whether the coordinator's word is that it aborted this very transaction.
+    """Return whether the coordinator's word is that it aborted this very transaction; ``version`` is that of EndTxn on
+    this cluster.
 
     A timeout raises the epoch in every version of EndTxn, but below version 5 the next transaction has that epoch too.
-
-    Parameters
-    ----------
-    version : int
-        Of EndTxn on this cluster.
     """
     same = d.producer_epoch == h.producer_epoch
     raised = version >= 5 and d.producer_epoch == h.producer_epoch + 1
@@ -64,8 +60,8 @@ def was_aborted(h: Hanging, d: Description, version: int) -> bool:
 def end_left_open(admin: Admin, topics: Iterable[str], mine: Callable[[str], bool], how: How) -> Left:
     """End the hanging transactions on ``topics`` whose transactional id satisfies ``mine``, as ``how`` says.
 
-    Each is ended under the producer id and epoch that its coordinator named last: an id that somebody has initialised
-    since is not touched.
+    Each is ended under the producer id and epoch that its coordinator named last: under an id that somebody has
+    initialised since, no marker is written. (Its coordinator compares epochs behind the abort of what is open.)
 
     Raises BrokerUnreachable or NotAuthorized when nothing could be asked.
     """

@@ -12,7 +12,8 @@ Everything here needs READ on the topics.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kafka.errors import (
@@ -95,15 +96,47 @@ class _Answer(NamedTuple):
 # -- before a decision ------------------------------------------------------------------------------------------------
 
 
-def mismatches(
-    admin: Admin, handles: Sequence[PreparedTransaction], described: Mapping[str, Description]
-) -> tuple[dict[str, str], str]:
-    """Return how open transactions differ from what their tasks wrote (:mod:`exactly_once.protocol.checksum`).
+class LeadersAnswer(NamedTuple):
+    """The leaders' word on open transactions, and the ids of topics, of one moment. ``unasked`` is why some leaders did
+    not answer, "" when all did; they may answer the next time if they were ``silent``.
+    """
 
-    Parameters
-    ----------
-    described : mapping
-        What the coordinators say of them.
+    open: Open
+    unasked: str = ""
+    silent: bool = False
+    ids: Mapping[str, str] = {}
+
+
+def begin_asking(
+    admin: Admin, handles: Sequence[PreparedTransaction], topics: Iterable[str]
+) -> Awaitable[LeadersAnswer]:
+    """Ask the leaders of what ``handles`` wrote, and for the ids of ``topics``, without waiting: :func:`end_asking`."""
+    also = sorted(topics)
+    return admin.begin(lambda: _ask_leaders(admin, _pairs(handles), also))
+
+
+def end_asking(admin: Admin, begun: Awaitable[LeadersAnswer]) -> LeadersAnswer | None:
+    """Return what :func:`begin_asking` has asked for; None when the brokers did not answer."""
+    try:
+        return admin.run(lambda: begun)
+    except KafkaError:
+        return None
+
+
+def _pairs(handles: Sequence[PreparedTransaction]) -> list[Partition]:
+    each = max(1, _PAIRS // max(1, len(handles)))
+    return sorted({p for h in handles for p in sorted(h.written)[:each]})
+
+
+def mismatches(
+    admin: Admin,
+    handles: Sequence[PreparedTransaction],
+    described: Mapping[str, Description],
+    heard: LeadersAnswer | None = None,
+) -> tuple[dict[str, str], str]:
+    """Return how open transactions differ from what their tasks wrote (:mod:`exactly_once.protocol.checksum`), given
+    what the coordinators say of them, and the leaders in ``heard``. Where these say nothing, or something else than the
+    tasks, they are asked again.
 
     Returns
     -------
@@ -124,43 +157,38 @@ def mismatches(
 
     if (found := compared({})) or not handles:
         return found, ""
-    each = max(1, _PAIRS // len(handles))
-    asked = sorted({p for h in handles for p in sorted(h.written)[:each]})
     sure, unasked = Deadline(_SURE_S), ""
     for _ in admin.deadline.tries():
         try:
-            answers, unasked, silent = _producers_on(admin, asked)
+            seen, heard = heard or _producers_on(admin, _pairs(handles)), None
         except ExactlyOnceError as e:
             return found, "" if found else e.what
-        found = compared(answers)
-        if sure.over if found else not silent:
+        found, unasked = compared(seen.open), seen.unasked
+        if sure.over if found else not seen.silent:
             break
     return found, unasked
 
 
-def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Open, str, bool]:
+def _producers_on(admin: Admin, partitions: list[Partition]) -> LeadersAnswer:
     """Return the transactions that the leaders of these partitions know as open.
 
-    Also why some are left out, and whether these may answer the next time. When one leader does not answer, the answers
-    of the others still count.
-
-    A partition that does not exist has none.
+    When one leader does not answer, the answers of the others still count. A partition that does not exist has none.
     """
+    return admin.ask(lambda: _ask_leaders(admin, partitions))
 
-    async def question() -> tuple[Open, str, bool]:
-        found: Open = {p: {} for p in partitions}
-        unasked, silent = "", False
-        topics = sorted({topic for topic, _ in partitions})
-        for p in await _describe_producers(admin, topics, set(partitions).__contains__):
-            here = (p.topic, p.partition)
-            if p.failure is None:
-                found[here] = {(h.producer_id, h.producer_epoch): Extent(h.start_offset, h.records) for h in p.open}
-            else:
-                del found[here]
-                unasked, silent = str(p.failure), silent or bool(p.failure.retriable)
-        return found, unasked, silent
 
-    return admin.ask(question)
+async def _ask_leaders(admin: Admin, partitions: list[Partition], also: Iterable[str] = ()) -> LeadersAnswer:
+    found: Open = {p: {} for p in partitions}
+    unasked, silent, ids = "", False, dict[str, str]()
+    topics = sorted({topic for topic, _ in partitions})
+    for p in await _describe_producers(admin, topics, set(partitions).__contains__, also, ids):
+        here = (p.topic, p.partition)
+        if p.failure is None:
+            found[here] = {(h.producer_id, h.producer_epoch): Extent(h.start_offset, h.records) for h in p.open}
+        else:
+            del found[here]
+            unasked, silent = str(p.failure), silent or bool(p.failure.retriable)
+    return LeadersAnswer(found, unasked, silent, {topic: i for topic, i in ids.items() if i})
 
 
 # -- open transactions ------------------------------------------------------------------------------------------------
@@ -168,7 +196,7 @@ def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Open, str,
 
 def open_on(admin: Admin, partitions: Sequence[Partition]) -> list[Hanging]:
     """Every transaction that is open on one of ``partitions``, whether or not it hangs."""
-    return _open_at(admin, sorted({topic for topic, _ in partitions}), set(partitions).__contains__)
+    return _open(admin, sorted({topic for topic, _ in partitions}), set(partitions).__contains__)
 
 
 def written(admin: Admin, transaction: Description) -> int:
@@ -181,12 +209,11 @@ def written(admin: Admin, transaction: Description) -> int:
     return sum(h.records for h in found if (h.producer_id, h.producer_epoch) == mine)
 
 
-def _open(admin: Admin, topics: list[str]) -> list[Hanging]:
-    """Every transaction that is open on a partition of ``topics``, by the partition's leader."""
-    return _open_at(admin, topics, lambda partition: True)
+def _open(
+    admin: Admin, topics: list[str], wanted: Callable[[Partition], bool] = lambda partition: True
+) -> list[Hanging]:
+    """Every transaction that is open on a partition of ``topics`` that is ``wanted``, by the partition's leader."""
 
-
-def _open_at(admin: Admin, topics: list[str], wanted: Callable[[Partition], bool]) -> list[Hanging]:
     async def question() -> list[Hanging]:
         found: list[Hanging] = []
         for p in await _describe_producers(admin, topics, wanted):
@@ -261,17 +288,13 @@ def open_where_asked(admin: Admin, topics: list[str]) -> tuple[list[Hanging], st
     return [h for a in answers for h in a.open], why, any(e.retriable for e in failures)
 
 
-def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
-    """Write the abort marker that no coordinator will write; what the transaction holds is never visible.
+def end_by_marker(connection: Connection, hanging: Hanging, commit: bool = False, budget_s: float = 10.0) -> bool:
+    """Write the end marker that no coordinator will write, of an abort or of a ``commit``, which makes visible what the
+    transaction holds in this partition; return False when it was there no more.
 
     It is looked up again first: exactly this transaction is ended, and only as long as it hangs. That takes the
     explicit word of a coordinator, which describes the id and does not name the partition. Where none knows the
     producer, it takes two looks, ten seconds apart, since a coordinator may just have died.
-
-    Returns
-    -------
-    bool
-        False when it was there no more.
 
     Raises
     ------
@@ -279,17 +302,6 @@ def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10
         It needs ALTER on the cluster, and DESCRIBE on all transactional ids where no coordinator knows the producer:
         one may, under an id that this principal does not see.
     """
-    return _ended(connection, hanging, False, budget_s)
-
-
-def commit_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
-    """Write the commit marker that no coordinator will write, as :func:`abort_hanging` does the abort marker; what the
-    transaction holds in this partition is visible.
-    """
-    return _ended(connection, hanging, True, budget_s)
-
-
-def _ended(connection: Connection, hanging: Hanging, commit: bool, budget_s: float) -> bool:
     with Admin(connection, budget_s) as admin:
         found = _same(admin, hanging)
         if found is not None and found.transactional_id is None:
@@ -364,23 +376,55 @@ def write_marker(admin: Admin, h: Hanging, commit: bool) -> None:
 # -- DescribeProducers ------------------------------------------------------------------------------------------------
 
 
-async def _describe_producers(admin: Admin, topics: list[str], wanted: Callable[[Partition], bool]) -> list[_Answer]:
+async def _describe_producers(
+    admin: Admin,
+    topics: list[str],
+    wanted: Callable[[Partition], bool],
+    also: Iterable[str] = (),
+    ids: dict[str, str] | None = None,
+) -> list[_Answer]:
+    """Ask the leaders of the partitions of ``topics`` that are ``wanted``, and who they are, at once: an answer counts
+    if its broker was the leader meanwhile, else the leader is asked. ``ids`` takes the ids of these topics, and of
+    those in ``also``, whose errors are nobody's.
+    """
+    early: list[tuple[int, list[Partition], Any]] = []
+    for node, some in admin.led_before(topics).items():
+        with suppress(KafkaError):  # the broker has left the cluster
+            early += _send(admin, node, some, wanted)
     leaderless: list[Partition] = []
-    sent = []
-    for node, led in (await admin.leaders(topics, leaderless)).items():
-        partitions = [p for p in led if wanted(p)]
-        for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
-            some = partitions[first : first + _PARTITIONS_AT_ONCE]
-            sent.append((some, admin.send(_request(some), node)))
+    denied: dict[str, KafkaError] = {}
+    led = await admin.leaders(sorted({*topics, *also}), leaderless, ids, denied)
+    for topic in topics:
+        if topic in denied:
+            raise denied[topic]
     found = [_Answer(*p, LeaderNotAvailableError(f"{p[0]}-{p[1]}"), []) for p in leaderless if wanted(p)]
-    for some, answer in sent:
+    names = set(topics)
+    left = {node: {p for p in some if p[0] in names} for node, some in led.items()}
+    asked: list[tuple[set[Partition], Any]] = []
+    for node, some, answer in early:
+        if still := left.get(node, set()) & set(some):
+            asked.append((still, answer))
+            left[node] -= still
+    for node, rest in left.items():
+        asked += [(set(some), answer) for _, some, answer in _send(admin, node, sorted(rest), wanted)]
+    for partitions, answer in asked:
         try:
-            found += _answers(await answer)
+            found += [a for a in _answers(await answer) if (a.topic, a.partition) in partitions]
         except UnknownBrokerIdError:  # the client has to look at the cluster anew, which whoever asks sees to
             raise
         except KafkaError as e:
-            found += [_Answer(*p, e, []) for p in some]
+            found += [_Answer(*p, e, []) for p in sorted(partitions)]
     return found
+
+
+def _send(
+    admin: Admin, node: int, led: list[Partition], wanted: Callable[[Partition], bool]
+) -> Iterator[tuple[int, list[Partition], Any]]:
+    """Ask a broker for those of these partitions that are ``wanted``, some at a time."""
+    partitions = [p for p in led if wanted(p)]
+    for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
+        some = partitions[first : first + _PARTITIONS_AT_ONCE]
+        yield node, some, admin.send(_request(some), node)
 
 
 def _request(partitions: list[Partition]) -> DescribeProducersRequest:

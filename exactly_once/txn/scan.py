@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from kafka.errors import UnsupportedCodecError
 from kafka.record.default_records import DefaultRecordBatch
 
 from exactly_once.errors import BrokerRefused
@@ -28,7 +27,7 @@ _FETCH_S = 30.0
 #: In a batch: where its size, its format and its attributes are, the codec's bits in these, and where records begin
 #: (KIP-98).
 _SIZE, _MAGIC, _ATTRIBUTES, _CODEC_BITS, _HEADER = 8, 16, 21, 0x07, 61
-_SNAPPY, _ZSTD = 2, 4
+_SNAPPY, _CODECS = 2, {1: "gzip", 3: "lz4", 4: "zstd"}
 
 #: Before the blocks of snappy-java's stream.
 _XERIAL, _XERIAL_HEADER = b"\x82SNAPPY\x00", 16
@@ -83,13 +82,28 @@ class LogBatch:
         """Decode the records: kafka-python's, with ``offset``, ``timestamp``, ``key``, ``value`` and ``headers``; raise
         BrokerRefused when this process lacks the codec.
         """
+        head = bytearray(self.raw[:_HEADER])
+        (attributes,) = struct.unpack_from(">h", head, _ATTRIBUTES)
+        struct.pack_into(">h", head, _ATTRIBUTES, attributes & ~_CODEC_BITS)
+        yield from DefaultRecordBatch(bytes(head) + self.payload())
+
+    def payload(self) -> bytes:
+        """Return the bytes of the records, one after the other, decompressed; raise BrokerRefused when this process
+        lacks the codec.
+        """
+        codec, packed = self.raw[_ATTRIBUTES + 1] & _CODEC_BITS, self.raw[_HEADER:]
+        if not codec:
+            return packed
         try:
-            yield from DefaultRecordBatch(_decompressed(self.raw))
-        except UnsupportedCodecError as e:
+            if codec == _SNAPPY:
+                return _unsnap(packed)
+            with pa.input_stream(pa.py_buffer(packed), compression=_CODECS[codec]) as stream:
+                return bytes(stream.read())
+        except (KeyError, pa.ArrowNotImplementedError) as e:
             raise BrokerRefused(
-                f"{self.topic}-{self.partition} holds records compressed with a codec that kafka-python cannot read "
-                f"here ({e})",
-                "Install the package of the codec (lz4, zstandard or python-snappy), and run the command again",
+                f"{self.topic}-{self.partition} holds records compressed with a codec that Arrow cannot read here "
+                f"({e})",
+                "Install pyarrow as PyPI has it, and run the command again",
             ) from e
 
 
@@ -185,19 +199,6 @@ def _batch(where: Partition, head: Any, raw: bytes, hides: _Hidden, stable: bool
         count=head.records_count,
         raw=raw,
     )
-
-
-def _decompressed(raw: bytes) -> bytes:
-    """Return the batch, with records that kafka-python can read where Arrow has a codec that it lacks here."""
-    (attributes,) = struct.unpack_from(">h", raw, _ATTRIBUTES)
-    codec = attributes & _CODEC_BITS
-    if codec not in (_SNAPPY, _ZSTD):
-        return raw
-    head, packed = bytearray(raw[:_HEADER]), raw[_HEADER:]
-    struct.pack_into(">h", head, _ATTRIBUTES, attributes & ~_CODEC_BITS)
-    if codec == _SNAPPY:
-        return bytes(head) + _unsnap(packed)
-    return bytes(head) + bytes(pa.input_stream(pa.py_buffer(packed), compression="zstd").read())
 
 
 def _unsnap(packed: bytes) -> bytes:

@@ -8,7 +8,8 @@ run while the stream does.
 """
 
 from exactly_once.verify.anomalies import Anomaly, Finding
+from exactly_once.verify.parameters import VerifyParameters
 from exactly_once.verify.report import Progress, Report
 from exactly_once.verify.run import verify
 
-__all__ = ["Anomaly", "Finding", "Progress", "Report", "verify"]
+__all__ = ["Anomaly", "Finding", "Progress", "Report", "VerifyParameters", "verify"]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from exactly_once.diagnosis import Diagnosis
+
 
 class Anomaly(StrEnum):
     """A way in which output, checkpoint, commit log and brokers can contradict exactly-once.
@@ -79,7 +81,7 @@ class Anomaly(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One anomaly, with what offends.
+    """One anomaly, with what offends: evidence of records. Severity and remedy have the diagnoses of the sink alone.
 
     Attributes
     ----------
@@ -97,8 +99,8 @@ class Finding:
         How many records it concerns; 0 when it is not about records.
     examples : tuple of str
         A few of the records, each with what differs: cut short, for they may hold what not everybody may see.
-    code, remedy : str
-        Of the diagnosis, where the finding is one about the sink; else "".
+    diagnosis : Diagnosis or None
+        Where the finding is one about the sink itself; ``what`` is its sentence.
     """
 
     anomaly: Anomaly
@@ -108,14 +110,21 @@ class Finding:
     places: tuple[str, ...] = ()
     records: int = 0
     examples: tuple[str, ...] = ()
-    code: str = ""
-    remedy: str = ""
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def code(self) -> str:
+        """The code of its diagnosis; "" without one."""
+        return self.diagnosis.code if self.diagnosis else ""
+
+    @property
+    def remedy(self) -> str:
+        """The remedy of its diagnosis; "" without one."""
+        return self.diagnosis.remedy if self.diagnosis else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {
             "anomaly": self.anomaly.value,
-            "meaning": self.anomaly.meaning,
             "what": self.what,
             "batch": self.batch,
             "transaction": self.transaction,
@@ -124,6 +133,7 @@ class Finding:
             "examples": list(self.examples),
             "code": self.code,
             "remedy": self.remedy,
+            "meaning": self.anomaly.meaning,
         }
 
 

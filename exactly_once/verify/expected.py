@@ -1,12 +1,14 @@
-"""The input records that must be in the outputs: by the decisions of the commit log, and by Spark's checkpoint."""
+"""The input records that must be in the outputs, by the decisions of the commit log and by Spark's checkpoint; and the
+window: the newest part of them, which a comparison with the outputs may be limited to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from exactly_once.checkpoint import Checkpoint, first_offsets, read_checkpoint, read_text
+from exactly_once.checkpoint import first_offsets, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import CheckpointUnusable, InvalidOption, UnknownTopic
 from exactly_once.kafka.admin import Admin, Partition
@@ -14,7 +16,34 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of, kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision
-from exactly_once.verify.window import Positions, Window, flat, newest_window, until
+
+Positions = Mapping[Partition, int]
+
+
+def flat(topics: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
+    """Return offsets by topic and partition as positions."""
+    return {(topic, p): offset for topic, partitions in topics.items() for p, offset in partitions.items()}
+
+
+@dataclass(frozen=True)
+class Window:
+    """The newest part of the input: by partition, the ``first`` offset to compare, and the beginning (``since``) of the
+    oldest batch with a record in it.
+
+    ``batches`` are its oldest and its newest batch; ``offsets`` the number of offsets in it, markers and aborted
+    records included; ``last`` the number that was asked for. ``cut`` says why it is smaller; empty when it is not.
+    """
+
+    first: Positions
+    since: Positions
+    batches: tuple[int, int]
+    offsets: int
+    last: int
+    cut: str = ""
+
+    def __str__(self) -> str:
+        oldest, newest = self.batches
+        return f"{self.offsets:,} offsets, batches {oldest} to {newest}" + (f"; {self.cut}" if self.cut else "")
 
 
 @dataclass(frozen=True)
@@ -27,24 +56,12 @@ class BatchRange:
 
 @dataclass(frozen=True)
 class Expected:
-    """The input that a stream has worked off.
+    """The input that a stream has worked off, by partition: from where the stream began (``first``) to the ``end`` of
+    the last batch that is decided and completed, or that Spark committed; every record before that must be in the
+    outputs. Those up to ``reach`` may be: decided, or planned where nothing is decided.
 
-    Attributes
-    ----------
-    first : mapping
-        By partition, where the stream began.
-    end : mapping
-        By partition, the end of the last batch that is decided and completed (or that Spark committed): every record
-        before it must be in the outputs.
-    reach : mapping
-        By partition, the end of the last batch that may be in the outputs: decided, or planned where nothing is
-        decided.
-    batches : tuple of BatchRange
-        Batches whose input is known, oldest first.
-    topics : tuple of str
-        The output topics that the decisions name.
-    window : Window or None
-        The newest part of this input, when only that is to be compared.
+    ``batches`` are those whose input is known, oldest first; ``topics`` the output topics that the decisions name;
+    ``window`` is the newest part of this input, when only that is to be compared.
     """
 
     first: Positions
@@ -71,25 +88,13 @@ def expected_input(
 ) -> Expected:
     """Return the input that the sink's stream has worked off by now.
 
-    Parameters
-    ----------
-    checkpoint : str, optional
-        The location of the stream's checkpoint, which says where the stream began. Without a commit log (another
-        guarantee, another sink), it also says how far Spark got.
-    inputs : sequence of str
-        Only these input topics. Without a checkpoint, they are compared from their beginning.
-    last : int, optional
-        Find the newest batches with at most so many offsets of input, too.
-    stop : mapping, optional
-        With ``last``: leave out what these batches read from there on.
+    ``checkpoint``, the location of the stream's, says where the stream began; without a commit log (another guarantee,
+    another sink), it also says how far Spark got. Only the topics in ``inputs``, if it names any; without a checkpoint,
+    they are compared from their beginning. With ``last``, the newest batches with at most so many offsets of input are
+    found, too; ``stop`` leaves out what these read from there on.
 
-    Raises
-    ------
-    InvalidOption
-        When neither says where the stream began.
-    CheckpointUnusable
-        When nothing says what the stream has read.
-    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked
+    Raises InvalidOption when neither says where the stream began; CheckpointUnusable when nothing says what the stream
+    has read; BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged or CommitLogBlocked.
     """
     if checkpoint is None and not inputs:
         raise InvalidOption(
@@ -106,10 +111,10 @@ def expected_input(
     newest = ends[-1][0].batch_id if ends else -1
     if progress is not None and progress.last_commit is not None and progress.last_commit > newest:
         # a guarantee without decisions: Spark's word counts, and what it has planned may be there
-        number, worked_off = progress.last_commit, _planned_for(progress.location, progress.last_commit)
-        reach = _planned(progress)
+        number, worked_off = progress.last_commit, _planned(progress.location, progress.last_commit)
+        reach = flat(kafka_offsets(progress.source_offsets))
     elif progress is not None and not ends:
-        reach = _planned(progress)
+        reach = flat(kafka_offsets(progress.source_offsets))
     end = _only({**began, **worked_off}, inputs)
     if not end:
         raise _nothing_read(sink_id, checkpoint, inputs)
@@ -132,7 +137,7 @@ def _before(number: int, done: Mapping[int, Positions], checkpoint: str | None) 
         end = done.get(batch_id)
         if not end and checkpoint is not None:
             try:
-                end = _planned_for(checkpoint, batch_id)
+                end = _planned(checkpoint, batch_id)
             except CheckpointUnusable:  # Spark keeps a hundred
                 return
         if not end:
@@ -147,17 +152,20 @@ def _of_stream(log: LogState) -> list[Decision]:
     return sorted((d for d in streams if d.query_id == query), key=lambda d: d.batch_id)
 
 
+def input_of(decision: Decision) -> dict[Partition, int]:
+    """Return where the input of a decision ends; empty when it keeps no offsets."""
+    return flat(kafka_offsets(source_lines(decision.offsets)))
+
+
 def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
     """Return where the input of a decision ends, that of topics which named sources have dropped among it; empty when
     nothing says it.
     """
-    found = _end_of_batch(decision, checkpoint)
-    return {**flat(decision.ended or {}), **found} if found else {}
+    end = input_of(decision) if decision.offsets else _planned_for(checkpoint, decision)
+    return {**flat(decision.ended or {}), **end} if end else {}
 
 
-def _end_of_batch(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
-    if decision.offsets:
-        return flat(kafka_offsets(source_lines(decision.offsets)))
+def _planned_for(checkpoint: str | None, decision: Decision) -> dict[Partition, int]:
     if checkpoint is None:
         raise InvalidOption(
             f"the decision of batch {decision.batch_id} keeps no offsets: they are longer than the commit log accepts",
@@ -175,13 +183,9 @@ def _end_of_batch(decision: Decision, checkpoint: str | None) -> dict[Partition,
     return flat(kafka_offsets(source_lines(text)))
 
 
-def _planned_for(checkpoint: str, batch_id: int) -> dict[Partition, int]:
+def _planned(checkpoint: str, batch_id: int) -> dict[Partition, int]:
     """Return where the input of a batch ends, by the checkpoint. Raises CheckpointUnusable."""
     return flat(kafka_offsets(source_lines(read_text(checkpoint, f"offsets/{batch_id}"))))
-
-
-def _planned(progress: Checkpoint) -> dict[Partition, int]:
-    return flat(kafka_offsets(progress.source_offsets))
 
 
 def _only(positions: Positions, inputs: Sequence[str]) -> dict[Partition, int]:
@@ -224,3 +228,49 @@ def _nothing_read(sink_id: str, checkpoint: str | None, inputs: Sequence[str]) -
         "Give the location of this sink's own checkpoint; a stream without Kafka input is proven by the commit log "
         "alone, without --origin",
     )
+
+
+def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, last: int) -> Window:
+    """Return the newest batches with at most ``last`` offsets together; of a longer newest batch, its newest part.
+    Empty without a batch. ``ends`` yields batch number and end offsets by partition, newest first, without a gap; it is
+    read no further than needed. ``began`` is where the stream began.
+    """
+    found = iter(ends)
+    newest = next(found, None)
+    if newest is None:
+        return Window(began, began, (0, 0), 0, last, "no batch is completed yet")
+    number, end = newest
+    oldest, cut, since = number, "", end
+    while number >= 0:
+        _, before = next(found, (-1, None)) if number else (-1, began)
+        if before is None:
+            cut = f"neither commit log nor checkpoint says where batch {number} began"
+            break
+        # a partition that was added later is read from its first offset
+        start = {p: before.get(p, began.get(p, 0)) for p in end}
+        fits = sum(end[p] - start[p] for p in end) <= last
+        if not fits and number < newest[0]:
+            break
+        oldest, since = number, start
+        if not fits:  # the newest batch is taken whatever its length
+            cut = f"batch {number} alone is longer: only its newest {last:,} offsets"
+            break
+        number -= 1
+    first = since
+    if cut and oldest == number:
+        first = {p: max(since[p], end[p] - last // max(1, len(end))) for p in end}
+    return Window(first, since, (oldest, newest[0]), sum(end[p] - first[p] for p in end), last, cut)
+
+
+def until(ends: Iterable[tuple[int, Positions]], stop: Positions) -> Iterator[tuple[int, Positions]]:
+    """Yield batches, newest first, as if the input ended at ``stop``: without those that read nothing before it, and
+    without the partitions that it does not name.
+    """
+    newest: tuple[int, Positions] | None = None
+    for number, end in ends:
+        cut = {p: min(end[p], offset) for p, offset in stop.items() if p in end}
+        if newest is not None and cut != stop:
+            yield newest
+        newest = number, cut
+    if newest is not None:
+        yield newest

@@ -7,27 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.errors import CommitLogDamaged, ExactlyOnceError
-from exactly_once.inspection.findings import batch_name
+from exactly_once.inspection.words import plural
 from exactly_once.participant import Found, Participant
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartName
 from exactly_once.protocol.records import KAFKA, Decision, PreparedPart
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.verify.anomalies import Anomaly, Finding
 from exactly_once.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
+from exactly_once.verify.by_log.ledger import title
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The records that one output shows.
-
-    Attributes
-    ----------
-    parts : mapping
-        Name of a decided part -> what was found of it.
-    strange : tuple of Found
-        What no decision named when the output was read.
-    failed : str
-        Why the output could not be read.
+    """The records that one output shows: what was found of each decided part, by name; what no decision named when the
+    output was read (``strange``); and why it could not be read (``failed``).
     """
 
     parts: Mapping[str, Found] = field(default_factory=dict)
@@ -72,12 +65,8 @@ def _ask(sink_id: str, decisions: Sequence[Decision], output: Participant[Any]) 
 def judge_outputs(decisions: Sequence[Decision], log: LogState, seen: Mapping[str, Seen], verdict: Verdict) -> None:
     """Judge the parts of ``decisions`` in all outputs but Kafka, and what is there without a decision.
 
-    Parameters
-    ----------
-    log : LogState
-        Read after the outputs: whatever was visible there was decided before.
-    verdict : Verdict
-        Of Kafka; takes the findings, and loses batches that another output does not prove.
+    ``log`` was read after the outputs: whatever was visible there was decided before. ``verdict``, that of Kafka, takes
+    the findings, and loses batches that another output does not prove.
     """
     for decision in decisions:
         _judge_batch(decision, log, seen, verdict)
@@ -124,39 +113,38 @@ def _judge_part(
     h: Any, found: Found | None, output: str, decision: Decision, marked: bool, verdict: Verdict
 ) -> bool | None:
     """Return True when the part is proven, None when it is missing."""
-    batch = batch_name(decision.query_id, decision.batch_id)
-    of = f"part {h.part} of {batch} in {output}"
+    of = f"part {h.part} of {title(decision)} in {output}"
     if found is None or found.unproven:
         why = found.unproven if found else "this participant cannot report what its readers see"
         verdict.unproven[f"{output}: {why}"] += 1
         return False
-    at: dict[str, Any] = {"batch": batch, "transaction": h.name, "places": found.places[:MOST_PLACES]}
+    at = decision, h.name, found.places
     why = f": {found.wrong}" if found.wrong else ""
     if not found.visible and found.prepared and not marked:
         verdict.unproven[UNDER_WAY] += 1
         return False
     if not found.visible and found.prepared:
         what = f"{of} is decided and marked completed, and still waits for its commit"
-        verdict.find(Anomaly.UNSEEN, what, **at, records=h.records)
+        verdict.find(Anomaly.UNSEEN, what, *at, h.records)
         return None
     if not found.visible:
-        verdict.find(Anomaly.LOST, f"{of} is decided, and readers do not find it{why}", **at, records=h.records)
+        verdict.find(Anomaly.LOST, f"{of} is decided, and readers do not find it{why}", *at, h.records)
         return None
     if len(found.places) > 1:
-        times = f"{len(found.places)} times"
-        verdict.find(Anomaly.DUPLICATE, f"{of} is visible {times}", **at, records=h.records * (len(found.places) - 1))
+        more = h.records * (len(found.places) - 1)
+        verdict.find(Anomaly.DUPLICATE, f"{of} is visible {len(found.places)} times", *at, more)
         return False
     if found.records < h.records:
         fewer = f"{of} is decided, and readers find {found.records} of its {h.records} rows{why}"
-        verdict.find(Anomaly.LOST, fewer, **at, records=h.records - found.records)
+        verdict.find(Anomaly.LOST, fewer, *at, h.records - found.records)
         return False
     if found.records > h.records:
-        more = f"{of}: readers find {found.records} rows, but its task wrote {h.records}{why}"
-        verdict.find(Anomaly.PHANTOM, more, **at, records=found.records - h.records)
+        other = f"{of}: readers find {plural(found.records, 'row')}, but its task wrote {h.records}{why}"
+        verdict.find(Anomaly.PHANTOM, other, *at, found.records - h.records)
         return False
     if found.wrong or (found.digest and h.digest and found.digest != h.digest):
         other = why or f": its visible rows have the digest {found.digest}, but its task wrote {h.digest}"
-        verdict.find(Anomaly.CORRUPT, f"{of} differs{other}", **at, records=h.records)
+        verdict.find(Anomaly.CORRUPT, f"{of} differs{other}", *at, h.records)
         return False
     if not found.digest or not h.digest:
         verdict.unproven[NO_DIGEST] += 1
@@ -167,9 +155,8 @@ def _judge_part(
 
 
 def _split(output: str, elsewhere: Sequence[str], decision: Decision, verdict: Verdict) -> None:
-    batch = batch_name(decision.query_id, decision.batch_id)
-    what = f"{batch} is visible in {', '.join(elsewhere)}, and {output} shows nothing of it"
-    verdict.find(Anomaly.SPLIT_SINK, what, batch=batch, records=decision.records)
+    what = f"{title(decision)} is visible in {', '.join(elsewhere)}, and {output} shows nothing of it"
+    verdict.find(Anomaly.SPLIT_SINK, what, decision, records=decision.records)
 
 
 def judge_strange(
@@ -193,7 +180,10 @@ def _classify(
 ) -> tuple[Anomaly | None, str]:
     """Return what it is, and why; None where the log no longer tells."""
     if part is None:
-        return Anomaly.PHANTOM, f"holds {found.records} rows among those of the sink, and no decision names it"
+        return (
+            Anomaly.PHANTOM,
+            f"holds {plural(found.records, 'row')} among those of the sink, and no decision names it",
+        )
     if not decisions or part.incarnation not in ("", _incarnation(decisions)):
         return None, ""  # perhaps of another commit log, which alone can tell
     its = [d for d in decisions if d.query_id == decisions[-1].query_id]
@@ -209,7 +199,7 @@ def _classify(
     if part.batch_id > last.batch_id and gone and (gone.token, gone.batch_id) == (part.token, part.batch_id):
         return Anomaly.ABORTED_READ, f"is visible, and the driver gave up this execution of batch {part.batch_id}"
     if part.batch_id > last.batch_id:
-        ahead = f"is visible, and the last decision is of {batch_name(last.query_id, last.batch_id)}"
+        ahead = f"is visible, and the last decision is of {title(last)}"
         return Anomaly.OUTPUT_AHEAD, f"{ahead}: its batch will be written again"
     decided = next((d for d in its if d.batch_id == part.batch_id), None)
     if decided is None:

@@ -58,8 +58,7 @@ def findings(found: Iterable[Diagnosis]) -> Iterator[Finding]:
                 transaction=transaction,
                 places=tuple(places)[:MOST_PLACES],
                 records=records or d.evidence.get("records", 0),
-                code=d.code,
-                remedy=d.remedy,
+                diagnosis=d,
             )
 
 
@@ -67,23 +66,13 @@ def standing(
     blocked: Iterable[BlockedPartition],
     earlier: Mapping[tuple[str, int], int],
     explained: Collection[tuple[tuple[str, int], int]] = (),
-) -> Iterator[Standing]:
-    """Partitions whose last stable offset has not moved.
-
-    Parameters
-    ----------
-    blocked : iterable of BlockedPartition
-        Where readers wait now.
-    earlier : mapping
-        By partition where readers waited at the reading before, the last stable offset of that time.
-    explained : collection of ((str, int), int)
-        Partition and first offset of transactions that may hold readers back: those of a batch under way, and those
-        that hang, which are a finding of their own.
+) -> tuple[Standing, ...]:
+    """Partitions whose last stable offset has not moved since the reading before (``earlier``). ``explained`` has
+    partition and first offset of transactions that may hold readers back: those of a batch under way, and those that
+    hang, which are a finding of their own.
     """
-    for b in blocked:
-        where = b.topic, b.partition
-        if earlier.get(where) == b.last_stable and (where, b.last_stable) not in explained:
-            yield Standing(b)
+    at = {b: ((b.topic, b.partition), b.last_stable) for b in blocked}
+    return tuple(Standing(b) for b, (w, last) in at.items() if earlier.get(w) == last and (w, last) not in explained)
 
 
 def leaked(sink_id: str, listed: Iterable[Listing]) -> tuple[str, ...]:
@@ -100,18 +89,14 @@ def _in_scheme(sink_id: str, transactional_id: str) -> bool:
 
 def foreign_aborts(
     sink_id: str, ledger: Ledger, ids: Mapping[int, str], claims_ms: Sequence[int], other_claims_ms: Mapping[str, int]
-) -> Iterator[ForeignAbort]:
+) -> tuple[ForeignAbort, ...]:
     """Transactions of ids that only *begin like* this sink's, aborted while this sink swept.
 
-    Parameters
-    ----------
-    ids : mapping
-        Producer id -> transactional id, of all that wrote to the outputs and that a coordinator knows.
-    claims_ms : sequence of int
-        When this sink claimed, by the brokers' clock.
-    other_claims_ms : mapping
-        Sink id -> when that sink last claimed: it has aborted its own transactions then.
+    ``ids`` has the transactional id of each producer that wrote to the outputs and that a coordinator knows;
+    ``claims_ms`` is when this sink claimed, by the brokers' clock; ``other_claims_ms`` when another sink last claimed,
+    which has aborted its own transactions then.
     """
+    found = []
     stem = namespace(sink_id).removesuffix(":")
     for (producer_id, epoch), spans in ledger.spans.items():
         name = ids.get(producer_id, "")
@@ -128,7 +113,8 @@ def foreign_aborts(
         ]
         if swept:
             places = tuple(s.place for s in swept)
-            yield ForeignAbort(name, producer_id, epoch, places, sum(s.records for s in swept))
+            found.append(ForeignAbort(name, producer_id, epoch, places, sum(s.records for s in swept)))
+    return tuple(found)
 
 
 def input_of(decision: Decision) -> Offsets:
@@ -142,13 +128,9 @@ def skewed(decisions: Iterable[Decision], published: Published, sizes: Mapping[s
     An offset that is not there counts only when the group's others are of that very decision, which committed all of
     them at once. Without them the brokers have refused the offsets of a decision, or have let them expire.
 
-    Parameters
-    ----------
-    decisions : iterable of Decision
-        The last one, and those that were written while the group was read, oldest first: it may stand at any of them.
-    sizes : mapping
-        The number of partitions of each input topic that exists and may be described. Brokers forget the offsets of a
-        topic that is deleted, and do not show those of one that may not be described.
+    ``decisions`` are the last one, and those that were written while the group was read, oldest first: it may stand at
+    any of them. ``sizes`` has the number of partitions of each input topic that exists and may be described: brokers
+    forget the offsets of a topic that is deleted, and do not show those of one that may not be described.
     """
     found: list[OffsetSkew] = []
     for decision in decisions:

@@ -41,7 +41,13 @@ final class Border {
     })
     sealed interface Request permits CheckRequest, PlanRequest, CommitRequest, AbortRequest, CloseRequest {}
 
-    record CheckRequest(Map<String, String> options, boolean batch, String schema, Map<String, String> pem)
+    record CheckRequest(
+            Map<String, String> options,
+            boolean batch,
+            String schema,
+            Map<String, String> pem,
+            String mode,
+            boolean brokers)
             implements Request {}
 
     record PlanRequest(

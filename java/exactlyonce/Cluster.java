@@ -106,7 +106,7 @@ final class Cluster {
         return topics.get(topic);
     }
 
-    /** Forgets what is known of a topic: its limit is not asked for with each part, and may have been lowered. */
+    /** Forgets what is known of a topic: something failed there. */
     void forget(String topic) {
         topics.remove(topic);
         descriptions.remove(topic);
@@ -124,7 +124,7 @@ final class Cluster {
      * @throws Exception the client's; when this principal may not read them (DESCRIBE_CONFIGS)
      */
     Config config(String execution, String topic) throws Exception {
-        return once(configs, execution, topic, () -> settings(topic));
+        return once(configs, execution, topic, () -> ask(settingsOf(topic)));
     }
 
     private static <T> T once(
@@ -153,11 +153,13 @@ final class Cluster {
     Topic current(String topic) throws Exception {
         Topic known = topics.get(topic);
         try {
-            if (known != null && isAsBefore(known)) return known;
-            TopicDescription found =
-                    ask(admin.describeTopics(List.of(topic)).topicNameValues().get(topic));
-            awaitLeaders(topic, found.partitions());
-            Topic seen = new Topic(found.topicId(), found.partitions().size(), largestBatch(topic));
+            Topic seen = known == null ? null : again(topic, known);
+            if (seen == null) {
+                TopicDescription found = ask(
+                        admin.describeTopics(List.of(topic)).topicNameValues().get(topic));
+                awaitLeaders(topic, found.partitions());
+                seen = new Topic(found.topicId(), found.partitions().size(), largestBatch(settingsOf(topic)));
+            }
             topics.put(topic, seen);
             return seen;
         } catch (Exception e) {
@@ -166,31 +168,39 @@ final class Cluster {
         }
     }
 
-    /** Asks by the topic's id, in one round trip; by name it takes two. */
-    private boolean isAsBefore(Topic known) throws InterruptedException, TimeoutException {
-        if (known.id().equals(Uuid.ZERO_UUID)) return false;
+    /**
+     * Asks by the topic's id, in one round trip, and for its limit in the same one; by name it takes two.
+     *
+     * @return null when it is gone, or another one, or the brokers are too old
+     */
+    private Topic again(String topic, Topic known) throws InterruptedException, TimeoutException {
+        if (known.id().equals(Uuid.ZERO_UUID)) return null;
+        boolean readable = known.largestBatch() != Topic.UNKNOWN; // where it is not, brokers log each try
+        KafkaFuture<Config> settings = readable ? settingsOf(topic) : null;
         try {
             TopicCollection ids = TopicCollection.ofTopicIds(List.of(known.id()));
             TopicDescription found =
                     ask(admin.describeTopics(ids).topicIdValues().get(known.id()));
-            return found.partitions().size() == known.partitions();
-        } catch (ExecutionException e) { // it is gone, or the brokers are too old
-            return false;
+            if (found.partitions().size() != known.partitions()) return null;
+        } catch (ExecutionException e) {
+            return null;
         }
+        int largest = readable ? largestBatch(settings) : Topic.UNKNOWN;
+        return new Topic(known.id(), known.partitions(), largest == Topic.UNKNOWN ? known.largestBatch() : largest);
     }
 
-    /** Asks for the limit of a topic's batches; a principal needs DESCRIBE_CONFIGS for that. */
-    private int largestBatch(String topic) throws InterruptedException, TimeoutException {
+    /** Returns the limit of a topic's batches; a principal needs DESCRIBE_CONFIGS for that. */
+    private static int largestBatch(KafkaFuture<Config> settings) throws InterruptedException, TimeoutException {
         try {
-            return Integer.parseInt(settings(topic).get("max.message.bytes").value());
+            return Integer.parseInt(ask(settings).get("max.message.bytes").value());
         } catch (ExecutionException e) {
             return Topic.UNKNOWN;
         }
     }
 
-    private Config settings(String topic) throws InterruptedException, ExecutionException, TimeoutException {
+    private KafkaFuture<Config> settingsOf(String topic) {
         ConfigResource named = new ConfigResource(ConfigResource.Type.TOPIC, topic);
-        return ask(admin.describeConfigs(List.of(named)).values().get(named));
+        return admin.describeConfigs(List.of(named)).values().get(named);
     }
 
     /**

@@ -190,6 +190,18 @@ final class Errors {
         return of(e, name, topic, name + " " + record);
     }
 
+    /** Returns the error of a part whose batches, of up to {@code batch} bytes, a topic has not taken since its limit was lowered. */
+    static SinkException ofLimit(String name, String topic, int limit, long batch, Throwable cause) {
+        return failed(
+                "EO-TOPIC-LIMIT",
+                name + ": max.message.bytes of the topic '" + topic + "' was lowered to " + limit
+                        + " while this task sent batches of up to " + batch
+                        + " bytes, which the brokers refuse since then",
+                "Start the stream again: its batches then fit into the limit. If one record is larger, the error is"
+                        + " EO-RECORD: then raise max.message.bytes of the topic",
+                cause);
+    }
+
     /** Returns the error of a row that cannot be a record; {@code kind}: as what Kafka's own client would refuse it. */
     static SinkException ofRow(ApiException kind, String what, String wayOut) {
         return failed("EO-RECORD", what, wayOut, kind).ofRow();

@@ -1,10 +1,13 @@
 package exactlyonce;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
 import scala.collection.Iterator;
@@ -44,6 +47,27 @@ final class Execution {
             return found;
         } catch (ReflectiveOperationException | LinkageError | RuntimeException e) {
             return null;
+        }
+    }
+
+    /** Returns the options with the checkpoint where Spark puts it, if its location leaves that to the session: no process but this JVM can ask it. */
+    static Map<String, String> located(Map<String, String> options) {
+        HashMap<String, String> found = new HashMap<>(options);
+        found.replaceAll((name, value) -> name.equalsIgnoreCase("checkpointLocation") ? qualified(value) : value);
+        return found;
+    }
+
+    private static String qualified(String location) {
+        try {
+            Path path = new Path(location);
+            if (path.toUri().getAuthority() != null
+                    || "file".equals(path.toUri().getScheme())) return location;
+            Object state = get(SparkSession.active(), "sessionState");
+            Path there = path.getFileSystem((Configuration) get(state, "newHadoopConf"))
+                    .makeQualified(path);
+            return "file".equals(there.toUri().getScheme()) ? there.toUri().getPath() : there.toString();
+        } catch (IOException | ReflectiveOperationException | LinkageError | RuntimeException e) {
+            return location; // the engine says what is wrong with it
         }
     }
 

@@ -26,13 +26,14 @@ final class MicroBatch implements StreamingWrite {
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
         SparkContext context = SparkContext.getOrCreate();
         run = Execution.property(context, Execution.RUN);
-        Map<String, String> pem = Queries.isRunning(run) ? null : KeyStores.pem(options);
+        boolean isFirst = !Queries.isRunning(run);
+        Map<String, String> pem = isFirst ? KeyStores.pem(options) : null;
         coordinator = Queries.coordinator(run, Thread.currentThread());
         String query = Execution.property(context, Execution.QUERY);
         String batch = Execution.property(context, Execution.BATCH);
         Border.PlanRequest request = new Border.PlanRequest(
                 run,
-                options,
+                isFirst ? Execution.located(options) : options,
                 schema.json(),
                 overwrite,
                 false,

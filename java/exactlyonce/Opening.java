@@ -92,7 +92,8 @@ final class Opening {
         }
     }
 
-    private static <T> CompletableFuture<T> beside(Callable<T> work) {
+    /** Does {@code work} on a thread beside the task's. */
+    static <T> CompletableFuture<T> beside(Callable<T> work) {
         ClassLoader mine = Thread.currentThread().getContextClassLoader(); // the client finds the user's classes by it
         return CompletableFuture.supplyAsync(
                 () -> {

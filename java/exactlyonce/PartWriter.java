@@ -78,6 +78,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     private final DeadLetters dead; // null: a row that cannot be written ends the execution
     private KafkaProducer<byte[], byte[]> producer;
     private TransactionalProducer transaction;
+    private FirstRecords first; // null: they are sent, or need not wait
     private Producers.Shared shared;
     private long producerId;
     private int epoch;
@@ -210,6 +211,8 @@ final class PartWriter implements DataWriter<InternalRow> {
                 epoch = empty.producerEpoch();
             }
             opened.beginTransaction();
+            boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
+            if (opened.canExpect() && !asUserSays) first = new FirstRecords();
             began = System.nanoTime();
             producer = opened;
             batchSize = opened.use.batchSize();
@@ -228,6 +231,26 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private void send(ProducerRecord<byte[], byte[]> record) {
+        if (first != null) {
+            if (first.keep(record)) return;
+            sendFirst();
+        }
+        sendNow(record);
+    }
+
+    private void sendFirst() {
+        if (first == null) return;
+        FirstRecords held = first;
+        first = null;
+        try {
+            transaction.expect(held.partitions(producer, ticket.client()));
+        } catch (RuntimeException e) {
+            // the client did not hear of a topic: the record's own send says so
+        }
+        for (ProducerRecord<byte[], byte[]> record : held.records()) sendNow(record);
+    }
+
+    private void sendNow(ProducerRecord<byte[], byte[]> record) {
         int size = record.value() == null ? 0 : record.value().length;
         try {
             producer.send(record, new Sent(this, record.topic(), record.key(), size));
@@ -255,7 +278,9 @@ final class PartWriter implements DataWriter<InternalRow> {
         cluster().forget(first.topic);
         if (Errors.cause(first.error) instanceof TimeoutException) {
             try {
-                cluster().current(first.topic); // was the topic deleted?
+                int largest = cluster().current(first.topic).largestBatch(); // was the topic deleted?
+                if (largest != Topic.UNKNOWN && largest < batchSize)
+                    return Errors.ofLimit(name, first.topic, largest, batchSize, first.error);
             } catch (Exception e) {
                 return Errors.ofRecord(e, name, first.topic, first.key, 0);
             }
@@ -296,10 +321,16 @@ final class PartWriter implements DataWriter<InternalRow> {
     private Part prepare() {
         if (producer == null) return empty(); // no rows, or none to write: no transaction
         Failpoints.reach("pre-commit-kafka");
-        if (ticket.guarantee() != Ticket.Guarantee.NONE) flush();
-        if (!ticket.isTransactional()) return empty();
+        sendFirst();
+        LateCheck late = ticket.isTransactional() ? new LateCheck(ticket, transaction) : null;
+        try {
+            if (ticket.guarantee() != Ticket.Guarantee.NONE) flush();
+        } finally {
+            if (late != null) late.flushed();
+        }
+        if (late == null) return empty();
         Failpoints.reach("after-flush");
-        checkInTime();
+        checkInTime(late);
         if (!ticket.keeps(
                 sent,
                 digest.text())) { // of a replay: the part of before is there, or the driver says that its rows did
@@ -332,6 +363,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private void flushAll() {
+        sendFirst();
         try {
             producer.flush();
         } catch (RuntimeException e) {
@@ -353,9 +385,9 @@ final class PartWriter implements DataWriter<InternalRow> {
      * Makes sure that the task is in time, by the commit log. Whether its transaction is open, the driver asks the coordinator just before it
      * decides.
      */
-    private void checkInTime() {
+    private void checkInTime(LateCheck late) {
         try {
-            cluster().checkInTime(ticket);
+            late.end();
         } catch (Exception e) {
             throw Errors.of(e, name);
         }

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.common.TopicPartition;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -49,7 +50,9 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
             Field producerId,
             Field epoch,
             Field sequences,
-            Method reset) {
+            Method reset,
+            Field implicit,
+            Method add) {
         static Internals of() throws ReflectiveOperationException {
             Field manager = field(KafkaProducer.class, "transactionManager");
             Class<?> type = manager.getType();
@@ -75,7 +78,25 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
                     field(identity.getType(), "producerId"),
                     field(identity.getType(), "epoch"),
                     sequences,
-                    reset);
+                    reset,
+                    optional(type, "isTransactionV2Enabled"),
+                    optional(type, "maybeAddPartition", TopicPartition.class));
+        }
+
+        private static Method optional(Class<?> type, String name, Class<?> argument) {
+            try {
+                return type.getMethod(name, argument);
+            } catch (NoSuchMethodException e) {
+                return null;
+            }
+        }
+
+        private static Field optional(Class<?> type, String name) {
+            try {
+                return field(type, name);
+            } catch (NoSuchFieldException e) {
+                return null;
+            }
         }
 
         private static Field field(Class<?> type, String name) throws NoSuchFieldException {
@@ -178,6 +199,41 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
     /** Returns the producer epoch of the transaction; -1 where this kafka-clients does not tell. */
     short epoch() {
         return manager == null ? -1 : (short) get(internals.epoch, get(internals.identity, manager));
+    }
+
+    /** Whether the client adds partitions one by one, and can be told of several. */
+    boolean canExpect() {
+        return manager != null && internals.add != null && !isImplicit();
+    }
+
+    /** Adds these partitions to the transaction, to each of which a record is about to be sent, in one request. */
+    void expect(Collection<TopicPartition> partitions) {
+        synchronized (manager) {
+            for (TopicPartition one : partitions)
+                try {
+                    internals.add.invoke(manager, one);
+                } catch (ReflectiveOperationException e) {
+                    return; // the record's own send says what is wrong
+                }
+        }
+    }
+
+    private boolean isImplicit() {
+        return internals.implicit != null && (boolean) get(internals.implicit, manager);
+    }
+
+    /**
+     * Whether the coordinator knows the transaction, with each partition that a record was sent to. False also where that cannot be told: a
+     * client that leaves out AddPartitionsToTxn (KIP-890, kafka-clients 4) begins the transaction with its records.
+     */
+    boolean isKnownToCoordinator() {
+        if (manager == null) return false;
+        synchronized (manager) {
+            if (isImplicit()) return false;
+            return ((Collection<?>) get(internals.partitions.get(0), manager)).isEmpty()
+                    && ((Collection<?>) get(internals.partitions.get(1), manager)).isEmpty()
+                    && !((Collection<?>) get(internals.partitions.get(2), manager)).isEmpty();
+        }
     }
 
     /** Closes the connections; the transaction stays open: with time to close, Kafka's producer would abort it. */

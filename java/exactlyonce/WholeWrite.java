@@ -13,14 +13,12 @@ import org.apache.spark.sql.types.StructType;
 final class WholeWrite implements BatchWrite {
     private final Map<String, String> options;
     private final StructType schema;
-    private final boolean overwrite;
     private final String run = UUID.randomUUID().toString();
     private final Coordinator coordinator = Bridge.coordinator();
 
-    WholeWrite(Map<String, String> options, StructType schema, boolean overwrite) {
+    WholeWrite(Map<String, String> options, StructType schema) {
         this.options = options;
         this.schema = schema;
-        this.overwrite = overwrite;
     }
 
     @Override
@@ -29,7 +27,7 @@ final class WholeWrite implements BatchWrite {
                 run,
                 options,
                 schema.json(),
-                overwrite,
+                false,
                 true,
                 "",
                 null,

@@ -21,9 +21,11 @@ from rich.console import Console
 from dagster_exactly_once import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.process import UNFINISHED, fail_dead_runs
 from exactly_once_local.cluster.guard import kill_session
+from exactly_once_local.duel.departures import DEPARTURES
 from exactly_once_local.ports import HOST, free_port, is_free
-from platform_assets.constants import CODE_LOCATION, FEED_JOB
+from platform_assets.constants import CODE_LOCATION, FEED_JOB, FLIGHTS
 from platform_assets.flights.asset import create_topic
+from platform_assets.flights.feed import committed_position
 from platform_assets.flights.names import STREAM_JOB
 from platform_assets.local.environment import PROJECT, Environment
 
@@ -58,8 +60,10 @@ def serve(environment: Environment, console: Console, launch: bool) -> int:
             console.print(f"Dagster: [bold]{url}[/]   Ctrl-C stops all", highlight=False)
             try:
                 if launch:
-                    servers = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
-                    create_topic(KafkaTransactionalProducerFactory(bootstrap_servers=servers))
+                    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=os.environ["KAFKA_BOOTSTRAP_SERVERS"])
+                    create_topic(kafka)
+                    if why := why_at_rest(kafka, environment.embedded):
+                        console.print(why, highlight=False)
                     feed = {"ops": {"flights": {"config": {"events_per_second": EVENTS_PER_SECOND}}}}
                     for job, config in ((STREAM_JOB, {}), (FEED_JOB, feed)):
                         run_id = client.submit_job_execution(job, CODE_LOCATION, "__repository__", config)
@@ -69,6 +73,17 @@ def serve(environment: Environment, console: Console, launch: bool) -> int:
                 console.print("Stopping: runs first, then Dagster, then the broker.")
                 _terminate_runs(client, instance)
                 return 0
+
+
+def why_at_rest(kafka: KafkaTransactionalProducerFactory, embedded: bool, topic: str = FLIGHTS) -> str:
+    """Return why the pages will show a stream at rest; "" while there is something to feed."""
+    if committed_position(kafka.connection().librdkafka(), topic) < DEPARTURES:
+        return ""
+    return (
+        f"All {DEPARTURES:,} flights are in the topic {topic} since an earlier run: the stream waits, its lag is 0, "
+        "and its plots stay as they are. To watch the flights come, begin "
+        f"{'with make clean' if embedded else 'on a cluster without these topics'}."
+    )
 
 
 @contextmanager

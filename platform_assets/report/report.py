@@ -11,7 +11,7 @@ from typing import Any
 from dagster_exactly_once.checks.verified import question_of
 from exactly_once.kafka.connection import Connection
 from exactly_once.verify import Report as Verification
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.expected import expected_delays
@@ -90,9 +90,11 @@ def make_report(
 def _verify(connection: Connection, checkpoint: str) -> Verification:
     return verify(
         connection,
-        flight_delays.sink_id,
-        checkpoint=checkpoint,
-        origin=question_of(flight_delays, order="key", refuse_foreign=True, backfilled=True),
-        inputs=flight_delays.source_topics,
-        topics=flight_delays.topics,
+        VerifyParameters(
+            flight_delays.sink_id,
+            checkpoint=checkpoint,
+            origin=question_of(flight_delays, order="key", refuse_foreign=True, backfilled=True),
+            inputs=flight_delays.source_topics,
+            topics=flight_delays.topics,
+        ),
     )

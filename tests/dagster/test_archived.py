@@ -74,7 +74,8 @@ def test_the_recovery_job_commits_the_batch_of_a_killed_driver_in_kafka_and_in_t
     assert in_files(site) == []
 
     recovery = definitions(site.folder).resolve_job_def(RECOVERY_JOB)
-    config = {"ops": {RECOVERY_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": archived.sink_id}}}}
+    where = {"stream": ANOTHER_SINK, "sink_id": archived.sink_id, "dry_run": False}
+    config = {"ops": {RECOVERY_OP: {"config": where}}}
     assert recovery.execute_in_process(config, instance=dg.DagsterInstance.ephemeral()).success
     assert in_kafka(site) == in_files(site) == sorted(first)
 

@@ -9,8 +9,7 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK
-from dagster_exactly_once.names import REPAIR_OP
-from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
+from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS
 from dagster_exactly_once.runs.history import classify
 from dagster_exactly_once.runs.process import tag_run
 from exactly_once.commitlog.commit_log import CommitLog, read_log
@@ -77,7 +76,7 @@ def torn(connection, tmp_path):
 def repair(instance, sink_id, **config):
     return defs.resolve_job_def("exactly_once_checkpoint_repair").execute_in_process(
         instance=instance,
-        run_config={"ops": {REPAIR_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
+        run_config={"ops": {"examine": {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
         raise_on_error=False,
     )
 

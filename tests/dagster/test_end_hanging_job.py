@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK
-from dagster_exactly_once.names import HANGING_JOB, HANGING_OP
-from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
+from dagster_exactly_once.names import HANGING_JOB
+from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS
 from dagster_exactly_once.runs.history import classify
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
@@ -38,7 +38,7 @@ def unverified(own_broker, monkeypatch):
 def run(instance, sink_id, **config):
     return defs.resolve_job_def(HANGING_JOB).execute_in_process(
         instance=instance,
-        run_config={"ops": {HANGING_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
+        run_config={"ops": {"search": {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
         raise_on_error=False,
     )
 

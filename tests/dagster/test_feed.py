@@ -12,6 +12,7 @@ from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHTS
 from platform_assets.flights.asset import flights
 from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.feed import FeedPositionUnknown, committed_position, feed
+from platform_assets.local.ui import why_at_rest
 from platform_assets.report.contents import Contents
 from platform_assets.report.reader import read_committed
 from testkit import broker as brokers
@@ -88,6 +89,15 @@ def test_records_of_others_do_not_move_the_position(factory, connection, topic):
             for n in range(60):
                 producer.send(topic, b"{broken" if n % 2 else b'"x"', str(n).encode())
     assert committed_position(connection.librdkafka(), topic) == 100
+
+
+def test_make_ui_says_why_nothing_moves_once_all_flights_are_fed(factory, connection, topic):
+    """Mishap: behind make run, "the same, live" was a still: lag 0, empty plots, and no word why."""
+    with factory.producer(brokers.fresh_name("feed")) as producer:
+        for last, still in ((DEPARTURES - 2, False), (DEPARTURES - 1, True)):
+            with producer.transaction():
+                producer.send(topic, b'{"sequence": %d}' % last, b"k")
+            assert ("make clean" in why_at_rest(factory, True, topic)) is still
 
 
 def test_a_topic_that_lost_its_records_is_refused(factory, connection, topic):

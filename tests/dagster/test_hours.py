@@ -12,12 +12,14 @@ from datetime import datetime
 import dagster as dg
 import pytest
 
-from dagster_exactly_once.checks.windows import WINDOWS_CLOSED
+from dagster_exactly_once.checks.definitions import WINDOWS_CLOSED
 from dagster_exactly_once.recovery.windows import first_noted
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from testkit.hours import COUNTED, SOON, VISITS, definitions, visits
 from testkit.processes import kill_session, until
 from testkit.stream import ROOT
+
+pytestmark = pytest.mark.long  # a run that waits, as long as queries wait; its parts are in tests/unit/dagster
 
 #: From the launch of a run to what a test waits for, on a busy machine of two cores.
 PATIENCE_S = 120

@@ -6,8 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_exactly_once import RestartPolicy, WatchPolicy, exactly_once_stream
-from dagster_exactly_once.checks.definitions import checks_of
-from dagster_exactly_once.checks.health import health_check
+from dagster_exactly_once.checks.definitions import checks_of, health_check
 from dagster_exactly_once.names import ALL_STREAMS, NOTIFY
 from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
@@ -149,6 +148,7 @@ def check(connection, instance, plant, folder):
     assert not other, (text, other)
 
 
+@pytest.mark.quick("held_back")
 @pytest.mark.parametrize("plant", plants.PLANTS, ids=lambda plant: plant.__name__)
 def test_every_screen_of_dagster_says_of_a_symptom_what_the_command_line_says(plant, connection, instance, tmp_path):
     """Mishap: health has the cause, the table says "never used", and a sensor "another's driver, stop it"."""

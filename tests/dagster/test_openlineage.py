@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from exactly_once_local.ports import free_port
 from testkit.processes import kill_session, until
 from testkit.shop import ORDERS, PRICED, price_orders
 from testkit.stream import ROOT
@@ -58,15 +59,20 @@ def events(site, monkeypatch, tmp_path, request):
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(sent))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
-    for name in [name for name in sys.modules if name.split(".")[0] in ("dagster_openlineage", "openlineage")]:
-        monkeypatch.delitem(sys.modules, name)
-    from dagster_openlineage import openlineage_sensor  # it looks at the environment when it is imported
-
-    sensor = openlineage_sensor(include_asset_events=True, record_filter_limit=10_000)
+    sensor = fresh_sensor(monkeypatch)
     with dg.DagsterInstance.from_config(str(site.home)) as instance:
         sensor.evaluate_tick(dg.build_sensor_context(instance))
     found = [json.loads(line) for line in sent.read_text().splitlines()]
     return [event for event in found if datetime.fromisoformat(event["eventTime"]) >= began]
+
+
+def fresh_sensor(monkeypatch):
+    """The sensor of a new process: the package looks at the environment when it is imported."""
+    for name in [name for name in sys.modules if name.split(".")[0] in ("dagster_openlineage", "openlineage")]:
+        monkeypatch.delitem(sys.modules, name)
+    from dagster_openlineage import openlineage_sensor
+
+    return openlineage_sensor(include_asset_events=True, record_filter_limit=10_000)
 
 
 def reported(site, began):
@@ -95,3 +101,39 @@ def test_a_run_that_does_not_end_is_heard_of_with_its_columns_and_their_lineage(
     """Guards against streams of which lineage tools know nothing, since they never materialize an output."""
     observed = [event["dataset"] for event in events if event.get("dataset", {}).get("name") == PRICED]
     check_columns(next(dataset["facets"] for dataset in observed if "columnLineage" in dataset["facets"]))
+
+
+def test_events_of_a_time_when_the_backend_is_away_are_sent_when_the_cursor_is_reset(monkeypatch, tmp_path):
+    """operate.md says so: the tick is green and the cursor goes on, so nothing else would ever send them. Guards
+    against a release that keeps them, of which the page need not warn.
+    """
+
+    @dg.asset
+    def paid():
+        """Any asset: what is sent of it does not matter here."""
+
+    (tmp_path / "dagster.yaml").write_text(ONE_DATABASE % (tmp_path / "events"))
+    sent = tmp_path / "sent.jsonl"
+    sent.touch()
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert dg.materialize([paid], instance=instance).success
+
+        def tick(cursor):
+            context = dg.build_sensor_context(instance, cursor=cursor)
+            tick = fresh_sensor(monkeypatch).evaluate_tick(context)
+            return tick.skip_message, context.cursor
+
+        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{free_port()}")
+        said, cursor = tick(None)
+        assert said and cursor  # it is no failure, and it has passed the run
+
+        monkeypatch.delenv("OPENLINEAGE_URL")
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(sent))
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
+        assert (tick(cursor)[1], sent.read_text()) == (cursor, "")
+        tick(None)
+        of_paid = [line for line in sent.read_text().splitlines() if "paid" in line]
+        assert of_paid
+        tick(None)
+        assert len([line for line in sent.read_text().splitlines() if "paid" in line]) > len(of_paid)

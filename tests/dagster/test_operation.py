@@ -126,7 +126,7 @@ def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dag
 
 def recovery(**config):
     """Run configuration of a recovery by hand, which names its stream."""
-    return {"ops": {RECOVERY_OP: {"config": {"stream": flight_delays.name, **config}}}}
+    return {"ops": {RECOVERY_OP: {"config": {"stream": flight_delays.name, "dry_run": False, **config}}}}
 
 
 def test_a_second_recovery_finds_nothing(dagster, at_rest):

@@ -16,8 +16,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import MEMORY, RECOVERY_OP
 from dagster_exactly_once.recovery import owners
-from dagster_exactly_once.recovery.jobs import job_of
-from dagster_exactly_once.recovery.work import UNKNOWN_SINKS, SinkRegistry
+from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS, SinkRegistry, job_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.history import StreamHistory, classify
 from dagster_exactly_once.runs.operator import operator_of
@@ -61,7 +60,9 @@ def dead(connection, topic):
 def recover(instance, sink_id, tags=None, job=None, **config):
     return (job or defs.resolve_job_def("exactly_once_recovery")).execute_in_process(
         instance=instance,
-        run_config={"ops": {RECOVERY_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
+        run_config={
+            "ops": {RECOVERY_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, "dry_run": False, **config}}}
+        },
         tags=tags,
         raise_on_error=False,
     )
@@ -270,7 +271,8 @@ def test_two_recoveries_at_once_bring_the_sink_to_rest(instance, dead, connectio
     """Two daemons by mistake, or a person beside a sensor: the later claim goes on, the earlier one steps back."""
     dead.decide(dead.open_part(0), dead.open_part(1))
     dead.open_part(2)
-    config = json.dumps({"ops": {RECOVERY_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": dead.sink_id}}}})
+    where = {"stream": ANOTHER_SINK, "sink_id": dead.sink_id, "dry_run": False}
+    config = json.dumps({"ops": {RECOVERY_OP: {"config": where}}})
     command = [sys.executable, "-m", "platform_assets.launch", "exactly_once_recovery", "--config", config]
     both = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(2)]  # in DAGSTER_HOME of the test
     try:

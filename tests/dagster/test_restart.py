@@ -2,9 +2,19 @@
 stream again. What a run leaves that is killed in the middle of its work is in test_operation.py.
 """
 
+import dagster as dg
 import pytest
 
-from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_PID, TAG_READY, TAG_RESTART_OF
+from dagster_exactly_once.runs.history import classify
+from dagster_exactly_once.runs.tags import (
+    ENDLESS,
+    TAG_ATTEMPT,
+    TAG_CAUSE,
+    TAG_CONTINUES,
+    TAG_PID,
+    TAG_READY,
+    TAG_RESTART_OF,
+)
 from exactly_once.commitlog.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.names import SINK_ID, STREAM_JOB, TRANSACTIONS
@@ -58,12 +68,28 @@ def test_a_run_that_materialize_started_is_recovered_and_started_again_too(story
         story.terminate(run["runId"])
     clicked = dagster.materialize(FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
     story.await_work(clicked)
+    assert ENDLESS.items() <= dagster.tags(clicked).items()
     dagster.kill_run(clicked)
 
     recovery, new = story.await_restart(clicked)
 
     dagster.wait_for(recovery, "SUCCESS", PATIENCE_S)
     assert dagster.tags(new)[TAG_RESTART_OF] == clicked
+    story.assert_one_stream(new)
+    story.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_run_that_a_limit_for_its_runtime_ended_is_started_again_once_its_op_has_ended(story, dagster):
+    """Dagster shows it as FAILURE at once, and as if a person had asked for it: the stream stayed down, in silence."""
+    for run in dagster.live(STREAM_JOB):
+        story.terminate(run["runId"])
+    ended = story.start()
+    with dg.DagsterInstance.from_config(str(story.site.home)) as instance:
+        instance.add_run_tags(ended, {"dagster/max_runtime": "1"})
+        _, new = story.await_restart(ended)
+        assert classify(instance, ended).code == "MAX-RUNTIME"
+    assert dagster.tags(new)["dagster/max_runtime"] == "0" and dagster.tags(new)[TAG_ATTEMPT] == "1"
     story.assert_one_stream(new)
     story.assert_exactly_once()
 
@@ -79,10 +105,7 @@ def test_a_long_run_is_continued_by_the_next_one_without_a_gap(story, dagster):
     story.feed.trickle()
     until("the next run", lambda: dagster.runs(STREAM_JOB)[0]["runId"] != old, PATIENCE_S, every_s=0.3)
     new = dagster.runs(STREAM_JOB)[0]["runId"]
-    assert (
-        f"Run {old[:8]} ends once this run, which has the code that is deployed now, is ready"
-        in dagster.tags(new)[TAG_CAUSE]
-    )
+    assert dagster.tags(new)[TAG_CONTINUES] == old and old[:8] in dagster.tags(new)[TAG_CAUSE]
     until("the next run to be ready", lambda: dagster.tags(new).get(TAG_READY) == new, PATIENCE_S, every_s=0.3)
     dagster.wait_for(old, "SUCCESS", PATIENCE_S)
     story.await_work(new)

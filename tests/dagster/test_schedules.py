@@ -1,15 +1,19 @@
 """What happens by the clock: evaluated on a real instance, without brokers where the question is Dagster's own."""
 
 import socket
+import time
+from dataclasses import replace
+from itertools import pairwise
 
 import dagster as dg
 import pytest
 
-from dagster_exactly_once.backfill import schedule as schedules
+from dagster_exactly_once.backfill import asset as backfills
 from dagster_exactly_once.backfill.asset import days_of
 from dagster_exactly_once.backfill.days import NoBoundary
+from dagster_exactly_once.checks import schedule
 from dagster_exactly_once.checks.definitions import checks_of
-from dagster_exactly_once.checks.schedule import due
+from dagster_exactly_once.checks.schedule import Evaluated, due, must_evaluate
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -18,6 +22,7 @@ from exactly_once.coordinator.machine import this_machine
 from platform_assets.definitions import defs
 from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_OP, FLIGHT_DELAYS_BY_DAY, STREAM_JOB, STREAM_OP
 from platform_assets.flights.streams import delay_by_hour, flight_delays
+from testkit.processes import until
 
 MONTH = {"dagster/asset_partition_range_start": "2013-01-01", "dagster/asset_partition_range_end": "2013-01-31"}
 
@@ -31,12 +36,12 @@ def instance():
 @pytest.fixture(autouse=True)
 def input_to_fill(monkeypatch):
     """There is input before the stream's start, whatever the day."""
-    monkeypatch.setattr(schedules, "_nothing_before_the_stream", lambda stream, kafka, checkpoints, day: False)
+    monkeypatch.setattr(backfills, "_nothing_before_the_stream", lambda stream, kafka, checkpoints, day: False)
 
 
 def tick(instance):
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers="127.0.0.1:1")
-    return schedules.missing_days(flight_delays, instance, kafka, CheckpointReader(root="/nowhere"))
+    return backfills.missing_days(flight_delays, instance, kafka, CheckpointReader(root="/nowhere"))
 
 
 def materialize(instance, *days):
@@ -90,7 +95,7 @@ def test_a_run_whose_process_was_killed_does_not_stop_the_filling(instance):
 
 def test_a_range_that_failed_three_times_in_a_row_waits_for_a_person(instance):
     """Guards against a run every ten minutes for a year, each failing for the same reason."""
-    for _ in range(schedules.MOST_FAILURES - 1):
+    for _ in range(backfills.MOST_FAILURES - 1):
         run(instance, dg.DagsterRunStatus.FAILURE, MONTH)
     assert isinstance(tick(instance), dg.RunRequest)
     run(instance, dg.DagsterRunStatus.FAILURE, MONTH)
@@ -100,7 +105,7 @@ def test_a_range_that_failed_three_times_in_a_row_waits_for_a_person(instance):
 
 
 def test_days_that_the_stream_owns_are_not_requested(instance, monkeypatch):
-    monkeypatch.setattr(schedules, "_nothing_before_the_stream", lambda stream, kafka, checkpoints, day: True)
+    monkeypatch.setattr(backfills, "_nothing_before_the_stream", lambda stream, kafka, checkpoints, day: True)
     assert "The live stream owns all input since 2013-01-01" in tick(instance).skip_message
 
 
@@ -108,15 +113,15 @@ def test_before_the_streams_first_start_the_tick_says_so(instance, monkeypatch):
     def refuse(stream, kafka, checkpoints, day):
         raise NoBoundary("the stream has not started yet", "Start it once")
 
-    monkeypatch.setattr(schedules, "_nothing_before_the_stream", refuse)
+    monkeypatch.setattr(backfills, "_nothing_before_the_stream", refuse)
     assert tick(instance).skip_message.startswith("EO-BACKFILL-EARLY: the stream has not started yet")
 
 
 def test_brokers_that_do_not_answer_are_named_by_the_tick(instance, monkeypatch):
     """A tick that raises turns red and says nothing; one that skips says what is wrong and tries again."""
     monkeypatch.undo()
-    monkeypatch.setattr(schedules, "TICK_BUDGET_S", 1.0)
-    monkeypatch.setattr("dagster_exactly_once.resources.location.READ_BUDGET_S", 1.0)
+    monkeypatch.setattr(backfills, "TICK_BUDGET_S", 1.0)
+    monkeypatch.setattr("dagster_exactly_once.resources.checkpoints.READ_BUDGET_S", 1.0)
     assert tick(instance).skip_message.startswith("EO-UNREACHABLE")
 
 
@@ -135,6 +140,127 @@ def test_the_checks_of_a_stream_that_never_ran_are_not_evaluated(instance):
     assert due(instance, streams, keys).skip_message == "No stream has run yet: there is nothing to check."
     instance.add_run(dg.DagsterRun(job_name=STREAM_JOB, tags={TAG_STREAM: flight_delays.name}))
     assert due(instance, streams, keys).asset_check_keys == keys[flight_delays.sink_id]
+
+
+class Evaluations:
+    """The evaluations of a stream's checks on an instance, as its sensor and the schedule's runs leave them."""
+
+    def __init__(self, instance, monkeypatch, streams):
+        self.instance, self.monkeypatch, self.streams = instance, monkeypatch, streams
+        self.keys = {s.sink_id: [key for check in checks_of(s) for key in check.check_keys] for s in streams}
+
+    def say(self, key, passed=True, severity=dg.AssetCheckSeverity.ERROR, **metadata):
+        event = dg.AssetCheckEvaluation(key.asset_key, key.name, passed, metadata, severity=severity)
+        self.instance.report_runless_asset_event(event)
+
+    def health(self, stream, code, passed=True, severity=dg.AssetCheckSeverity.ERROR):
+        self.say(dg.AssetCheckKey(stream.outputs[0].key, "health"), passed, severity, code=code)
+
+    def asked(self, after_s):
+        with self.monkeypatch.context() as later:
+            later.setattr("time.time", lambda: time.time_ns() / 1e9 + after_s)
+            return due(self.instance, self.streams, self.keys)
+
+    def when(self, *after_s):
+        return [isinstance(self.asked(s), dg.RunRequest) for s in after_s]
+
+
+@pytest.fixture
+def evaluations(instance, monkeypatch):
+    monkeypatch.setattr(schedule, "UNWATCHED_S", 7200.0)  # a sensor looks at it all the time
+    found = Evaluations(instance, monkeypatch, [flight_delays])
+    instance.add_run(dg.DagsterRun(job_name=STREAM_JOB, tags={TAG_STREAM: flight_delays.name}))
+    for key in found.keys[flight_delays.sink_id]:
+        found.say(key)
+    return found
+
+
+WARN = dg.AssetCheckSeverity.WARN
+
+
+@pytest.mark.parametrize(
+    "code, passed, severity, soon",
+    [
+        ("HEALTH-HEALTHY", True, WARN, False),
+        ("HEALTH-IDLE", True, WARN, False),
+        ("HEALTH-CATCHING-UP", True, WARN, False),
+        ("HEALTH-LAGGING", False, WARN, True),
+        ("HEALTH-STALLED", False, dg.AssetCheckSeverity.ERROR, True),
+        ("HEALTH-STOPPED", False, WARN, False),
+        ("HEALTH-FAILED", False, dg.AssetCheckSeverity.ERROR, False),
+    ],
+)
+def test_the_checks_of_a_stream_that_is_well_or_at_rest_wait_an_hour(code, passed, severity, soon, evaluations):
+    """A stream that always writes had six runs of checks an hour, which filled the page of the runs."""
+    evaluations.health(flight_delays, code, passed, severity)
+    assert evaluations.when(1, 600, 3600) == [False, soon, True]
+
+
+@pytest.mark.parametrize(
+    "severity, metadata, soon",
+    [
+        (dg.AssetCheckSeverity.ERROR, {"code": "CHECK-NOT-EXACTLY-ONCE"}, True),
+        (WARN, {"code": "HEALTH-STALLED"}, True),
+        (WARN, {"code": "EO-UNREACHABLE", "evaluated": False}, True),
+        (WARN, {"code": "CHECK-REJECTED"}, False),
+    ],
+)
+def test_a_check_that_failed_or_could_not_read_is_evaluated_again_at_the_next_tick(
+    severity, metadata, soon, evaluations
+):
+    """Guards against a red check that stays red for an hour after the cause has gone. Rejected records wait for a
+    person, whose acknowledgement is an evaluation.
+    """
+    evaluations.health(flight_delays, "HEALTH-HEALTHY")
+    evaluations.say(evaluations.keys[flight_delays.sink_id][0], False, severity, **metadata)
+    assert evaluations.when(1, 600) == [False, soon]
+
+
+def test_a_run_beside_the_stream_has_its_checks_evaluated(instance, evaluations):
+    """Guards against an hour in which the checks tell of the time before a backfill or a resend."""
+    evaluations.health(flight_delays, "HEALTH-HEALTHY")
+    assert evaluations.when(600) == [False]
+    now = int(time.time())
+    until("the next second, to which SQLite rounds a run's time down", lambda: time.time() > now + 1, 5)
+    instance.add_run(dg.DagsterRun(job_name=BACKFILL_JOB, tags={TAG_STREAM: flight_delays.backfill_spec.name}))
+    assert evaluations.when(600) == [True]
+
+
+def test_without_the_sensor_that_says_whether_a_stream_is_well_its_checks_are_evaluated_at_each_tick(
+    monkeypatch, evaluations
+):
+    """Guards against a stream that stalls while its sensor is off, and is green for an hour."""
+    monkeypatch.setattr(schedule, "UNWATCHED_S", 1800.0)
+    evaluations.health(flight_delays, "HEALTH-HEALTHY")
+    assert evaluations.when(1200, 1801) == [False, True]
+
+
+def test_an_interval_of_a_streams_own_is_kept(evaluations):
+    evaluations.streams = [replace(flight_delays, checks=replace(flight_delays.checks, every_s=7200))]
+    evaluations.health(flight_delays, "HEALTH-HEALTHY")
+    assert evaluations.when(3600, 7100) == [False, True]
+
+
+def test_a_healthy_stream_has_one_run_of_checks_an_hour_for_a_day():
+    """The figure that the page of the runs shows: a tick comes when it comes, and an evaluation takes seconds."""
+    now, at, began = 0.0, 0.0, []
+    for tick_at in range(600, 24 * 3600 + 1, 600):
+        now = tick_at + 7.0 * (tick_at % 7)
+        if must_evaluate(Evaluated(at), now):
+            began.append(now)
+            at = now + 20.0
+    assert len(began) == 24 and all(b - a > 3000 for a, b in pairwise(began))
+
+
+def test_streams_whose_hours_are_near_share_one_run():
+    """Guards against six streams with a run each in every ten minutes: the page would be as full as before."""
+    at = {f"s{i}": 600.0 * i for i in range(6)}
+    runs = 0
+    for now in range(3600, 24 * 3600 + 1, 600):
+        if any(must_evaluate(Evaluated(its), now) for its in at.values()):
+            runs += 1
+            at |= {s: now + 20.0 for s, its in at.items() if must_evaluate(Evaluated(its), now, nearly=True)}
+    assert runs <= 26
 
 
 @pytest.mark.parametrize("job", [BACKFILL_JOB, CHECKS_JOB])

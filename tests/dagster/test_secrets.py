@@ -57,7 +57,8 @@ def test_no_secret_is_in_what_dagster_keeps_of_its_runs(secure, tmp_path):
     stream = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
     with CommandLines() as commands:
         site.run("flight_delays_stream", stream)
-        site.run("exactly_once_recovery", {"ops": {RECOVERY_OP: {"config": {"stream": flight_delays.name}}}})
+        recovery = {"stream": flight_delays.name, "dry_run": False}
+        site.run("exactly_once_recovery", {"ops": {RECOVERY_OP: {"config": recovery}}})
         refused = site.start("flight_delays_stream", stream, log=folder / "refused.log", **environment(secure, WRONG))
         try:
             assert refused.wait(180) != 0

@@ -44,6 +44,7 @@ from exactly_once.txn.coordinators import describe
 from testkit import broker as brokers
 from testkit.daemon import Daemon
 from testkit.dead_sink import DEAD, DeadSink
+from testkit.one_diagnosis import write
 from testkit.webhook import webhook
 
 S = dg.DagsterRunStatus
@@ -381,6 +382,7 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
         "stream": "stream",
         "reason": request.tags[TAG_CAUSE],
         "restart": False,
+        "dry_run": False,
     }
     observation, health, _ = result.asset_events
     assert health.check_name == "health" and not health.passed and health.severity is dg.AssetCheckSeverity.ERROR
@@ -397,16 +399,31 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     assert again.run_key != request.run_key
 
 
+def committed(batch, topic, end):
+    """The files of a checkpoint whose batch has read a topic up to an offset, and is committed."""
+    return {
+        f"offsets/{batch}": f'v1\n{{"batchTimestampMs":5}}\n{{"{topic}":{{"0":{end}}}}}',
+        f"commits/{batch}": "v1\n{}",
+    }
+
+
 @pytest.mark.long
 def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it_is_over(
-    instance, dead, bootstrap_servers, connection, monkeypatch
+    instance, connection, topic, bootstrap_servers, tmp_path, monkeypatch
 ):
-    """Recoveries that do not help end in silence: readers see part of a batch, and nobody is woken."""
+    """Recoveries that do not help end in silence: readers see part of a batch, and nobody is woken. And the page is not
+    closed by a recovery alone: the input waits, and no driver lives.
+    """
     ask_at_once(monkeypatch)
     monkeypatch.setattr(incidents, "OVER_AFTER_S", 0.0)
+    read = brokers.create_topic(bootstrap_servers, brokers.fresh_name("in"))
+    dead = DeadSink(connection, topic, socket.gethostname(), DEAD, checkpoint=str(tmp_path))
+    begun = {"metadata": '{"id":"q"}', "sources/0/0": f'\0v1\n{{"{read}":{{"0":0}}}}'}
+    write(tmp_path, begun | committed(0, read, 0))
     with webhook() as (url, taken, answers):
         pager = WebhookNotifier(url=url, format="pagerduty", routing_key="key")
-        d = on_broker(instance, dead, bootstrap_servers, notify=pager, notice_after_s=0.0)
+        stream = spec(dead.sink_id, read, (topic,))
+        d = daemon(instance, stream, bootstrap_servers, notify=pager, notice_after_s=0.0)
         dead.decide(dead.open_part(0))
         answers.append(500)
         d.tick("exactly_once_checkpoint_progress")
@@ -420,7 +437,14 @@ def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it
         assert (notice["stream"], notice["code"], notice["severity"]) == ("stream", "HEALTH-IN-DOUBT", "critical")
         assert "Open the asset transactions" in notice["what"]
 
+        producer = Producer(connection.librdkafka())
+        producer.produce(read, "waits")
+        assert producer.flush(30) == 0
         recover(connection, dead.sink_id, 30.0)
+        assert d.said("exactly_once_checkpoint_progress").startswith("HEALTH-STOPPED: ")
+        assert taken[2:] == []
+
+        write(tmp_path, committed(1, read, 1))
         for _ in range(2):
             d.tick("exactly_once_checkpoint_progress")
         (over,) = taken[2:]

@@ -21,7 +21,7 @@ from testkit.stream import NAMED_SOURCES, ROOT
 pytestmark = pytest.mark.long  # two starts of Spark
 
 #: A start of Spark and two batches, on a busy machine of two cores.
-PATIENCE_S = 150
+PATIENCE_S = 300
 
 
 def send(site, topic, values):
@@ -84,6 +84,16 @@ def test_each_record_of_both_topics_is_written_once_from_where_its_topic_begins(
     orders, refunds = [f"+order{n}" for n in range(50)], [f"~refund{n}" for n in range(20)]
     assert written(site) == sorted(["+before", *orders, *refunds])
     oracle.assert_settled(site.connection, bookings.sink_id, [BOOKINGS])
+
+
+def test_a_checkpoint_that_spark_puts_elsewhere_than_the_sensors_look_is_refused(site, streamed):
+    """Guards against sensors and checks that read the local disk, while the stream's checkpoint is on the default file
+    system of its session.
+    """
+    away = "hdfs://127.0.0.1:1"
+    succeeded, said = run(site, conf={"spark.hadoop.fs.defaultFS": away})
+    assert not succeeded and f"EO-CHECKPOINT: Spark puts {site.folder}/checkpoints" in said, said[-5000:]
+    assert f"Write the location as {away}{site.folder}/checkpoints" in said
 
 
 def test_health_and_checks_see_both_topics(site, streamed, monkeypatch):

@@ -6,9 +6,10 @@ import dagster as dg
 import pytest
 
 from dagster_exactly_once import exactly_once_definitions, exactly_once_resources, exactly_once_stream
-from dagster_exactly_once.names import CHECKS_JOB, SUCCESSOR_JOB, SUCCESSOR_OP
+from dagster_exactly_once.names import CHECKS_JOB, SUCCESSOR_JOB
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.history import classify
+from dagster_exactly_once.runs.tags import TAG_SINK, TAG_STREAM
 from exactly_once.commitlog.commit_log import read_log
 from testkit import oracle
 from testkit.bookings import GROWING, PAID, definitions
@@ -26,7 +27,7 @@ def launched(defs, instance, stream, **config):
     """Run the job; the result, and what it wrote into the audit trail, oldest first."""
     done = defs.resolve_job_def(SUCCESSOR_JOB).execute_in_process(
         instance=instance,
-        run_config={"ops": {SUCCESSOR_OP: {"config": {"stream": stream, **config}}}},
+        run_config={"ops": {"compare": {"config": {"stream": stream, **config}}}},
         raise_on_error=False,
     )
     found = [e.asset_observation_data.asset_observation for e in done.all_events if e.is_asset_observation]
@@ -45,8 +46,16 @@ def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path,
     defs = exactly_once_definitions(new, resources=resources)
     where = {"checkpoint": str(old.checkpoint), "reason": "a test"}
 
+    days = {"dagster/asset_partition_range_start": "2026-11-20", "dagster/asset_partition_range_end": "2026-11-24"}
+    tags = {TAG_SINK: f"{old.sink_id}-backfill", TAG_STREAM: "rooms_backfill", **days}
+    instance.add_run(dg.DagsterRun(job_name="rooms_backfill", tags=tags))
+    for day in ("2026-11-20", "2026-11-21"):
+        instance.report_runless_asset_event(dg.AssetMaterialization("rooms_by_day", partition=day))
+
     dry, [examined] = launched(defs, instance, "orders", **where)
     assert dry.success and old.read().retired is None
+    unfilled = "3 days of rooms_by_day are not written (2026-11-22 to 2026-11-24), and no run can write them once"
+    assert unfilled in examined.description, "afterwards their asset is an orphan"
     assert examined.description.startswith("This is a dry run, which changes nothing. Sink")
     assert examined.metadata["starting_offsets"].value == old.begins()
 

@@ -1,4 +1,4 @@
-"""Transaction admin on a real broker: it sees what is open, ends what may be ended, and refuses the rest."""
+"""A person's commits and aborts on a real broker: what may be ended is ended, and the rest is refused."""
 
 import os
 import socket
@@ -7,13 +7,19 @@ import time
 import psutil
 import pytest
 
-from dagster_exactly_once.resources.transactions import Refused, TransactionAdmin
+from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.operation.model import OperationContext
+from exactly_once.operation.rules import Refused
+from exactly_once.operation.transactions import ABORT, COMMIT, TransactionParameters
 from exactly_once.txn.coordinators import describe
 from testkit import broker as brokers
 from testkit.dead_sink import DEAD, DeadSink
+
+NOBODY = "127.0.0.1:1"
 
 
 @pytest.fixture
@@ -21,40 +27,43 @@ def admin(bootstrap_servers):
     return TransactionAdmin(bootstrap_servers=bootstrap_servers)
 
 
+def commit(connection, name, force="", budget_s=10.0):
+    return COMMIT.apply(OperationContext(connection, budget_s=budget_s), TransactionParameters(id=name, force=force))
+
+
+def abort(connection, name, force="", budget_s=10.0):
+    return ABORT.apply(OperationContext(connection, budget_s=budget_s), TransactionParameters(id=name, force=force))
+
+
 @pytest.fixture
 def sink(connection, topic):
     return DeadSink(connection, topic, host=socket.gethostname(), pid=DEAD)
 
 
-def test_open_transactions_are_listed_and_described_oldest_first(sink, admin):
-    first = sink.open_part(0)
-    time.sleep(0.05)
-    second = sink.open_part(1)
+def test_the_open_transactions_of_a_sink_are_listed_and_no_other_s(sink, admin):
+    first, second = sink.open_part(0), sink.open_part(1)
     assert {t.transactional_id for t in admin.list(sink.sink_id)} == {first, second}
-    described = admin.open_transactions(sink.sink_id)
-    assert [d.transactional_id for d in described] == [first, second]
-    assert all(d.state == "Ongoing" and d.partitions[0][0] == sink.topic for d in described)
     assert admin.list(f"{sink.sink_id}-longer") == [] and admin.list(sink.sink_id[:-1]) == []
 
 
-def test_a_decided_transaction_is_committed_and_an_undecided_one_is_not(sink, admin):
+def test_a_decided_transaction_is_committed_and_an_undecided_one_is_not(sink):
     decided, undecided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)
     with pytest.raises(Refused, match="not decided"):
-        admin.commit(undecided)
+        commit(sink.connection, undecided)
     with pytest.raises(Refused, match="readers miss them until then"):
-        admin.abort(decided)
+        abort(sink.connection, decided)
     assert sink.visible() == []
-    assert admin.commit(decided).decided.handle.records == 1
+    assert commit(sink.connection, decided).document["records"] == 1
     assert sink.visible() == ["part 0"]
     with pytest.raises(Refused, match="no transaction under way"):
-        admin.commit(decided)
+        commit(sink.connection, decided)
 
 
-def test_an_abort_takes_the_sink_from_its_driver_first(sink, admin):
+def test_an_abort_takes_the_sink_from_its_driver_first(sink):
     undecided, decided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)
-    report = admin.abort(undecided).report
+    report = abort(sink.connection, undecided).value
     assert report.rolled_back == {"kafka": [undecided]}
     assert [d.batch_id for d in report.completed] == [0]
     assert sink.visible() == ["part 1"]
@@ -66,47 +75,48 @@ def test_a_forced_commit_shows_exactly_the_transaction_that_was_seen(sink, admin
     """Duplicate: more records than the typed phrase states."""
     one, other = sink.open_part(0, records=3), sink.open_part(1)
     with pytest.raises(Refused) as refused:
-        admin.commit(one)
+        commit(sink.connection, one)
     assert refused.value.phrase == f"duplicate 3 records of {sink.topic}"  # as the partition's leader counts them
-    ended = admin.commit(one, refused.value.phrase)
-    assert (ended.decided, ended.forced) == (None, refused.value.phrase)
+    ended = commit(sink.connection, one, refused.value.phrase)
+    assert (ended.document["decided"], ended.document["forced"]) == (None, refused.value.phrase)
     assert sink.visible() == ["part 0"] * 3
-    assert [d.transactional_id for d in admin.open_transactions(sink.sink_id)] == [other]
+    assert [t.transactional_id for t in admin.list(sink.sink_id)] == [other]
 
 
-def test_a_forced_abort_ends_exactly_the_decided_transaction(sink, admin):
+def test_a_forced_abort_ends_exactly_the_decided_transaction(sink):
     """Loss: more records than the typed phrase states."""
     lost, kept = sink.open_part(0), sink.open_part(1)
     sink.decide(lost, kept, records=1)
     with pytest.raises(Refused, match="roll back batch 0, 1 record; "):
-        admin.abort(lost)
-    assert admin.abort(lost, "roll back batch 0, 1 record; the next start writes them again").report is None
+        abort(sink.connection, lost)
+    assert abort(sink.connection, lost, "roll back batch 0, 1 record; the next start writes them again").value is None
     assert read_log(sink.connection, sink.sink_id).owner.token == 1  # nobody was fenced for it
     with Admin(sink.connection) as admin:
         states = {i: d.state for i, d in describe(admin, [lost, kept]).items()}
     assert states[kept] == "Ongoing" and states[lost] in ("PrepareAbort", "CompleteAbort")
 
 
-def test_an_owner_that_lives_is_fenced_only_by_who_says_so(connection, topic, admin):
+def test_an_owner_that_lives_is_fenced_only_by_who_says_so(connection, topic):
     """Mishap: a person who looked at the wrong sink stops a healthy stream."""
     here = psutil.Process()
     sink = DeadSink(connection, topic, socket.gethostname(), os.getpid(), here.create_time())
     undecided = sink.open_part(0)
     with pytest.raises(Refused, match="is alive") as refused:
-        admin.abort(undecided)
+        abort(connection, undecided)
     assert refused.value.phrase == f"fence the driver {os.getpid()} on {socket.gethostname()}"
     assert read_log(connection, sink.sink_id).owner.token == 1
-    aborted = admin.abort(undecided, refused.value.phrase)
-    assert aborted.report.rolled_back == {"kafka": [undecided]}
+    aborted = abort(connection, undecided, refused.value.phrase)
+    assert aborted.value.rolled_back == {"kafka": [undecided]}
     assert read_log(connection, sink.sink_id).owner.purpose == "recovery"
 
 
-def test_an_owner_on_another_host_is_not_taken_for_dead(connection, topic, admin):
+def test_an_owner_on_another_host_is_not_taken_for_dead(connection, topic):
     sink = DeadSink(connection, topic)
     undecided = sink.open_part(0)
     with pytest.raises(Refused, match="cannot tell whether that driver is alive"):
-        admin.abort(undecided)
-    assert admin.abort(undecided, "fence the driver 1 on elsewhere").forced == "fence the driver 1 on elsewhere"
+        abort(connection, undecided)
+    aborted = abort(connection, undecided, "fence the driver 1 on elsewhere")
+    assert aborted.document["forced"] == "fence the driver 1 on elsewhere"
 
 
 def test_a_recovery_is_safe_twice(sink, admin):
@@ -121,12 +131,11 @@ def test_a_recovery_is_safe_twice(sink, admin):
 
 @pytest.mark.long
 def test_every_call_has_an_end_when_no_broker_answers():
-    nobody = TransactionAdmin(bootstrap_servers="127.0.0.1:1", budget_s=1.0, recovery_budget_s=1.0)
+    nobody = TransactionAdmin(bootstrap_servers=NOBODY, budget_s=1.0, recovery_budget_s=1.0)
     for act in (
         lambda: nobody.list("s"),
-        lambda: nobody.open_transactions("s"),
-        lambda: nobody.commit("eo:s:1:0:0.0"),
-        lambda: nobody.abort("eo:s:1:0:0.0"),
+        lambda: commit(Connection(NOBODY), "eo:s:1:0:0.0", budget_s=1.0),
+        lambda: abort(Connection(NOBODY), "eo:s:1:0:0.0", budget_s=1.0),
         lambda: nobody.recover("s"),
     ):
         began = time.monotonic()

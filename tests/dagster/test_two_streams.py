@@ -147,7 +147,7 @@ def test_a_recovery_keeps_the_audit_trail_of_its_sink_and_names_its_stream(insta
     """The person who looks at a stream's transactions must find who touched them, and what to launch."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
-    config = {"stream": delay_by_hour.name, "restart": True}
+    config = {"stream": delay_by_hour.name, "dry_run": False, "restart": True}
     result = defs.resolve_job_def(RECOVERY_JOB).execute_in_process(
         instance=instance, run_config={"ops": {RECOVERY_OP: {"config": config}}}
     )

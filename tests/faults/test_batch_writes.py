@@ -137,6 +137,7 @@ def test_a_sink_belongs_to_a_stream_or_to_batch_writes(bench: Bench, warm: Spark
     bench.assert_exactly([*bench.input.expected(slice(0, 1)), *EXPECTED, *bench.input.expected(slice(1, 2))])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "mode", "code"), [({"write_id": ""}, "append", "EO-OPTION"), ({}, "overwrite", "EO-MODE")]
 )

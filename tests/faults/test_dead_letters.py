@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import change_topic, create_topic
@@ -69,7 +69,10 @@ class Shop:
 
     def assert_verified(self) -> None:
         checkpoint, topics = str(self.bench.checkpoint), [self.bench.topic, self.dead]
-        report = verify(self.bench.connection, self.bench.sink_id, checkpoint=checkpoint, topics=topics, settle_s=5)
+        report = verify(
+            self.bench.connection,
+            VerifyParameters(self.bench.sink_id, checkpoint=checkpoint, topics=topics, settle_s=5),
+        )
         assert report.clean and not report.unproven, report
 
 

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.protocol.dead_letters import own_headers
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
@@ -128,7 +128,8 @@ class Mixed:
 
         checkpoint = str(self.bench.checkpoint)
         report = verify(
-            self.bench.connection, self.bench.sink_id, checkpoint=checkpoint, topics=self.topics, settle_s=5
+            self.bench.connection,
+            VerifyParameters(self.bench.sink_id, checkpoint=checkpoint, topics=self.topics, settle_s=5),
         )
         assert report.clean and not report.unproven, report
 

@@ -54,6 +54,7 @@ def test_an_input_that_is_made_again_is_read_from_its_begin_when_a_person_says_s
         assert len(struck(history, "input-recreated")) == 1
 
 
+@pytest.mark.long
 def test_of_an_input_that_is_made_again_what_was_decided_is_owed_and_all_of_the_new_topic(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

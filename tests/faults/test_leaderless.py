@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from exactly_once.errors import Unfinished
 from exactly_once.failpoints import POINTS
 from exactly_once.kafka.connection import Connection
 from exactly_once.participants.kafka import participant as kafka
+from exactly_once.verify import VerifyParameters, verify
+from exactly_once.verify.anomalies import Anomaly
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit import oracle
@@ -37,12 +39,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
     running.stop()
 
 
-def on_two_nodes(connection: Connection, folder: Path) -> Bench:
-    """Return a bench whose output has no second replica of anything."""
+def on_two_nodes(
+    connection: Connection, folder: Path, places: Sequence[list[int]] = ([GOES], [STAYS]) * 2, in_sync: int = 1
+) -> Bench:
+    """Return a bench whose output has replicas there, by default no second one of anything."""
     made = make_bench(connection, folder)
-    topic = f"{made.topic}-single"
-    places = [[GOES], [STAYS], [GOES], [STAYS]]
-    new = NewTopic(topic, len(places), replica_assignment=places, config={"min.insync.replicas": "1"})
+    topic = f"{made.topic}-placed"
+    new = NewTopic(topic, len(places), replica_assignment=[*places], config={"min.insync.replicas": str(in_sync)})
     client = AdminClient({**connection.librdkafka(), "log_level": 0})
     client.create_topics([new], operation_timeout=30)[topic].result(30)
     until("its leaders", lambda: -1 not in leaders(connection, topic), ELECTION_S, 0.2)
@@ -92,6 +95,49 @@ def test_a_stream_waits_for_a_leader_and_writes_each_row_once(
 
     run.await_commit(1)
     bench.input.add()
+    run.await_commit(2)
+    run.stop()()
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+def in_sync(connection: Connection, topic: str) -> list[int]:
+    """Return how many replicas of each partition are in sync."""
+    client = AdminClient({**connection.librdkafka(), "log_level": 0})
+    found = client.list_topics(topic, timeout=10).topics[topic].partitions
+    return [len(found[p].isrs) for p in sorted(found)]
+
+
+@pytest.mark.long
+def test_a_decided_batch_is_complete_and_its_readers_wait_while_a_partition_has_too_few_replicas(
+    cluster: EmbeddedBroker, tmp_path: Path, warm: SparkDriver
+) -> None:
+    """Guards against a stream that ends over what passes, and a batch of which half is visible while every screen calls
+    it complete: brokers answer a commit before its end markers, which such a partition refuses.
+    """
+    connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
+    bench = on_two_nodes(connection, tmp_path, [[STAYS, GOES], [STAYS, 3]] * 2, in_sync=2)
+    bench.input.add()
+    warm.complete(bench.job)
+    run = warm.start(bench.job.until_stopped())
+    warm.arm("decided", "wait")
+    bench.input.add()
+    run.await_true("decided", lambda: warm.has_reached("decided"))
+    seen = len(bench.visible())
+    cluster.kill(GOES)
+    until("too few replicas", lambda: in_sync(connection, bench.topic) == [1, 2, 1, 2], ELECTION_S, 0.2)
+    warm.release("decided")
+
+    run.await_commit(1)
+    run.await_true("the half that can be seen", lambda: len(bench.visible()) > seen)
+    bench.input.add()
+    run.await_true("the mark", lambda: not bench.log().open_decisions)
+    assert seen < len(bench.visible()) < len(bench.input.expected())
+    report = verify(connection, VerifyParameters(bench.sink_id, topics=[bench.topic], settle_s=3))
+    assert Anomaly.STALLED_LAST_STABLE_OFFSET in {f.anomaly for f in report.findings}, report.findings
+
+    cluster.restart(GOES)
+
     run.await_commit(2)
     run.stop()()
     bench.assert_exactly_once()

@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from dagster_exactly_once.runs.failures import diagnose
-from exactly_once.operation import repair
 from faultlab.state import TRANSFORM
+from testkit import repair
 from testkit.fixtures import Bench, KafkaInput
 from testkit.stream import Job, SparkDriver
 
@@ -43,6 +43,7 @@ def lose_input_of_second_batch(point: str, job: Job, source: KafkaInput, driver:
     delete_records(source)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transform", ["", pytest.param(TRANSFORM, marks=pytest.mark.long, id="with state")])
 def test_a_committed_batch_whose_input_is_gone_is_marked_by_the_repair_and_the_stream_goes_on(
     transform: str, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver

@@ -19,7 +19,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import End, end_all
 from exactly_once.txn.leaders import find_hanging
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit import oracle
@@ -66,7 +66,9 @@ def test_a_decided_batch_whose_markers_kafka_leaves_out_is_committed_by_the_next
     until("its return", lambda: leader() == LONE, 60, every_s=0.5)
     driver().complete(job)
 
-    report = verify(connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[topic], settle_s=3)
+    report = verify(
+        connection, VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), topics=[topic], settle_s=3)
+    )
     assert not report.findings, report.findings
     oracle.assert_exactly(oracle.read(connection, [topic]), bench.input.expected())
     assert not find_hanging(connection, [topic], older_than_s=0, budget_s=60)

@@ -12,8 +12,8 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from exactly_once.checkpoint import check_whole
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation import repair
 from exactly_once.protocol.names import offsets_group
+from testkit import repair
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, KafkaInput, StartDriver
 from testkit.stream import NAMED_SOURCES, Job, SparkDriver

@@ -15,7 +15,7 @@ from exactly_once.checkpoint import batch_in_flight
 from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_txn_version
@@ -127,6 +127,7 @@ def test_a_deleted_checkpoint_is_refused_until_a_person_says_so(bench: Bench, wa
     assert sorted(bench.visible()) == sorted(bench.input.expected() * 2)
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_that_begins_before_the_decisions_takes_the_sink_by_a_second_word_alone(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
 ) -> None:

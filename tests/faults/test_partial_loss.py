@@ -22,8 +22,8 @@ from testkit import broker as brokers
 from testkit.elections import create_topic_on_two, elect_uncleanly, leave_behind
 from testkit.fixtures import Bench, make_bench
 from testkit.hanging import mark_aborted
+from testkit.releases import finalise
 from testkit.stream import Job, Run, SparkDriver
-from tests.faults.test_transaction_versions import finalise
 
 
 def one_part(connection: Connection, folder: Path) -> Bench:

@@ -39,6 +39,7 @@ def assert_refused(ended: Ended, source: KafkaInput, old: str, new: str) -> None
     assert ended.word("sink.adopt") == {"sink_adopt": new}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("participants", WAYS)
 def test_an_input_topic_that_was_made_again_is_not_read_from_the_middle_before_a_person_says_so(
     participants: list[dict[str, str]] | None, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
@@ -63,6 +64,7 @@ def test_an_input_topic_that_was_made_again_is_not_read_from_the_middle_before_a
     bench.assert_exactly(written)
 
 
+@pytest.mark.quick("decided")
 @pytest.mark.parametrize("point", ["all-prepared", "decided"])
 def test_a_batch_that_was_planned_in_the_deleted_topic_is_committed_if_it_is_decided_and_else_refused(
     point: str, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
@@ -87,6 +89,7 @@ def test_a_batch_that_was_planned_in_the_deleted_topic_is_committed_if_it_is_dec
         assert sorted(bench.visible()) == sorted(written)
 
 
+@pytest.mark.long
 def test_a_batch_of_an_input_topic_that_is_made_again_while_it_runs_is_not_decided(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_batch_of_an_input_topic_that_is_made_again_while_it_runs_is_not_decid
     bench.assert_exactly(written)
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_reads_all_of_an_input_topic_that_was_made_again(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
 ) -> None:
@@ -123,6 +127,7 @@ def test_a_new_checkpoint_reads_all_of_an_input_topic_that_was_made_again(
     bench.assert_exactly([*written, *rows])
 
 
+@pytest.mark.long
 def test_an_input_of_another_cluster_is_not_compared_with_a_topic_of_its_name_here(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
 ) -> None:
@@ -138,6 +143,7 @@ def test_an_input_of_another_cluster_is_not_compared_with_a_topic_of_its_name_he
     bench.assert_exactly([*written, *rows[80:]])
 
 
+@pytest.mark.long
 def test_an_input_topic_that_was_made_again_with_fewer_records_is_named_whatever_spark_says_first(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
 ) -> None:

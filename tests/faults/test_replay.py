@@ -18,12 +18,13 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_one
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from testkit.processes import until
 from testkit.stream import Job, SparkDriver
+from testkit.upgrades import passed
 
 
 def decided(bench: Bench, driver: SparkDriver, job: Job | None = None) -> Decision:
@@ -112,7 +113,8 @@ SHAPES = {
 SHAPES["everything"] = [SHAPES[form][0] for form in ("topic", "partition", "timestamp", "headers")]
 
 
-@pytest.mark.parametrize("form", [pytest.param(f, marks=() if f == "everything" else pytest.mark.long) for f in SHAPES])
+@pytest.mark.quick("everything")
+@pytest.mark.parametrize("form", SHAPES)
 def test_a_lost_part_of_rows_in_any_form_is_written_again_and_verify_finds_it_whole(
     form: str, bench: Bench, warm: SparkDriver
 ) -> None:
@@ -140,7 +142,10 @@ def test_a_lost_part_of_rows_in_any_form_is_written_again_and_verify_finds_it_wh
     assert_rewritten(bench, 1, 2)
     again = bench.log().decisions[-1]
     assert {h.form for h in again.handles} == {h.form for h in first.handles}
-    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic], settle_s=5)
+    report = verify(
+        bench.connection,
+        VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic], settle_s=5),
+    )
     mixed = {h.form for h in first.handles} == {"mixed"}  # a reader cannot tell who chose the partition
     assert report.clean and bool(report.unproven) == mixed == (form == "partition of some"), report
 
@@ -170,7 +175,10 @@ def test_a_lost_part_of_a_killed_driver_is_written_again_with_the_headers_of_its
     assert {h.form.endswith("+batch") for h in decision.transactions if h.transactional_id in kept} == {True}
     again = [h.form for h in decision.transactions if h.transactional_id not in kept]
     assert [f.endswith("+batch") for f in again] == [later == "true"] * 2
-    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic], settle_s=5)
+    report = verify(
+        bench.connection,
+        VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic], settle_s=5),
+    )
     assert report.clean and not report.unproven, report
 
 
@@ -371,3 +379,23 @@ def delete_records(bench: Bench) -> None:
     for deleted in admin.delete_records(wanted).values():
         deleted.result(30)
     assert oracle.read(bench.connection, [bench.topic]) == []
+
+
+@pytest.mark.long
+def test_a_lost_part_that_comes_back_under_a_number_that_another_has_is_right_to_verify(
+    connection: Connection, tmp_path: Path, warm: SparkDriver
+) -> None:
+    """Mishap: a Kafka source deals its partitions to tasks anew, and a right replay is called a defect of the sink."""
+    stream = passed(connection, tmp_path)
+    stream.complete(warm)
+    stream.add_batch()  # before the query runs, which might begin a batch with some partitions of it alone
+    warm.arm("decided", "wait")
+    run = stream.start(warm, stream.job.until_stopped())
+    run.await_true("decided", lambda: warm.has_reached("decided"))
+    decision = stream.bench.log().decisions[-1]
+    stream.bench.abort_parts(decision, decision.transactions[1].part)
+    warm.release("decided")
+    assert run.end().code == "EO-LOST"
+    stream.complete(warm, 0)
+    assert len(stream.bench.log().decisions[-1].rewritten) == 1
+    stream.assert_clean()

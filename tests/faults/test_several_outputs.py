@@ -25,7 +25,7 @@ from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.names import commit_log_topic, incarnation
 from exactly_once.protocol.records import KAFKA
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.broker import delete_topic, fresh_name
 from testkit.fixtures import Bench, StartDriver
@@ -125,17 +125,17 @@ def test_the_checker_proves_every_output_of_a_stream_and_names_what_an_operator_
         PostgresParticipant("warehouse", outputs.server.dsn(), outputs.table),
     ]
 
-    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), outputs=given)
+    report = verify(bench.connection, VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint)), outputs=given)
 
     assert report.clean and not report.unproven, report.as_json()
     assert (report.batches, report.parts, report.records) == (3, 3 * 3 * 4, 3 * 3 * 200)
-    alone = verify(bench.connection, bench.sink_id)
+    alone = verify(bench.connection, VerifyParameters(bench.sink_id))
     assert alone.clean and alone.batches == 0
     assert alone.unproven == {"in an output that was not given": 3 * 2 * 4}
 
     next(outputs.files.glob("batch=00000000000000000001-*/*")).unlink()
     outputs.server.sql(f"DELETE FROM {outputs.table} WHERE value LIKE 'b2-%'")
-    broken = verify(bench.connection, bench.sink_id, outputs=given, settle_s=0)
+    broken = verify(bench.connection, VerifyParameters(bench.sink_id, settle_s=0), outputs=given)
 
     assert broken.counts == {"lost": 5, "torn batch": 1, "split sink": 1, "outcome lie": 2}
     assert broken.batches == 1

@@ -20,7 +20,7 @@ from pyiceberg.catalog import load_catalog
 from exactly_once.participants.delta import DeltaParticipant
 from exactly_once.participants.iceberg import IcebergParticipant
 from exactly_once.protocol.records import KAFKA
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.fixtures import Bench, StartDriver
 from testkit.stream import Job, Row, SparkDriver
@@ -94,7 +94,7 @@ class Tables:
 
     def assert_proven(self) -> None:
         """The checker reads the rows of both tables back, and compares them with the decisions."""
-        report = verify(self.bench.connection, self.bench.sink_id, outputs=self.participants())
+        report = verify(self.bench.connection, VerifyParameters(self.bench.sink_id), outputs=self.participants())
         assert report.clean and not report.unproven, report.as_json()
 
 
@@ -132,10 +132,10 @@ def test_batches_reach_the_topic_and_both_tables_once_and_the_checker_proves_it(
     tables.assert_proven()
 
     DeltaTable(tables.lake).delete("value LIKE 'b2-%'")
-    seen = verify(bench.connection, bench.sink_id, outputs=tables.participants(), settle_s=0)
+    seen = verify(bench.connection, VerifyParameters(bench.sink_id, settle_s=0), outputs=tables.participants())
     assert seen.clean and sum(seen.unproven.values()) > 0, seen.as_json()
     next(iter((tables.root / "warehouse" / "shop" / "orders" / "data").glob("*=ice.parquet"))).unlink()
-    broken = verify(bench.connection, bench.sink_id, outputs=tables.participants(), settle_s=0)
+    broken = verify(bench.connection, VerifyParameters(bench.sink_id, settle_s=0), outputs=tables.participants())
     assert not broken.clean, broken.as_json()
 
 

@@ -10,7 +10,7 @@ import pytest
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.ops.cli import main
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.fixtures import Bench, StartDriver
@@ -58,10 +58,11 @@ def assert_written_once_adopted(bench: Bench, driver: SparkDriver) -> None:
     driver.complete(bench.job)
     bench.assert_exactly(bench.input.expected(slice(1, None)))
     assert bench.decided_batches() == [0, 1, 2] and not bench.log().open_decisions
-    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), settle_s=3)
+    report = verify(bench.connection, VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), settle_s=3))
     assert not report.findings, report.findings
 
 
+@pytest.mark.long
 def test_a_decided_batch_goes_into_the_topic_that_was_made_again_behind_its_decision(
     bench: Bench, warm: SparkDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation import repair
-from exactly_once.operation.repair import Repair
+from exactly_once.operation.repair.applying import Repair
+from testkit import repair
 from testkit.fixtures import Bench, KafkaInput, StartDriver
 from testkit.stream import Job, SparkDriver
 from tests.faults.test_stateful import CONF, KILLED, Case, make_case

@@ -4,29 +4,23 @@ and a cluster that changes from one to the other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from exactly_once.kafka.admin import Admin
+from exactly_once.coordinator.recover import recover
+from exactly_once.errors import BrokerRefused
 from exactly_once.kafka.connection import Connection
-from exactly_once.txn.coordinators import end_txn_version
+from exactly_once.kafka.errors import LOWERED, RAISE
+from exactly_once.operation.model import OperationContext
+from exactly_once.operation.transactions import COMMIT, TransactionParameters
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.fixtures import Bench, make_bench
-from testkit.processes import until
-from testkit.stream import SparkDriver
-
-pytestmark = pytest.mark.long
-
-
-def finalise(connection: Connection, level: int) -> None:
-    """Set the cluster's transaction.version."""
-    with Admin(connection, 30) as admin:
-        kind = "UPGRADE" if level else "UNSAFE_DOWNGRADE"
-        answer = admin.call(lambda: admin.client.update_features({"transaction.version": (kind, level)}))
-        assert answer == {"transaction.version": "OK"}, answer
-        until("the new version", lambda: end_txn_version(admin.renew(10)) == (5 if level >= 2 else 4), 30)
+from testkit.releases import finalise
+from testkit.stream import Refused, SparkDriver
 
 
 @pytest.fixture
@@ -36,6 +30,7 @@ def bench(own_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> Bench:
     return make_bench(connection, tmp_path / "bench")
 
 
+@pytest.mark.long
 def test_a_stream_on_a_cluster_of_the_older_protocol_is_killed_and_goes_on(
     bench: Bench, driver: Callable[..., SparkDriver]
 ) -> None:
@@ -55,22 +50,94 @@ def test_a_stream_on_a_cluster_of_the_older_protocol_is_killed_and_goes_on(
     assert [d.end_txn_version for d in bench.log().decisions] == [4, 4, 4]
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0)], ids=["upgraded", "downgraded"])
-def test_a_cluster_that_changes_its_protocol_under_a_stream_costs_a_start_at_most(
-    before: int, after: int, bench: Bench, warm: SparkDriver
-) -> None:
+@pytest.mark.long
+def test_a_cluster_that_is_raised_under_a_stream_costs_it_a_start_at_most(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a claim that goes on with a protocol which the brokers no longer speak, or mixes the two in one
     transaction.
     """
-    finalise(bench.connection, before)
+    finalise(bench.connection, 0)
     bench.input.add()
     run = warm.start(bench.job.until_stopped())
     run.await_commit(0)
-    finalise(bench.connection, after)
+    finalise(bench.connection, 2)
     bench.input.add()
     run.await_true("the end of the batch", lambda: run.is_committed(1) or run.has_ended())
     run.stop()()
     bench.input.add()
     warm.complete(bench.job)
     bench.assert_exactly_once()
-    assert bench.log().decisions[-1].end_txn_version == (5 if after >= 2 else 4), "that of the start's own claim"
+    assert bench.log().decisions[-1].end_txn_version == 5, "that of the start's own claim"
+
+
+@pytest.mark.long
+def test_a_cluster_that_was_set_back_to_0_is_refused_before_its_ids_are_touched(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Mishap: the brokers say that a version of the API is not supported, and no message says what helps; or the stream
+    goes on with the ids that it has not used yet, and stops for good after sixteen starts.
+    """
+    bench.input.add()
+    warm.complete(bench.job)
+    finalise(bench.connection, 0)
+    owner = bench.log().owner
+    bench.input.add()
+    with pytest.raises(Refused, match="EO-BROKER-REFUSED"):
+        warm.ask("check", job=asdict(bench.job))
+    refused = warm.run(bench.job)
+    assert refused.code == "EO-BROKER-REFUSED" and LOWERED in refused.sentence and RAISE in refused.sentence
+    assert bench.log().owner == owner, "nobody was fenced"
+    finalise(bench.connection, 1)
+    warm.complete(bench.job)
+    finalise(bench.connection, 2)
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_what_was_decided_at_2_waits_at_0_and_is_committed_when_it_is_2_again(
+    bench: Bench, driver: Callable[..., SparkDriver], warm: SparkDriver
+) -> None:
+    """Mishap: a start, a recovery or a person sends an EndTxn 5 at level 0, which keeps the id busy until the broker
+    restarts; readers wait that long.
+    """
+    first = driver()
+    bench.hold_third_batch(first, bench.job.until_stopped(), "decided")
+    first.kill9()
+    finalise(bench.connection, 0)
+    assert warm.run(bench.job).code == "EO-BROKER-REFUSED"
+    [name, *_] = [h.transactional_id for h in bench.log().decisions[-1].transactions]
+    for attempt in (
+        lambda: recover(bench.connection, bench.sink_id),
+        lambda: COMMIT.apply(OperationContext(bench.connection, budget_s=60), TransactionParameters(id=name)),
+    ):
+        with pytest.raises(BrokerRefused, match=re.escape(RAISE)):
+            attempt()
+    finalise(bench.connection, 2)
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_stream_that_commits_while_the_cluster_is_set_back_to_0_says_what_helps(
+    own_broker: Callable[..., EmbeddedBroker], tmp_path: Path, warm: SparkDriver
+) -> None:
+    """Mishap: "once the brokers answer, start again", for an id that its coordinator keeps busy until it restarts."""
+    cluster = own_broker()
+    bench = make_bench(Connection(cluster.bootstrap_servers), tmp_path / "bench")
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_true("a completed batch", lambda: bench.decided_batches() and not bench.log().open_decisions)
+    warm.arm("decided", "wait")
+    bench.input.add()
+    run.await_true("decided", lambda: warm.has_reached("decided"))
+    finalise(bench.connection, 0)
+    warm.release("decided")
+    ended = run.end(150)
+    assert ended.code == "EO-UNFINISHED" and LOWERED in ended.sentence and RAISE in ended.sentence, ended.failure
+    finalise(bench.connection, 2)
+    again = warm.run(bench.job, 150)
+    assert again.code == "EO-UNFINISHED" and "Restart the brokers" in again.sentence, again.failure
+    cluster.restart()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()

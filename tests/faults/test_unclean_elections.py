@@ -12,18 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from exactly_once.commitlog.log_topic import TOPIC_CONFIG
 from exactly_once.coordinator.recover import recover
 from exactly_once.errors import all_errors
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.groups import group_offsets, published_batches
+from exactly_once.kafka.groups import published_offsets
+from exactly_once.operation.model import OperationContext
 from exactly_once.operation.rules import Refused
-from exactly_once.operation.transactions import commit
+from exactly_once.operation.transactions import COMMIT, TransactionParameters
 from exactly_once.participants.kafka.transactions import open_transactions
 from exactly_once.protocol.names import commit_log_topic, offsets_group
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from exactly_once.verify.anomalies import Anomaly, Finding
 from exactly_once.verify.by_origin.comparison import Question
 from exactly_once.verify.by_origin.origin import Origin
@@ -101,7 +104,7 @@ class Stream:
         self.feed()
         self.await_visible(run)
         with Admin(self.connection) as admin:
-            published = published_batches(admin, offsets_group(self.sink_id))
+            published = published_offsets(admin, offsets_group(self.sink_id)).batches
         return set(published.values()) == {self.bench.decided_batches()[-1]}
 
     def shows(self, row: Row) -> bool:
@@ -120,16 +123,17 @@ class Stream:
         """Commit the open transactions of the sink, as a person who types out what that may do."""
         with Admin(self.connection) as admin:
             parts = open_transactions(self.sink_id, admin, lambda part: True)
+        context = OperationContext(self.connection)
         for name in [p.transactional_id for p in parts]:
             with pytest.raises(Refused) as refused:
-                commit(self.connection, name)
-            commit(self.connection, name, refused.value.phrase)
+                COMMIT.apply(context, TransactionParameters(id=name))
+            COMMIT.apply(context, TransactionParameters(id=name, force=refused.value.phrase))
 
     def at_the_groups_offsets(self, driver: SparkDriver) -> Job:
         """The stream with a new checkpoint that begins where the decisions end, as docs/production.md says."""
         shutil.rmtree(self.bench.checkpoint)
         with Admin(self.connection) as admin:
-            offsets = group_offsets(admin, offsets_group(self.sink_id))
+            offsets = published_offsets(admin, offsets_group(self.sink_id)).offsets
         source = {**self.job.source, "options": {**self.job.source["options"], "startingOffsets": json.dumps(offsets)}}
         job = replace(self.job, source=source)
         return job.having(**driver.run(job).word("sink.takeover"))
@@ -151,7 +155,8 @@ class Stream:
         question = Question(Origin.parse(ORIGIN), refuse_foreign=True)
         checkpoint = str(self.bench.checkpoint)
         found = verify(
-            self.connection, self.sink_id, checkpoint=checkpoint, origin=question, topics=[self.output], settle_s=3
+            self.connection,
+            VerifyParameters(self.sink_id, checkpoint=checkpoint, origin=question, topics=[self.output], settle_s=3),
         )
         return [f for f in found.findings if f.anomaly is not Anomaly.OFFSET_SKEW]
 
@@ -277,3 +282,28 @@ def test_a_first_batch_whose_commit_log_is_gone_is_not_written_again(
     assert refused.code == "EO-REWOUND", refused.failure
     assert "the commit log has no decision of this query" in refused.sentence
     bench.assert_exactly(kafka_input.sent)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["reset", "deleted"])
+def test_a_start_cannot_tell_that_a_decision_is_lost_once_somebody_has_taken_the_group(
+    how: str, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """Holds the production guide's warning: only the group names the batch, and Kafka lets an operator take it."""
+    kafka_input.add_uneven(5, 5, 5, 5)
+    job = replace(bench.job, source=kafka_input.source(1_000), select=["key", "value"])
+    warm.complete(job)
+    for name in ("0", ".0.crc"):
+        (bench.checkpoint / "commits" / name).unlink(missing_ok=True)
+    servers, group = bench.connection.bootstrap_servers, offsets_group(bench.sink_id)
+    brokers.delete_topic(servers, commit_log_topic(bench.sink_id))
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    if how == "reset":
+        to_the_beginning = [TopicPartition(kafka_input.topic, p, 0) for p in range(4)]
+        admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, to_the_beginning)])[group].result(30)
+    else:
+        admin.delete_consumer_groups([group])[group].result(30)
+
+    warm.complete(job)
+
+    assert sorted(bench.visible()) == sorted(kafka_input.sent * 2)

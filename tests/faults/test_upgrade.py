@@ -34,7 +34,7 @@ from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Extent, Place
 from exactly_once.txn.coordinators import End, describe, end_all, end_one, end_txn_version
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit import oracle
@@ -202,7 +202,7 @@ def test_a_sink_of_the_old_version_goes_on_with_the_new_one(
     old.assert_exactly_once(3)
     assert sorted(d.batch_id for d in old.log().decisions) == [0, 1, 2]
     assert old.log().tally.drained == drained
-    report = verify(connection, old.sink_id, checkpoint=str(old.checkpoint), settle_s=5)
+    report = verify(connection, VerifyParameters(old.sink_id, checkpoint=str(old.checkpoint), settle_s=5))
     assert report.clean and not report.unproven, report
 
 
@@ -231,7 +231,7 @@ def test_a_lost_part_whose_rows_have_headers_waits_for_a_person(
     servers = {"kafka.bootstrap.servers": own_broker().bootstrap_servers}
     old = OldSink(Connection.from_options(servers), "decided", tmp_path, headers=True)
     old.abort_part(1)
-    found = verify(old.connection, old.sink_id, checkpoint=str(old.checkpoint), settle_s=5)
+    found = verify(old.connection, VerifyParameters(old.sink_id, checkpoint=str(old.checkpoint), settle_s=5))
     assert (found.batches, found.records) == (1, BATCH), "by the old digests, batch 0 has the rows that were decided"
     old.put(2)
 

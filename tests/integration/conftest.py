@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from testkit.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,16 +16,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a stream gets it under Dagster, smaller. Its JVM stays for the next such module of this process."""
-    from dagster_exactly_once.resources.spark import SparkSessionResource
-
-    handler = signal.getsignal(signal.SIGINT)
-    resource = SparkSessionResource(
-        master="local[1]",
-        work_dir=str(tmp_path_factory.mktemp("spark")),
-        conf={"spark.sql.shuffle.partitions": "2"},
-    )
-    with resource.session() as session:
-        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
+    conf = {"spark.sql.shuffle.partitions": "2"}
+    with spark_session(tmp_path_factory.mktemp("spark"), conf) as session:
         yield session
 
 

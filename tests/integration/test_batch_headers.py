@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from exactly_once.protocol.batch_headers import BATCH, SINK, pair_of
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.fixtures import Bench
@@ -43,7 +43,10 @@ def job_of(bench: Bench, columns: list[str], **options: str | None) -> Job:
 
 def assert_proven(bench: Bench, *topics: str) -> None:
     checkpoint = str(bench.checkpoint)
-    report = verify(bench.connection, bench.sink_id, checkpoint=checkpoint, topics=[bench.topic, *topics], settle_s=5)
+    report = verify(
+        bench.connection,
+        VerifyParameters(bench.sink_id, checkpoint=checkpoint, topics=[bench.topic, *topics], settle_s=5),
+    )
     assert report.clean and not report.unproven, report
 
 
@@ -57,9 +60,8 @@ def digest_kinds(bench: Bench, batch: int = -1) -> set[str]:
     return {h.form for h in bench.log().decisions[batch].transactions}
 
 
-@pytest.mark.parametrize(
-    "chosen", [pytest.param(r, marks=() if r == "headers of some" else pytest.mark.long) for r in ROWS]
-)
+@pytest.mark.quick("headers of some")
+@pytest.mark.parametrize("chosen", ROWS)
 def test_each_record_names_its_batch_behind_its_own_headers_and_none_does_without_the_option(
     chosen: str, bench: Bench, warm: SparkDriver
 ) -> None:
@@ -145,5 +147,8 @@ def test_a_dead_letter_gets_no_second_name_of_its_batch_and_the_headers_count_fo
     assert not [h for m in letters for h in m.headers if h in pair]
     (form,) = digest_kinds(bench)
     assert form == f"{'row' if columns else 'plain'}+batch+dead:{dead}"
-    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[topic, dead], settle_s=5)
+    report = verify(
+        bench.connection,
+        VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), topics=[topic, dead], settle_s=5),
+    )
     assert report.clean and not report.unproven, report

@@ -208,9 +208,10 @@ def test_foreach_batch_refuses_before_a_query_starts(bench: Bench, warm: SparkDr
 def test_a_session_is_told_at_its_registration_that_it_cannot_read_kafka(
     bench: Bench, warm: SparkDriver, driver: StartDriver
 ) -> None:
-    """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED, "as per the deployment section of the Guide". A stream of files works."""
+    """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED, "as per the deployment section of the Guide". Tasks cannot send either."""
     bare = driver(conf={"spark.jars": exactly_once.jar()})
-    bare.ask("check", job=vars(bench.job))
+    with pytest.raises(Refused, match=r"EO-CONNECTOR: .*KafkaProducer"):
+        bare.ask("check", job=vars(bench.job))
     assert "EO-WARN-CONNECTOR this Spark session has no Kafka connector" in bare.log.read_text()
     assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in bare.log.read_text()
     warm.ask("check", job=vars(bench.job))

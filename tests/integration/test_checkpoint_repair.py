@@ -19,11 +19,11 @@ from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import check_whole, read_checkpoint
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation import repair
-from exactly_once.operation.repair import Repair
+from exactly_once.operation.repair.applying import Repair
 from exactly_once.operation.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.spark.session import file_manager
+from testkit import repair
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from testkit.processes import until
 from testkit.stream import ROOT, SparkDriver
@@ -261,6 +261,7 @@ def test_a_file_that_was_deleted_by_guess_is_put_back(bench: Bench, warm: SparkD
 # -- whoever repairs --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", [pytest.param("repair-kept", marks=LONG), "repair-changed"])
 def test_a_repair_that_is_killed_is_finished_by_the_next_one(
     point: str, settled: Bench, warm: SparkDriver, tmp_path: Path

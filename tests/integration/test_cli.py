@@ -45,6 +45,7 @@ def living(connection, topic):
     return DeadSink(connection, topic, socket.gethostname(), os.getpid(), psutil.Process().create_time())
 
 
+@pytest.mark.long
 def test_a_list_shows_what_is_open_and_that_nobody_works_on_it(run, sink):
     decided, undecided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)

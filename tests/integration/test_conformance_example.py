@@ -111,8 +111,13 @@ MISTAKES = {
     ),
 }
 
+#: The suite kills processes to find these.
+WITH_KILLS = ("no transaction around the commit", "a prepare that is not durable")
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(m, marks=[pytest.mark.long] if m in WITH_KILLS else []) for m in MISTAKES]
+)
 def test_the_suite_finds(mistake: str, tmp_path: Path) -> None:
     """A suite that passes what loses rows, or doubles them, is worse than none."""
     (right, wrong), test = MISTAKES[mistake]

@@ -623,6 +623,46 @@ def test_a_table_that_cannot_work_is_refused_at_the_start(postgres: PostgresServ
         postgres.sql("DROP VIEW IF EXISTS output" if "VIEW" in make else "DROP TABLE IF EXISTS output")
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("ALTER TABLE output SET UNLOGGED", "unlogged"),
+        ("ALTER TABLE output ADD must int8 NOT NULL DEFAULT 0; ALTER TABLE output ALTER must DROP DEFAULT", "must"),
+        ("REVOKE INSERT ON output FROM alice", "may not be written by role alice"),
+        ("ALTER TABLE output ENABLE ROW LEVEL SECURITY", "row-level security"),
+    ],
+)
+def test_a_table_that_changes_under_a_stream_is_refused_before_the_next_decision(
+    postgres: PostgresServer, change: str, says: str
+) -> None:
+    """Loss at a crash of the server: COPY and PREPARE say nothing of a table that is no longer logged. What is decided
+    is committed all the same.
+    """
+    make_role(postgres, "alice")
+    out = Out(postgres, user="alice")
+    postgres.sql("GRANT INSERT ON output TO alice")
+    out.participant.check(SINK, ROWS)
+    decided = out.prepare(0, [0])
+    assert out.participant.gone([decided]) == []
+    assert out.participant.commit([decided]) == []
+    postgres.sql(change)
+    with pytest.raises(DatabaseUnusable, match=rf"{says}.*The batch is not decided"):
+        out.participant.gone([decided])
+    with pytest.raises(DatabaseUnusable, match=says):
+        out.participant.check(SINK, ROWS)
+    assert out.ids() == [0] and not postgres.prepared()
+
+
+def test_a_constraint_that_a_table_gets_under_a_stream_is_kept_by_the_server_itself(out: Out) -> None:
+    """Wrong rows: it waits for what is prepared, and is checked in the task of the next batch."""
+    out.participant.check(SINK, ROWS)
+    assert out.participant.commit([out.prepare(0, [1])]) == []
+    out.server.sql("ALTER TABLE output ADD CHECK (id > 0)")
+    with pytest.raises(InvalidRecord, match="output_id_check"):
+        out.prepare(1, [-1])
+    assert out.ids() == [1]
+
+
 def test_row_level_security_is_refused_for_the_roles_that_it_binds(postgres: PostgresServer) -> None:
     """COPY refuses it, at the first batch."""
     make_role(postgres, "alice")
@@ -671,6 +711,8 @@ def test_a_server_that_cannot_work_is_refused_at_the_start(own_postgres: Postgre
     own_postgres.start(max_prepared_transactions="1", fsync="off")
     with pytest.raises(DatabaseUnusable, match="fsync"):
         out.participant.check(SINK, ROWS)
+    with pytest.raises(DatabaseUnusable, match=r"fsync.*The batch is not decided"):
+        out.participant.gone([])
     own_postgres.stop()
     own_postgres.start(fsync="on", default_transaction_read_only="on")
     with pytest.raises(DatabaseUnusable, match="read-only"):

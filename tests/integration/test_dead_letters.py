@@ -21,7 +21,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.dead_letters import own_headers
 from exactly_once.protocol.names import VARIANTS, PartId, commit_log_topic, namespace
 from exactly_once.txn.coordinators import initialise, list_transactions
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle, poison
 from testkit.broker import change_topic, create_topic
 from testkit.fixtures import Bench
@@ -79,7 +79,10 @@ class Shop:
         topics = [*self.outputs, self.dead]
         oracle.assert_settled(self.bench.connection, self.bench.sink_id, topics)
         checkpoint = str(self.bench.checkpoint)
-        report = verify(self.bench.connection, self.bench.sink_id, checkpoint=checkpoint, topics=topics, settle_s=5)
+        report = verify(
+            self.bench.connection,
+            VerifyParameters(self.bench.sink_id, checkpoint=checkpoint, topics=topics, settle_s=5),
+        )
         assert report.clean and not report.unproven, report
 
 
@@ -294,6 +297,7 @@ def test_odd_bytes_of_a_good_row_and_of_a_dead_letter_are_those_that_the_query_m
     shop.verified()
 
 
+@pytest.mark.quick("in two parts")
 @pytest.mark.parametrize("where", [pytest.param("in one part", marks=pytest.mark.long), "in two parts"])
 def test_a_batch_with_more_than_the_allowed_dead_letters_stops_the_stream_with_the_error_of_its_first_row(
     where: str, shop: Shop, warm: SparkDriver
@@ -321,6 +325,7 @@ def test_a_batch_with_more_than_the_allowed_dead_letters_stops_the_stream_with_t
     shop.verified()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whose", ["of the row that is shown", pytest.param("of the part", marks=pytest.mark.long)])
 def test_a_producer_that_was_fenced_makes_no_dead_letter(whose: str, shop: Shop, warm: SparkDriver) -> None:
     """Guards against rows among the bad ones because another client, or another driver, has taken a transactional id:

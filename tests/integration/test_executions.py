@@ -21,13 +21,11 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
 from exactly_once.participants.kafka.late import LateCheck
-from exactly_once.participants.kafka.part import KafkaPart
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import KafkaPart, PartTransaction
 from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import commit_log_topic, part_id
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch
-from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.ticket import Part, Ticket
 from exactly_once.spark.columns import columns_of
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name

@@ -19,7 +19,8 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import CheckpointRewound, CommitLogDamaged, ExactlyOnceError, Fenced, SinkOwned
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.log_records import log_records, undo
+from exactly_once.operation.log_records import UNDO, UndoParameters, log_records
+from exactly_once.operation.model import OperationContext
 from exactly_once.operation.rules import Refused
 from exactly_once.ops import cli
 from exactly_once.protocol.encoding import encode
@@ -227,10 +228,11 @@ def test_a_forged_decision_is_named_with_its_writer_and_undone_and_the_sink_goes
 def test_a_record_of_the_sink_s_own_is_undone_only_by_its_consequence(connection: Connection, sink: DeadSink) -> None:
     """Duplicate: a decision that is forgotten by a mistyped offset, so that its batch is written again."""
     sink.log.append(Decision("q", 0, 1, (), "digest", 5, 0), Deadline(20))
-    last = log_records(connection, sink.sink_id)[-1]
+    last, context = log_records(connection, sink.sink_id)[-1], OperationContext(connection)
     with pytest.raises(Refused, match="written by the sink's own producer") as refused:
-        undo(connection, sink.sink_id, last.offset)
+        UNDO.apply(context, UndoParameters(sink_id=sink.sink_id, offset=last.offset))
     assert sink.read().last_decision("q") is not None
     assert refused.value.phrase == f"forget decision of batch 0 of q at offset {last.offset}"
-    assert undo(connection, sink.sink_id, last.offset, refused.value.phrase).restored is None
+    wanted = UndoParameters(sink_id=sink.sink_id, offset=last.offset, force=refused.value.phrase or "")
+    assert UNDO.apply(context, wanted).document["restored"] is None
     assert sink.read().last_decision("q") is None

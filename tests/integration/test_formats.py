@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -20,11 +19,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.kafka.admin import Admin
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
 from testkit.registry import RegistryProcess, compiled_message
-from testkit.stream import ROOT, Job, SparkDriver
+from testkit.stream import Job, SparkDriver
 from tests.integration.test_dead_letters import raw
 from tests.integration.test_schema_registry import (
     DELAY,
@@ -57,6 +56,9 @@ WIDE = f"""named_struct(
     'inner', named_struct('name', {KEY}, 'maybe', if({NUMBER} % 3 = 0, null, {NUMBER})),
     'maybe', if({NUMBER} % 2 = 0, null, {KEY})
 ) value"""
+
+#: Options of a side, key or value, whose schema the sink makes.
+REGISTERED = {"format": "avro", "schema_register": "true", "schema_name": "shop.Delay"}
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -241,18 +243,6 @@ def test_a_subject_is_named_after_the_record_where_the_strategy_says_so(
     assert_delays(values(bench, AvroDeserializer(client(registry))), delays(bench))
 
 
-def test_the_reader_of_the_page_gets_every_row_once(bench: Bench, warm: SparkDriver, registry: RegistryProcess) -> None:
-    """Guards against a page whose code does not run, or that skips rows."""
-    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"^```python file=read_avro.py\n(.*?)^```$", page, re.M | re.S)
-    reader: dict[str, Any] = {}
-    exec(code, reader)
-    bench.input.add()
-    warm.complete(job_of(bench, registry.url, DELAY_ROW, value_format="avro", value_schema_register="true"))
-    found = reader["values"](bench.connection.bootstrap_servers, registry.url, bench.topic, bench.topic, idle_s=5.0)
-    assert_same(list(found), [value for _, value in delays(bench)])
-
-
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -377,7 +367,8 @@ def test_a_row_that_the_schema_refuses_is_a_dead_letter_with_its_fields_as_json(
         b"org.apache.kafka.common.InvalidRecordException"
     }
     report = verify(
-        bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic, dead], settle_s=5
+        bench.connection,
+        VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic, dead], settle_s=5),
     )
     assert report.clean and not report.unproven, report
 
@@ -404,6 +395,28 @@ def test_a_header_with_the_inputs_schema_is_refused_and_without_it_readers_get_t
     good = [{"carrier": key, "minutes": n} for key, n in rows(bench) if n % 50 != 7]
     assert_same([reader(m.value(), context) for m, context in zip(found, contexts, strict=True)], good)
     assert len(raw(bench.connection, dead)) == len(rows(bench)) - len(good) > 0
+
+
+def test_a_header_with_the_inputs_schema_stays_beside_bytes_that_are_ready(
+    bench: Bench, warm: SparkDriver, registry: RegistryProcess
+) -> None:
+    """Guards against a record that goes out as it was, and that readers cannot decode: its header names its schema."""
+    bench.input.add()
+    ready = f"if({NUMBER} % 50 = 7, "
+    names = ("__key_schema_id", "__value_schema_id")
+    of_input = [f"named_struct('key', '{name}', 'value', unhex('01'))" for name in names]
+    options = {f"{side}_{name}": value for side in ("key", "value") for name, value in REGISTERED.items()}
+    of_key = f"{ready}array({of_input[0]}), null) headers"
+    ended = warm.run(job_of(bench, registry.url, DELAY_ROW, of_key, **options))
+    assert ended.code == "EO-RECORD" and names[0] in ended.sentence and read(bench) == []
+
+    as_they_are = [f"{ready}unhex('0{n}'), null) encoded_{side}" for n, side in ((2, "key"), (3, "value"))]
+    of_both = f"{ready}array({', '.join(of_input)}), null) headers"
+    warm.complete(job_of(bench, registry.url, DELAY_ROW, of_both, *as_they_are, **options))
+    found = [(m.key(), m.value(), m.headers()) for m in read(bench)]
+    assert len(found) == len(rows(bench))
+    kept = [(b"\2", b"\3", [(name, b"\1") for name in names])] * sum(n % 50 == 7 for _, n in rows(bench))
+    assert [one for one in found if one[2]] == kept
 
 
 # -- under kills ------------------------------------------------------------------------------------------------------

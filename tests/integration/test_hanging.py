@@ -12,13 +12,14 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.end_hanging import COMMIT_HANGING, HangingParameters, list_hanging
+from exactly_once.operation.model import OperationContext
 from exactly_once.operation.rules import Refused
-from exactly_once.operation.transactions import end_hanging, list_hanging
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import ACCEPTED, PreparedTransaction
 from exactly_once.txn import leaders
 from exactly_once.txn.coordinators import end_one
-from exactly_once.txn.leaders import abort_hanging, commit_hanging, find_hanging
+from exactly_once.txn.leaders import end_by_marker, find_hanging
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.dead_sink import DeadSink
@@ -47,6 +48,12 @@ def open_ordinary(connection, topic, partition, name):
     producer.produce(topic, "ordinary", partition=partition, timestamp=1_000)
     producer.flush(30)
     return producer
+
+
+def end(connection, name, force="", commit=None):
+    """End a hanging transaction; returns whether it was committed."""
+    p = HangingParameters(transaction=name, force=force, older_than_s=0, commit=commit)
+    return COMMIT_HANGING.apply(OperationContext(connection, budget_s=60), p).value
 
 
 def blocked(connection, topic):
@@ -84,9 +91,9 @@ def test_hanging_transactions_are_found_and_ended_and_ordinary_ones_are_let_be(u
 
     # the coordinator knows the id of the second and can do nothing for this partition: only the leader can
     for h in found:
-        assert abort_hanging(unverified, h) is True
+        assert end_by_marker(unverified, h) is True
         wait_until_readable(unverified, topic, h.partition)
-        assert abort_hanging(unverified, h) is False
+        assert end_by_marker(unverified, h) is False
     assert find_hanging(unverified, [topic], older_than_s=0) == []
     assert blocked(unverified, topic) == [0, 1]
     for producer in (ours, foreign):
@@ -115,7 +122,7 @@ def test_hanging_transactions_are_found_after_their_leader_died(own_broker):
     running.kill(2)
     found = find_hanging(connection, [topic], budget_s=60)
     assert sorted(h.partition for h in found) == [0, 1, 2]
-    assert all(abort_hanging(connection, h, budget_s=60) for h in found)
+    assert all(end_by_marker(connection, h, budget_s=60) for h in found)
     for partition in range(3):
         wait_until_readable(connection, topic, partition)
 
@@ -171,8 +178,7 @@ def test_a_transaction_that_kafka_ends_without_the_marker_of_a_partition_is_foun
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
     found = find_hanging(connection, [topic], older_than_s=0, budget_s=60)
     assert blocked(connection, topic) == [h.partition for h in found]
-    end = commit_hanging if commit else abort_hanging
-    assert all(end(connection, h, budget_s=60) for h in found)
+    assert all(end_by_marker(connection, h, commit, 60) for h in found)
     wait_until_readable(connection, topic, 0)
     assert leader.values() == (["v"] if commit else [])
 
@@ -197,8 +203,8 @@ def test_a_decided_part_that_kafka_left_without_a_marker_is_committed_by_hand(ow
     [found] = hanging
     assert leader.values() == [] and found.decided is not None
     with pytest.raises(Refused, match=f"Run exactly-once transactions commit --hanging {found.hanging.name}"):
-        end_hanging(leader.connection, found.hanging.name, None, 0, 60, commit=False)
-    _, committed = end_hanging(leader.connection, found.hanging.name, None, 0, 60)
+        end(leader.connection, found.hanging.name, commit=False)
+    committed = end(leader.connection, found.hanging.name)
     assert committed
     wait_until_readable(leader.connection, leader.topic, 0)
     assert leader.values() == ["part 0"]
@@ -236,10 +242,10 @@ def test_nothing_shows_the_hanging_rest_of_what_a_person_gave_up_as_lost(unverif
     assert found.decided is not None and found.completed == ACCEPTED
     for commit in (None, True):
         with pytest.raises(Refused, match="a person gave up parts of batch 0"):
-            end_hanging(unverified, found.hanging.name, None, 0, 60, commit=commit)
+            end(unverified, found.hanging.name, commit=commit)
     assert blocked(unverified, topic) == [0]
     phrase = f"lose up to 1 record on {topic}-0, unless written again"
-    _, committed = end_hanging(unverified, found.hanging.name, phrase, 0, 60)
+    committed = end(unverified, found.hanging.name, phrase)
     assert not committed
     wait_until_readable(unverified, topic, 0)
     assert oracle.read(unverified, [topic]) == []

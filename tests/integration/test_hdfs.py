@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,28 @@ def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_hdfs_and_nothi
     bench.assert_exactly_once()
     ended = read_checkpoint(location)
     assert (ended.in_flight, ended.last_commit, ended.torn) == (None, 3, {})
+
+
+@pytest.mark.parametrize("participants", [None, []], ids=["format", "foreach_batch"])
+def test_a_path_without_a_scheme_is_on_the_default_file_system_whatever_characters_it_has(
+    participants: list[dict[str, Any]] | None, hdfs: Hdfs, bench: Bench, driver: StartDriver, reader: Reader
+) -> None:
+    """Outage: Spark writes to HDFS, and the sink says that there is no checkpoint on the local disk; or takes another
+    query's there for it."""
+    path = f"{STREAMS}/{bench.sink_id} my chk#2?x=a%20b"
+    default = {**hdfs.conf, "spark.hadoop.fs.defaultFS": hdfs.uri}
+    running = driver(conf=default, environment=dict(reader.environment))
+    here = {**bench.job.source["options"], "path": f"file:{bench.input.folder}"}
+    source = {**bench.job.source, "options": here}
+    job = replace(bench.job, source=source, participants=participants).having(checkpointLocation=path)
+    for _ in range(2):
+        bench.input.add()
+        running.ask("check", job=vars(job))
+        running.complete(job)
+    bench.assert_exactly_once()
+    owner = bench.log().owner
+    assert owner is not None and owner.checkpoint == f"{hdfs.uri}{path}"
+    assert reader.inspect(f"{hdfs.uri}{path}")["last_committed"] == 1
 
 
 def test_a_name_node_that_is_killed_ends_the_stream_and_its_next_start_continues(

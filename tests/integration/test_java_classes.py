@@ -16,7 +16,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.topics import TopicRule
-from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
+from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version, transaction_level
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import NOT_REUSABLE, Trial, kafka_client
@@ -95,6 +95,27 @@ def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_commit
             until("its records", lambda n=batch: len(oracle.read(connection, [topic])) == 2 * n + 2, 20)  # type: ignore[misc]
     assert len(producers) == (1 if reusable else 6)
     assert [m.value for m in oracle.read(connection, [topic])] == ids * 3
+
+
+@pytest.mark.parametrize(
+    "release", [pytest.param(r, marks=() if r in ("3.9.2", NEWEST) else pytest.mark.long) for r in REUSABLE]
+)
+def test_a_transaction_is_known_when_its_coordinator_names_each_partition_and_not_before(
+    release: str, trial: Trial, connection: Connection
+) -> None:
+    """Guards against a task that asks whether it is too late before its transaction has begun, and leaves it open
+    behind the sweep of an abort; and against one request for each partition. A client of Kafka 4 begins with its
+    records where transaction.version is 2, so nothing is known before they are sent.
+    """
+    topic = brokers.create_topic(connection.bootstrap_servers, partitions=2)
+    name = brokers.fresh_name("part")
+    with Admin(connection, 60) as admin:
+        [said] = trial.run(kafka_client(release), "begins", connection.bootstrap_servers, topic, name)
+        names = release.startswith("3") or transaction_level(admin) < 2
+        assert said == f"{names} {names} False".lower()
+        [seen] = describe(admin, [name]).values()
+        assert seen.partitions == (((topic, 0), (topic, 1)) if names else ())
+        assert {w.high for w in admin.watermarks(topic).values()} == {0}
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from exactly_once.coordinator import micro_batch, without_transactions
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.planning import Batch
 from exactly_once.spark.jvm import Coordinators
 from testkit import oracle

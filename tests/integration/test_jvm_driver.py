@@ -75,6 +75,7 @@ def hold(bench: Bench, driver: SparkDriver, job: Job, point: str, action: str = 
     return run
 
 
+@pytest.mark.quick("python-all-prepared")
 @pytest.mark.parametrize(
     "point",
     [pytest.param(p, marks=() if p in QUICK else pytest.mark.long) for p in (*IN_TASKS, *IN_CALLS)],
@@ -220,6 +221,29 @@ def test_a_batch_write_that_kafka_s_client_refuses_before_it_begins_leaves_no_co
     assert ended.code == "EO-OPTION", ended.failure
     until("the end of the coordinator", lambda: not warm.connections(bench.connection), 20)
     assert bench.log().owner is not None, "it had claimed the sink"
+
+
+@pytest.mark.long
+def test_a_driver_without_python_reads_a_checkpoint_where_its_jvm_puts_it(
+    bench: Bench, job: Job, without_register: SparkDriver
+) -> None:
+    """Outage: the child process has no session to ask: it looks on the local disk, where nothing is, or takes another
+    query's checkpoint for this one's.
+    """
+    bench.input.add()
+    here = {**job.source["options"], "path": f"file:{bench.input.folder}"}
+    job = replace(job, source={**job.source, "options": here})
+    mounts = {"fs.defaultFS": "viewfs://box", "fs.viewfs.mounttable.box.link./w": f"file:{bench.checkpoint.parent}"}
+    for name, value in mounts.items():
+        without_register.ask("conf", name=name, value=value)
+    try:
+        ended = without_register.run(job.having(checkpointLocation="/w/my chk#1"))
+    finally:
+        for name in mounts:
+            without_register.ask("unset", name=name)
+    assert ended.code == "EO-CHECKPOINT" and "viewfs://box/w/my chk#1" in str(ended.failure), ended.failure
+    without_register.complete(job)
+    bench.assert_exactly_once()
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_exactly_once.resources.spark import FILE_MANAGER, LOCAL_CHECKPOINTS
-from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER, keeps_state, protect_state
+from dagster_exactly_once.streaming.query import SAFE_FILE_MANAGER, keeps_state, protect_state
 
 pytestmark = pytest.mark.long
 

@@ -18,7 +18,7 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.transactions import list_hanging
+from exactly_once.operation.end_hanging import list_hanging
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
@@ -109,6 +109,7 @@ def test_a_hanging_transaction_whose_coordinator_says_that_it_ended_is_found_at_
     assert [f.owner for f in list_hanging(left.connection, left.sink.sink_id)] == ["ours", "ours"]
 
 
+@pytest.mark.long
 def test_a_recovery_ends_what_hangs_and_nothing_of_others(left: Left, caplog: pytest.LogCaptureFixture) -> None:
     """Guards against readers that wait for ever behind a transaction that no coordinator knows."""
     leave_hanging(left.connection, left.topic, 1, brokers.fresh_name("foreign"), age_s=0)
@@ -150,6 +151,7 @@ def test_the_rights_of_a_driver_are_enough_to_end_what_hangs(left: Left, caplog:
     assert not left.held_back()
 
 
+@pytest.mark.long
 def test_without_a_right_a_recovery_says_what_it_leaves(left: Left, caplog: pytest.LogCaptureFixture) -> None:
     """Guards against a recovery that fails for what the next start of the stream ends; and against its silence."""
     without = Right("WRITE", "TOPIC", left.topic)
@@ -178,6 +180,7 @@ def test_an_id_that_was_initialised_since_is_not_taken_from_its_producer(left: L
         assert describe(admin, [name])[name].producer_epoch == epoch
 
 
+@pytest.mark.long
 def test_what_ends_at_this_moment_is_not_taken_for_hanging(unverified: Broker) -> None:
     """Guards against a warning at a start, a transaction for each part that was just ended, and a marker that needs
     ALTER on the cluster: an answer to EndTxn comes before the end markers, and leaders are asked before coordinators.

@@ -19,7 +19,8 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.metrics import observe, observer
+from exactly_once.ops.cli.metrics import observe
+from exactly_once.ops.metrics import observer
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import Completed
 from testkit import broker as brokers
@@ -67,7 +68,12 @@ class Observed:
 @contextmanager
 def observing(connection, *sinks):
     stop, ports = threading.Event(), []
-    thread = threading.Thread(target=observe, args=(connection, sinks, "localhost", 0, 1.0, stop, ports.append))
+
+    def work():
+        for port in observe(connection, sinks, "localhost", 0, 1.0, stop):
+            ports.append(port)
+
+    thread = threading.Thread(target=work)
     thread.start()
     try:
         until("the endpoint", lambda: ports, PATIENCE_S)
@@ -119,6 +125,7 @@ def blocked(scrape, name):
     return sum(scrape.all("exactly_once_last_stable_offset_lag", **name).values())
 
 
+@pytest.mark.long
 def test_each_completed_batch_is_in_the_histograms_once(connection, sink):
     """Mishap: durations that depend on how often one looks."""
     name = {"sink": sink.sink_id}

@@ -17,7 +17,7 @@ from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, NotAuthorized
 from exactly_once.kafka.admin import Admin
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Claim
 from exactly_once.sparkenv.jars import connector_jars

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.runs.failures import diagnose
-from exactly_once.checkpoint import read_checkpoint
+from exactly_once.checkpoint import Checkpoint, read_checkpoint
 from testkit.fixtures import Bench, StartDriver
 from testkit.processes import until
 from testkit.s3 import S3
@@ -53,6 +56,32 @@ def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_s3_and_nothing
     bench.assert_exactly_once()
     ended = read_checkpoint(location.replace("s3a://", "s3://"))
     assert (ended.in_flight, ended.last_commit, ended.torn) == (None, 3, {})
+
+
+@pytest.mark.parametrize(
+    ("participants", "register"), [(None, True), (None, False), ([], True)], ids=["format", "child", "foreach_batch"]
+)
+def test_a_path_without_a_scheme_is_in_the_bucket_that_is_the_default_file_system(
+    participants: list[dict[str, Any]] | None, register: bool, s3: S3, bench: Bench, driver: StartDriver, tmp_path: Path
+) -> None:
+    """Outage: Spark writes to the bucket, and the sink says that there is no checkpoint on the local disk; or it takes
+    another query's, which lies there under the same path, for this one's."""
+    path = f"{tmp_path}/my chk#2?x=a%20b"
+    stranger = Checkpoint(path, "stranger")
+    (tmp_path / "my chk#2?x=a%20b").mkdir()
+    (tmp_path / "my chk#2?x=a%20b" / "metadata").write_text('{"id":"stranger"}')
+    assert read_checkpoint(path) == stranger
+    here = {**bench.job.source["options"], "path": f"file:{bench.input.folder}"}
+    source = {**bench.job.source, "options": here}
+    job = replace(bench.job, source=source, participants=participants, register=register)
+    job = job.having(checkpointLocation=path)
+    running = driver(conf={**s3.conf, "spark.hadoop.fs.defaultFS": f"{s3.uri}/"})
+    for batch in range(2):
+        bench.input.add()
+        running.ask("check", job=vars(job))
+        running.complete(job)
+        assert read_checkpoint(f"{s3.uri}{path}").last_commit == batch
+    bench.assert_exactly_once()
 
 
 #: Hadoop's client gives up after the least time that it allows, and not after many times that.

@@ -18,7 +18,7 @@ from exactly_once.errors import Expired
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import name_of
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.participants.kafka.transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome

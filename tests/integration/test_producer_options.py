@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from exactly_once.kafka import producer_options
 from exactly_once.kafka.admin import Admin
 from exactly_once.sparkenv.jars import session_jars
 from exactly_once.txn.scan import LogBatch, batches
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle
+from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
 from testkit.java import compiled
 from testkit.stream import ROOT, SparkDriver
@@ -156,6 +158,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.quick("no retries", "a class that is not there", "idempotence", "acks", "transactional id")
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_work_is_refused_in_one_sentence(case: str, bench: Bench, warm: SparkDriver) -> None:
     """Guards against a client's exception without a code, and a restart storm over a setting."""
@@ -171,15 +174,32 @@ def test_what_cannot_work_is_refused_in_one_sentence(case: str, bench: Bench, wa
 
 @pytest.mark.long
 def test_a_users_own_interceptor_sees_every_record_once(bench: Bench, driver: StartDriver, tmp_path: Path) -> None:
-    """Guards against a class that the driver finds and the tasks' producers do not, as an agent of tracing is."""
+    """Guards against a class that the driver finds and the tasks' producers do not, as an agent of tracing is; and
+    against headers of its own that verify takes for damage.
+    """
     source = ROOT / "tests" / "java" / "exactlyonce" / "Stamp.java"
     with zipfile.ZipFile(tmp_path / "stamp.jar", "w") as jar:
         for path in compiled(source, tmp_path / "classes").rglob("*.class"):
             jar.write(path, path.relative_to(tmp_path / "classes"))
-    bench.input.add(2)
+    dead = create_topic(bench.connection.bootstrap_servers)
+    job = bench.job.having(kafka_interceptor_classes="exactlyonce.Stamp")
+    own = "array(named_struct('key', 'h', 'value', cast(value as binary))) headers"
+    bad = "if(value like '%-7', 99, null) partition"
     jars = ",".join([*session_jars(), str(tmp_path / "stamp.jar")])
-    driver(conf={"spark.jars": jars}).complete(bench.job.having(kafka_interceptor_classes="exactlyonce.Stamp"))
-    bench.assert_exactly_once()
-    assert {m.headers for m in oracle.read(bench.connection, [bench.topic])} == {(("stamp", b"seen"),)}
-    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), settle_s=5)
+    stamped = driver(conf={"spark.jars": jars})
+    forms: list[tuple[list[str], dict[str, str | None]]] = [
+        ([], {}),
+        ([own], {}),
+        ([own], {"sink.batch.headers": "true"}),
+        ([own, bad], {"sink.dead.letter.topic": dead}),
+    ]
+    for columns, more in forms:
+        bench.input.add()
+        chosen = {"columns": ["key", "value", *columns]}
+        stamped.complete(replace(job.having(**more), transform="testkit.transforms:selected", arguments=chosen))
+    found = oracle.read(bench.connection, [bench.topic, dead])
+    assert sorted((m.key or "", m.value or "") for m in found) == sorted(bench.input.expected())
+    assert all([h for h in m.headers if h[0] == "stamp"] == [("stamp", b"seen")] for m in found)
+    asked = VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), topics=[bench.topic, dead], settle_s=5)
+    report = verify(bench.connection, asked)
     assert report.clean and not report.unproven, report

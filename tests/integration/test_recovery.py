@@ -14,12 +14,12 @@ from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.connection import Connection
 from exactly_once.operation.model import OperationContext
 from exactly_once.operation.recover import RECOVER, RecoveryParameters
-from exactly_once.operation.repair import repair
 from exactly_once.operation.rules import Refused
-from exactly_once.operation.transactions import abort
+from exactly_once.operation.transactions import ABORT, TransactionParameters
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision, Tally
 from testkit.dead_sink import DeadSink
+from testkit.repair import repair
 
 
 def test_a_recovery_ends_what_a_late_task_opened_under_the_id_of_a_lost_part(
@@ -87,6 +87,7 @@ def test_a_recovery_goes_by_what_the_operator_of_the_driver_says(connection: Con
     assert sink.read().owner == report.claim
 
 
+@pytest.mark.long
 def test_every_recovery_and_repair_says_who_operates_it(connection: Connection, sink: DeadSink, tmp_path: Path) -> None:
     """Outage: a driver that finds itself fenced by "a recovery on worker-1" does not know whose that was."""
     assert recover(connection, sink.sink_id, operator="dagster/prod/recovery").clean
@@ -94,7 +95,8 @@ def test_every_recovery_and_repair_says_who_operates_it(connection: Connection, 
 
     sink.log.claim(lambda state: Claim(4, "q", 0, "stream", "worker-0", 1, "/c", 1.0, PRODUCTION), Deadline(30))
     undecided = sink.open_part(0)
-    abort(connection, undecided, operator="dagster/prod/abort", alive_of=gone)
+    context = OperationContext(connection, "dagster/prod/abort", alive_of=gone)
+    ABORT.apply(context, TransactionParameters(id=undecided))
     owners.append(sink.read().owner)
 
     sink.log.claim(lambda state: Claim(6, "q", 0, "stream", "worker-0", 1, "/c", 1.0, PRODUCTION), Deadline(30))

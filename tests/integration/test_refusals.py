@@ -20,7 +20,7 @@ from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.broker import delete_topic
 from testkit.fixtures import Bench, StartDriver, make_bench
 from testkit.processes import until
-from testkit.stream import Ended, Job, Run, SparkDriver
+from testkit.stream import Ended, Job, Refused, Run, SparkDriver
 
 MAY_BE_VISIBLE = (
     ". Records of this batch that were sent before may be visible: this sink's guarantee is {}, and the next start "
@@ -136,6 +136,7 @@ def test_a_row_for_a_topic_or_partition_that_does_not_exist_is_refused_and_named
     expect(ended, "EO-RECORD", f"does not exist ({where.format(topic=refused.topic)}, key 'the-key')")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", [pytest.param("at_least_once", marks=pytest.mark.long), "none"])
 def test_under_a_weaker_guarantee_a_refusal_says_that_rows_sent_before_may_be_visible(
     guarantee: str, bench: Bench, warm: SparkDriver
@@ -193,6 +194,34 @@ def test_a_sink_id_that_another_query_owns_is_refused(refused: Bench, warm: Spar
     warm.complete(owner.job)
     expect(warm.run(refused.job.having(sink_id=owner.sink_id)), "EO-SINK-OWNED", owner.sink_id)
     owner.assert_exactly_once()
+
+
+def test_mode_and_columns_are_refused_before_the_owner_of_a_sink_and_no_mode_takes_a_sink_over(
+    refused: Bench, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Mishap: EO-SINK-OWNED, with sink.takeover as its way out, of a query that cannot be written at all: who sets it
+    takes the sink from its owner, and then hears why nothing works.
+    """
+    owner = make_bench(refused.connection, tmp_path / "owner")
+    owner.input.add()
+    warm.complete(owner.job)
+    claim = owner.log().owner
+    assert claim is not None
+    others = refused.job.having(sink_id=owner.sink_id)
+    with pytest.raises(Refused, match="EO-SINK-OWNED"):
+        warm.start(others)  # by start() itself
+    expect(warm.run(changed(others, select=["value as key"])), "EO-SCHEMA", "'value'")
+    for mode in ("complete", "update"):
+        counts = changed(others, transform="testkit.transforms:windowed_count", output_mode=mode)
+        for job in (counts, counts.having(kafka_transaction_timeout_ms="900001")):
+            with pytest.raises(Refused, match=f"EO-MODE.*{mode.title()}"):
+                warm.start(job)
+    taking = changed(counts.having(sink_takeover=claim.query_id), output_mode="complete")
+    expect(warm.run(taking), "EO-MODE", "Complete")
+    write = {k: v for k, v in others.options.items() if k != "checkpointLocation"} | {"write.id": "w1"}
+    expect(warm.write_batch(write), "EO-SINK-OWNED", owner.sink_id)
+    expect(warm.write_batch(write, mode="overwrite"), "EO-MODE", "Overwrite")
+    assert owner.log().owner == claim
 
 
 @pytest.mark.parametrize("timeout_ms", ["900001", "1000"])

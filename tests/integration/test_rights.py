@@ -24,12 +24,12 @@ from exactly_once.ops.metrics import instruments
 from exactly_once.ops.metrics import observer as metrics
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.late import LateCheck
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.names import part_id
-from exactly_once.protocol.part import Part, empty_part
-from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.ticket import Part, Ticket, empty_part
 from exactly_once.txn import leaders
-from exactly_once.txn.leaders import abort_hanging, find_hanging
+from exactly_once.txn.leaders import end_by_marker, find_hanging
+from exactly_once.verify import VerifyParameters
 from exactly_once.verify import verify as prove
 from exactly_once.verify.by_origin.comparison import Question
 from exactly_once.verify.by_origin.origin import Origin
@@ -101,7 +101,7 @@ def test_a_checker_searches_other_topics_as_far_as_its_rights_go_and_says_how_ma
         ([Right("READ", "TOPIC", elsewhere)], 0, ["output ahead"]),
     ):
         authorizing.grant([*rights, *more])
-        report = prove(authorizing.connection, sink_id, settle_s=0)
+        report = prove(authorizing.connection, VerifyParameters(sink_id, settle_s=0))
         assert [f.anomaly.value for f in report.findings] == found and not report.unproven
         assert report.not_searched == not_searched and report.batches == 1
 
@@ -413,7 +413,7 @@ class Checker(Role):
     def work(self) -> None:
         scene = self.scene
         inputs = [input_of(scene.output)] if self.question else []
-        report = prove(scene.user, scene.sink_id, origin=self.question, inputs=inputs)
+        report = prove(scene.user, VerifyParameters(scene.sink_id, origin=self.question, inputs=inputs))
         assert report.clean, report.findings
         assert (report.batches, report.records, report.unproven) == (1, 4, {})
         assert report.by_origin.get("input", 0) == (4 if self.question else 0)
@@ -489,6 +489,7 @@ WRITING = ("tasks", "driver", "recovery")
 MISSING = [(role, row) for role in ROLES for row in table(role) if row.needed]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "row"),
     [
@@ -530,7 +531,7 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a
     [found] = find_hanging(scene.user, [scene.output])
     assert found.transactional_id is None
     with pytest.raises(NotAuthorized, match="Grant DESCRIBE on all transactional ids"):
-        abort_hanging(scene.user, found)
+        end_by_marker(scene.user, found)
     payments.commit_transaction(30)
     until("its record", lambda: scene.rows() == 1, 20)  # its end marker is written behind the answer
     scene.broker.grant([*rights, Right("DESCRIBE", "TRANSACTIONAL_ID", "*")])

@@ -20,9 +20,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import exactly_once
-from dagster_exactly_once.backfill.resent import RejectedSpan
-from dagster_exactly_once.backfill.spark import send_again
-from dagster_exactly_once.streaming.spans import OffsetSpan
+from dagster_exactly_once.backfill.resend import RejectedSpan
+from dagster_exactly_once.backfill.spark import letters, to_send
+from dagster_exactly_once.streaming.source import OffsetSpan
 from exactly_once import error_headers
 from exactly_once.errors import code_in, sentence_in
 from exactly_once.kafka.admin import Admin
@@ -220,18 +220,21 @@ def both_write(sinks: Sinks, seed: int, *ways: str) -> None:
             assert_rows(frame, found, began)
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("seed", range(FEW))
 def test_a_batch_is_what_sparks_sink_writes(seed: int, sinks: Sinks) -> None:
     """Guards against a row that becomes another record on the day of the switch, without a word."""
     both_write(sinks, seed, BATCH)
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("seed", range(FEW, FEW + 2))
 def test_a_stream_is_what_sparks_sink_writes_by_both_ways_in(seed: int, sinks: Sinks) -> None:
     """Guards against a row that becomes another record by one of the two ways in."""
     both_write(sinks, seed, STREAM, FOREACH)
 
 
+@pytest.mark.quick("1", "4")
 @pytest.mark.parametrize("seed", range(2 * FEW))
 def test_columns_that_are_there_twice_or_wrong_are_written_as_by_sparks_sink_or_named(seed: int, sinks: Sinks) -> None:
     """Guards against a column that is chosen of two, or passed over, without a word."""
@@ -242,6 +245,7 @@ def test_columns_that_are_there_twice_or_wrong_are_written_as_by_sparks_sink_or_
     assert_same_or_refused(sinks, frame, CHECK, theirs, Counter())
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("seed", range(2 * FEW))
 def test_a_row_of_which_no_record_can_be_made_is_refused_by_its_column(seed: int, sinks: Sinks) -> None:
     """Guards against a row that is changed until it fits, and against a refusal that nobody can act on."""
@@ -251,6 +255,7 @@ def test_a_row_of_which_no_record_can_be_made_is_refused_by_its_column(seed: int
     assert_same_or_refused(sinks, frame, BATCH, theirs, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", [STREAM, FOREACH])
 def test_a_stream_of_two_columns_of_one_name_is_refused_before_anything_is_written(way: str, sinks: Sinks) -> None:
     """Guards against a join whose other value is written; and, by foreach_batch, against an error of Spark's own that
@@ -266,6 +271,7 @@ def test_a_stream_of_two_columns_of_one_name_is_refused_before_anything_is_writt
     assert [r.value for r in sinks.new(way)] == [b"v"]
 
 
+@pytest.mark.quick("stream")
 @pytest.mark.parametrize("way", [STREAM, FOREACH])
 def test_a_time_is_written_as_it_is_and_none_as_none(way: str, sinks: Sinks) -> None:
     """Guards against 1970-01-01 that becomes the present, and against a copied record without a time, which Spark's
@@ -284,6 +290,7 @@ def test_a_time_is_written_as_it_is_and_none_as_none(way: str, sinks: Sinks) -> 
     assert found[b"minus-one"] > began and found[b"null"] > began
 
 
+@pytest.mark.long
 def test_with_a_dead_letter_topic_each_row_is_a_record_or_a_letter(sinks: Sinks) -> None:
     """Guards against a bad row that takes a good one with it, and against one that is written after all."""
     columns = (("value", "text"), *((name, OF_RECORD[name][0]) for name in BAD))
@@ -300,6 +307,7 @@ def test_with_a_dead_letter_topic_each_row_is_a_record_or_a_letter(sinks: Sinks)
     assert sorted(r.value or b"" for r in sinks.new(STREAM, (DEAD,))) == sorted(row[0].encode() for row in bad)
 
 
+@pytest.mark.long
 def test_a_letter_that_was_refused_for_its_schema_header_is_sent_again_without_it(
     sinks: Sinks, connection: Connection
 ) -> None:
@@ -314,8 +322,9 @@ def test_a_letter_that_was_refused_for_its_schema_header_is_sent_again_without_i
     with Admin(connection) as admin:
         marks = admin.watermarks(dead)
     piece = RejectedSpan(0, OffsetSpan(0, 1))
-    options = {"sink.id": output, "write.id": "1"}
-    send_again(sinks.spark, connection, dead, piece, marks, output, (), False, None, True, options)
+    options = {"sink.id": output, "write.id": "1", **connection.spark()}
+    rows = to_send(letters(sinks.spark, connection, dead, piece, marks), output, (), False, None, True)
+    rows.write.format("kafka_exactly_once").mode("append").options(**options).save()
     [sent] = oracle.read(connection, [output])
     assert (sent.value, sent.headers) == ("\0\0\0\0\7x", (("h", b"1"), ("__key_schema_id", b"3")))
 

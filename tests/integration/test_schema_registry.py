@@ -22,7 +22,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.txn.coordinators import end_one
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from testkit import registry as support
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
@@ -320,6 +320,7 @@ def test_a_rejected_record_is_byte_for_byte_what_it_was_beside_good_ones_behind_
     assert {dict(m.headers())["__exactly_once.errors.message"] for m in letters} == {b"three"}
 
 
+@pytest.mark.quick("jvm")
 @pytest.mark.parametrize("by", ["jvm", "foreach_batch"])
 def test_a_header_with_the_inputs_schema_is_refused_beside_an_id_of_the_sinks_own(
     by: str, bench: Bench, warm: SparkDriver, registry: RegistryProcess
@@ -353,6 +354,7 @@ def test_a_header_with_the_inputs_schema_is_refused_beside_an_id_of_the_sinks_ow
 # -- which version --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_latest_version_is_asked_for_once_and_kept_until_the_query_starts_again(
     bench: Bench, warm: SparkDriver, registry: RegistryProcess, door: Door
 ) -> None:
@@ -534,5 +536,5 @@ def test_a_lost_part_is_written_again_under_the_id_it_had_and_under_no_other(
     bench.assert_settled()
     assert_delays(values(bench, AvroDeserializer(client(registry))), delays(bench))
     assert new not in ids(read(bench))
-    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), settle_s=5)
+    report = verify(bench.connection, VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), settle_s=5))
     assert report.clean and not report.unproven, report

@@ -16,8 +16,8 @@ from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.doors import check_doors
-from exactly_once.participants.kafka import part_transaction as kafka_transaction
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka import part as kafka_transaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import end_one
@@ -33,6 +33,7 @@ from testkit.secure import (
     SCRAM,
     STORE_FORMATS,
     TEXTS,
+    USER,
     WAYS,
     Authority,
     SecureBroker,
@@ -132,6 +133,31 @@ def test_a_stream_is_written_exactly_once_through_tls(
     bench.assert_exactly_once()
 
 
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_login_in_the_words_of_a_console_writes(
+    secure: SecureBroker, quote: str, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Outage: "user name or password is missing" of a text that has both, and that Spark's own sink takes; and an octal
+    escape that is sent as it is written, so that the brokers say "authentication failed"."""
+    escaped = "".join(c if c.isalnum() else f"\\{ord(c):03o}" for c in PASSWORD)
+    login = (
+        f"org.apache.kafka.common.security.plain.PlainLoginModule required /* the console's */\n"
+        f"  username={USER}\n  password = {quote}{escaped}{quote} ; // the end"
+    )
+    connection = secure.connection(PLAIN)
+    options = connection.spark() | {
+        "kafka.sasl.jaas.config": login,
+        "kafka.bootstrap.servers": f"SASL_SSL://{connection.bootstrap_servers}",
+    }
+    bench = make_bench(Connection(secure.bootstrap_servers), tmp_path)
+    bench.input.add()
+    job = replace(bench.job, options={**bench.job.options, **options})
+    warm.ask("check", job=vars(job))
+    warm.complete(job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "several"),
     [

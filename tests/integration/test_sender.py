@@ -16,7 +16,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.participants.kafka.transactions import confirm
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.planning import Batch

@@ -178,7 +178,11 @@ def test_of_two_queries_that_start_at_once_with_one_sink_id_one_is_refused(make:
     add(first.input, "x")
     add(second.input, "y")
 
-    runs = [warm.start(bench.job.until_stopped()) for bench in (first, second)]
+    warm.arm("planning", "wait")  # else a slow start of the second one meets the claim of the first
+    runs = [warm.start(first.job.until_stopped())]
+    runs[0].await_true("the first to plan", lambda: warm.has_reached("planning"))
+    runs.append(warm.start(second.job.until_stopped()))
+    warm.release("planning")
     runs[0].await_true("one to end", lambda: any(run.has_ended() for run in runs))
     (loser,) = [n for n, run in enumerate(runs) if run.has_ended()]
     winner = (first, second)[1 - loser]

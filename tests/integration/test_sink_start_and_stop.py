@@ -154,6 +154,7 @@ def test_a_query_that_is_started_again_after_a_recovery_claims_anew(bench: Bench
     assert owner is not None and (owner.token, owner.purpose) == (3, "stream")
 
 
+@pytest.mark.long
 def test_each_run_of_a_stream_claims_under_its_own_operator(bench: Bench, warm: SparkDriver) -> None:
     """A driver that serves several runs would go on under the name of the first one: asked about that run, its operator
     says that it is over, and a recovery fences the stream that works.

@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pyspark
 import pytest
 
+import exactly_once
 from exactly_once import foreach_batch
 from exactly_once.errors import sentence_in
 from exactly_once_local.ports import free_port
@@ -27,9 +30,13 @@ from testkit.stream import PATIENCE_S
 class Server:
     """A server of Spark Connect, and a client's session on it."""
 
-    def __init__(self, folder: Path, **environment: str):
+    def __init__(self, folder: Path, conf: dict[str, str], **environment: str):
         port = free_port()
-        conf = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
+        conf = {
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            **conf,
+        }
         arguments = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         folder.mkdir()  # with PySpark in it, first in its path: to import pyspark.zip takes longer than Spark waits
         (folder / "pyspark").symlink_to(Path(pyspark.__file__).parent)
@@ -37,10 +44,15 @@ class Server:
         self._process = spark_program("spark-submit", arguments, folder, conf, environment)
         self.session = self._process.pid
         until("the server", lambda: self._listens(port), PATIENCE_S)
+        self._url = f"sc://127.0.0.1:{port}"
+        self.spark = self.client()
+
+    def client(self) -> Any:
+        """Return a new session."""
         from pyspark.sql.connect.session import SparkSession
 
         # not the builder's getOrCreate, after which every session of this process would be one of Spark Connect
-        self.spark: Any = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+        return SparkSession.builder.remote(self._url).create()
 
     def _listens(self, port: int) -> bool:
         assert self._process.poll() is None, self.log.read_text(errors="replace")[-3000:]
@@ -56,12 +68,16 @@ class Server:
     def start(self, bench: Bench) -> Any:
         """Start the query of a bench."""
         writer = self.rows(bench).writeStream.format(bench.job.format)
-        return writer.options(**bench.job.options).trigger(availableNow=True).start()
+        return writer.options(**bench.job.options).trigger(**bench.job.trigger).start()
 
     def complete(self, bench: Bench) -> None:
         """Start the query of a bench and wait for its end, which must be a good one."""
         query = self.start(bench)
         assert query.awaitTermination(PATIENCE_S) and query.exception() is None
+
+    def said(self) -> str:
+        """Return its log."""
+        return self.log.read_text(errors="replace")
 
     def kill_jvm(self) -> None:
         """kill -9 of the JVM alone."""
@@ -78,11 +94,11 @@ class Server:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start a server, with these variables in its environment."""
+    """Start a server, with these settings, and these variables in its environment."""
     started: list[Server] = []
 
-    def start(**environment: str) -> Server:
-        started.append(Server(tmp_path / f"server-{len(started)}", **environment))
+    def start(conf: dict[str, str] | None = None, **environment: str) -> Server:
+        started.append(Server(tmp_path / f"server-{len(started)}", conf or {}, **environment))
         return started[-1]
 
     yield start
@@ -142,3 +158,42 @@ def test_foreach_batch_on_a_server_is_refused_before_anything_is_written(
     with pytest.raises(Exception, match=r"EO-MODE: foreach_batch does not work on Spark Connect"):
         writer.option("checkpointLocation", str(bench.checkpoint)).start().awaitTermination(PATIENCE_S)
     assert bench.visible() == [] and bench.log().owner is None
+
+
+#: Of a session without calls of its client; Spark's defaults are an hour, and a look each 30 s.
+SILENCE_S = 5
+SHORT = {
+    "spark.connect.session.manager.defaultSessionTimeout": f"{SILENCE_S}s",
+    "spark.connect.session.manager.maintenanceInterval": "1s",
+}
+
+
+@pytest.mark.long
+def test_a_stream_ends_with_the_silence_of_its_client_and_goes_on_with_one_that_waits_for_its_end(
+    serve: Callable[..., Server], bench: Bench
+) -> None:
+    """Mishap: the server stops an active stream without an error, an hour after its client's last call. Guards against
+    a client in awaitTermination() that is taken for a silent one, and against a batch that is lost in such an end.
+    """
+    server, live = serve(SHORT), replace(bench, job=bench.job.until_stopped())
+    bench.input.add()
+    talking = server.start(live)
+    until("the first batch", lambda: talking.isActive and bench.decided_batches() == [0], PATIENCE_S)
+    until("the end of the session", lambda: "since the session has timed out" in server.said(), PATIENCE_S)
+    bench.input.add()
+    owner = exactly_once.inspect(bench.connection.bootstrap_servers, bench.sink_id).owner
+    assert owner is not None and owner.alive  # the server's Python, whoever asks it for nothing: no sign of the end
+
+    server.spark = server.client()
+    query = server.start(live)
+    waiting = threading.Thread(target=query.awaitTermination, daemon=True)
+    waiting.start()
+    until("the second batch", lambda: bench.decided_batches() == [0, 1], PATIENCE_S)
+    since = time.monotonic()
+    until("five times the silence", lambda: time.monotonic() - since > 5 * SILENCE_S, PATIENCE_S)
+    bench.input.add()
+    until("the third batch", lambda: bench.decided_batches() == [0, 1, 2], PATIENCE_S)
+    query.stop()
+    waiting.join(PATIENCE_S)
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Record
 from exactly_once import error_headers
 from exactly_once.error_headers import PREFIX, origin_in, reason_in
 from exactly_once.kafka.connection import Connection
@@ -133,6 +133,7 @@ def test_each_record_is_good_or_rejected_once_and_the_function_sees_it_once(
     assert not any(reason == "" for reason in reasons)
 
 
+@pytest.mark.long
 def test_a_good_row_continues_the_trace_of_its_record_beside_headers_of_its_own(bad: Bad, warm: SparkDriver) -> None:
     """Guards against a trace that ends at the stream or stands there twice, and against a secret that goes along; a
     trace that the stream has begun itself stays.

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced, SinkRetired
 from exactly_once.kafka.connection import Connection
 from exactly_once.operation.rules import Refused
-from exactly_once.operation.successor import Succession, retire
 from exactly_once.ops import cli
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import digest_of
@@ -33,6 +32,7 @@ from exactly_once.protocol.records import Completed, Decision
 from testkit import broker as brokers
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.processes import until
+from testkit.successor import retire
 
 Run = Callable[..., tuple[int, Any, str]]
 
@@ -69,8 +69,8 @@ class Old(DeadSink):
     def arguments(self, *more: str) -> list[str]:
         return ["successor", self.sink_id, self.new_id, "--checkpoint", str(self.checkpoint), *more]
 
-    def retire(self) -> Succession:
-        return retire(self.connection, self.sink_id, self.new_id, str(self.checkpoint))
+    def retire(self) -> Mapping[str, Any]:
+        return retire(self.connection, self.sink_id, self.new_id, checkpoint=str(self.checkpoint))
 
     def options(self, checkpoint: Path) -> dict[str, str]:
         """The options of a stream of the old sink."""
@@ -144,6 +144,7 @@ def test_every_start_of_a_retired_sink_is_refused_by_the_name_of_its_successor(o
     assert recover(old.connection, old.sink_id).clean and old.read().retired is not None
 
 
+@pytest.mark.long
 def test_a_driver_that_read_the_log_before_the_retirement_cannot_claim_after_it(
     old: Old, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_driver_that_was_paused_before_the_retirement_cannot_decide_after_it(o
     assert [d.batch_id for d in old.read().decisions] == [0]
 
 
+@pytest.mark.long
 def test_an_open_batch_and_a_living_driver_are_refused_with_the_way_out(run: Run, old: Old) -> None:
     """Loss and duplicate: a successor of an undecided batch, or of one whose commits are not proven."""
     undecided = old.open_part(0)
@@ -176,18 +178,20 @@ def test_an_open_batch_and_a_living_driver_are_refused_with_the_way_out(run: Run
     assert code == 1 and "cannot be retired now" in out and json.loads(out.splitlines()[-1]) == old.begins()
     assert run("recover", old.sink_id)[0] == 0
     found = old.retire()
-    assert found.batch_id == 0 and old.visible() == []
+    assert found["batch_id"] == 0 and old.visible() == []
 
 
+@pytest.mark.long
 def test_a_decided_batch_is_completed_before_its_sink_is_retired(old: Old) -> None:
     """Loss: the rows of a decided batch are in no output, and the successor begins after them."""
     old.decide_batch(1)
     with pytest.raises(Refused, match=r"batch 1 of sink .* is decided and not proven committed"):
         old.retire()
     recover(old.connection, old.sink_id)
-    assert json.loads(old.retire().starting_offsets) == old.begins(1)
+    assert json.loads(old.retire()["starting_offsets"]) == old.begins(1)
 
 
+@pytest.mark.long
 def test_state_and_a_checkpoint_that_is_gone_need_the_name_of_the_query(run: Run, old: Old) -> None:
     """Loss: open windows that are in no output."""
     old.write("state/0/0/1.delta", "x")
@@ -199,6 +203,7 @@ def test_state_and_a_checkpoint_that_is_gone_need_the_name_of_the_query(run: Run
     assert run(*old.arguments("--loses-state", "q"))[0] == 0 and old.read().retired is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("point", "retired"), [pytest.param("retiring", False, marks=pytest.mark.long), ("retired", True)]
 )

@@ -27,13 +27,14 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
 from exactly_once.conformance.output import Output
-from exactly_once.conformance.processes import call
+from exactly_once.conformance.processes import call, prepare
 from exactly_once.errors import (
     CommitLogDamaged,
     Expired,
     InvalidOption,
     InvalidRecord,
     InvalidSchema,
+    PrepareFailed,
     StoreRefused,
     Unfinished,
 )
@@ -79,7 +80,19 @@ class TableOutput(Output):
     def delete_all(self) -> None:
         raise NotImplementedError
 
+    def go_back(self) -> None:
+        """Make the version before the newest one the table's, as its own library does."""
+        raise NotImplementedError
+
     def add_column(self) -> None:
+        raise NotImplementedError
+
+    def change_columns(self, schema: pa.Schema) -> None:
+        """Give the table, which has no rows, these columns, as its own library does."""
+        raise NotImplementedError
+
+    def ask_more(self) -> None:
+        """Give the table a rule that the participant does not keep."""
         raise NotImplementedError
 
     def versions(self) -> int:
@@ -132,8 +145,17 @@ class Delta(TableOutput):
     def delete_all(self) -> None:
         self.table().delete()
 
+    def go_back(self) -> None:
+        self.table().restore(self.table().version() - 1)
+
     def add_column(self) -> None:
         self.table().alter.add_columns([Field("more", PrimitiveType("string"))])
+
+    def change_columns(self, schema: pa.Schema) -> None:
+        write_deltalake(str(self.location), schema.empty_table(), mode="overwrite", schema_mode="overwrite")
+
+    def ask_more(self) -> None:
+        self.table().alter.add_constraint({"positive": "id > 0"})
 
     def versions(self) -> int:
         return sum(entry["operation"] == "WRITE" for entry in self.table().history())
@@ -183,11 +205,26 @@ class Iceberg(TableOutput):
     def delete_all(self) -> None:
         self.table().delete()
 
+    def go_back(self) -> None:
+        with self.table().manage_snapshots() as snapshots:
+            snapshots.rollback_to_snapshot(self.table().snapshots()[-2].snapshot_id)
+
     def add_column(self) -> None:
         from pyiceberg.types import StringType
 
         with self.table().update_schema() as update:
             update.add_column("more", StringType())
+
+    def change_columns(self, schema: pa.Schema) -> None:
+        with self.table().update_schema(allow_incompatible_changes=True) as update:
+            for name in {*ROWS.names} - {*schema.names}:
+                update.delete_column(name)
+            for field in schema:
+                update.update_column(field.name, required=not field.nullable)
+
+    def ask_more(self) -> None:
+        with self.table().update_spec() as update:
+            update.add_field("day", IdentityTransform())
 
     def versions(self) -> int:
         return sum(snapshot.summary.operation.value == "append" for snapshot in self.table().snapshots())
@@ -252,6 +289,7 @@ def driver(at: TableOutput, tmp_path: Path) -> Iterator[Callable[[list[Any], str
 StartedDriver = Callable[[list[Any], str], Driver]
 
 
+@pytest.mark.long
 def test_iceberg_17340_a_restart_in_the_middle_of_a_commit_adds_no_file_twice(
     at: TableOutput, driver: StartedDriver
 ) -> None:
@@ -267,6 +305,7 @@ def test_iceberg_17340_a_restart_in_the_middle_of_a_commit_adds_no_file_twice(
     assert at.versions() == 1
 
 
+@pytest.mark.long
 def test_iceberg_17551_a_committer_that_wakes_up_after_its_successor_adds_nothing(
     at: TableOutput, driver: StartedDriver
 ) -> None:
@@ -344,6 +383,7 @@ def test_what_a_person_deleted_does_not_come_back(at: TableOutput) -> None:
     at.assert_visible()
 
 
+@pytest.mark.long
 def test_another_writer_between_the_look_and_the_commit_costs_another_look(
     at: TableOutput, driver: StartedDriver
 ) -> None:
@@ -357,6 +397,7 @@ def test_another_writer_between_the_look_and_the_commit_costs_another_look(
     assert at.versions() == 2 and names
 
 
+@pytest.mark.long
 def test_maintenance_between_the_look_and_the_commit_costs_another_look(at: TableOutput, driver: StartedDriver) -> None:
     """As above: a compaction rewrites the table while a batch commits."""
     names, handles = at.batch(6)
@@ -368,6 +409,7 @@ def test_maintenance_between_the_look_and_the_commit_costs_another_look(at: Tabl
     at.assert_visible(*names, *more_names)
 
 
+@pytest.mark.long
 def test_a_file_that_maintenance_took_before_the_commit_is_written_again(
     at: TableOutput, driver: StartedDriver
 ) -> None:
@@ -513,6 +555,51 @@ def test_a_check_constraint_of_a_delta_table_is_refused(tmp_path: Path) -> None:
         output.checked()
 
 
+def test_a_rule_that_a_table_gets_under_a_stream_is_refused_before_the_next_decision(at: TableOutput) -> None:
+    """Wrong rows: what was decided would be added, and nothing would check it. What is decided already is added, as
+    far as the table's library adds it.
+    """
+    participant = at.checked()
+    names, decided = at.batch(6)
+    assert participant.gone(decided) == []
+    if isinstance(at, Iceberg):
+        assert participant.commit(decided) == []
+    _, undecided = at.batch(7)
+    at.ask_more()
+    with pytest.raises(StoreRefused, match=r"has (delta.constraints.positive|partitions).*The batch is not decided"):
+        participant.gone(undecided)
+    assert participant.commit(decided) == []
+    participant.abort(undecided)
+    at.assert_visible(*names)
+    at.assert_left()
+
+
+def test_a_column_that_no_longer_takes_null_is_compared_with_the_files_of_a_batch(at: TableOutput) -> None:
+    """Wrong rows: a null where every reader may rely on a value. A batch without one is written again, since Iceberg
+    takes no file with another type.
+    """
+    first, second = at.checked(), at.checked()
+    without, with_null = at.prepared(at.name(0, 6)), at.prepared(at.name(1, 7))
+    assert first.gone([*without, *with_null]) == []
+    at.change_columns(pa.schema([f.with_nullable(f.name != "text" and f.nullable) for f in ROWS]))
+    with pytest.raises(InvalidRecord, match=r"a row has no text, which the table requires.*The batch is not decided"):
+        first.gone(with_null)
+    with pytest.raises(PrepareFailed, match=r"requires the column text.*Start the stream again"):
+        second.gone(without)
+    again = [prepare(second, at.name(0, 6, token=4), at.rows(at.name(0, 6)))]
+    assert second.gone(again) == [] == second.commit(again)
+    assert len(at.visible()) == 3
+
+
+def test_a_column_that_is_dropped_under_a_stream_is_refused_before_the_next_decision(at: TableOutput) -> None:
+    """A wedge: found behind the decision, no start of the stream would get past the batch."""
+    participant = at.checked()
+    _, handles = at.batch()
+    at.change_columns(pa.schema([ROWS.field("id"), ROWS.field("text")]))
+    with pytest.raises(InvalidSchema, match=r"the table has no column day.*The batch is not decided"):
+        participant.gone(handles)
+
+
 def test_tasks_need_no_catalogue(at: TableOutput) -> None:
     """A catalogue that is asked by each task of each batch; and its password on every executor."""
     participant = at.checked()
@@ -545,6 +632,23 @@ def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: TableOutput) -> 
         "",
     ]
     assert seen[1].digest != more[1].digest and seen[2].digest == more[2].digest
+
+
+def test_a_table_that_a_person_set_back_keeps_the_proofs_of_the_batches_that_it_lost(at: TableOutput) -> None:
+    """participant.md says so: the stream goes on behind the rows, and ``verify`` calls them unproven. Guards against a
+    batch that comes again, which that person has taken back.
+    """
+    _, first = at.batch()
+    assert at.participant().commit(first) == []
+    before = at.visible()
+    _, second = at.batch(8)
+    assert at.participant().commit(second) == []
+    at.go_back()
+    assert sorted(at.visible(), key=str) == sorted(before, key=str)
+    assert at.participant().recover_and_commit(second) == []
+    assert sorted(at.visible(), key=str) == sorted(before, key=str)
+    found = at.participant().found(at.sink_id, second)
+    assert {f.unproven for f in found} == {"the table got it, and a compaction or a delete has replaced its file since"}
 
 
 @pytest.mark.parametrize(
@@ -603,6 +707,7 @@ def test_readers_of_delta_skip_files_by_right_bounds(tmp_path: Path) -> None:
             assert same.num_rows == len(wanted), (column, row)
 
 
+@pytest.mark.quick("exactly_once.participants.files")
 @pytest.mark.parametrize("module", ["exactly_once", "exactly_once.participants.files", "exactly_once.ops.cli"])
 def test_who_does_not_ask_for_a_table_imports_none_of_it(module: str) -> None:
     """A sink of topics alone must not pay for these packages, nor need them."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -65,19 +66,20 @@ class OnS3(ParticipantConformance):
 
 
 class TestDeltaOnS3(OnS3):
-    """The log is written by conditional puts."""
+    """The log is written by conditional puts. deltalake takes a URI, and this package a location as Spark reads it."""
 
     __test__ = True
 
     def make(self, local: Path) -> None:
         self.options = {"AWS_ALLOW_HTTP": "true"}
-        DeltaTable.create(f"s3://{self.folder}", Schema.from_arrow(self.schema), storage_options=self.options)
+        self.folder += " orders#2?x"
+        DeltaTable.create(f"s3://{quote(self.folder)}", Schema.from_arrow(self.schema), storage_options=self.options)
 
     def participant(self) -> DeltaParticipant:
         return DeltaParticipant("delta", f"s3://{self.folder}", self.options)
 
     def table(self) -> DeltaTable:
-        return DeltaTable(f"s3://{self.folder}", storage_options=self.options)
+        return DeltaTable(f"s3://{quote(self.folder)}", storage_options=self.options)
 
     def named(self) -> set[str]:
         return {uri.rpartition("/")[2] for uri in self.table().file_uris()}

@@ -43,6 +43,7 @@ def assert_once(bench: Bench) -> None:
     assert sorted(bench.visible()) == sorted(bench.input.expected())
 
 
+@pytest.mark.quick("lz4")
 @pytest.mark.parametrize("codec", ["none", "lz4", pytest.param("zstd", marks=pytest.mark.long)])
 def test_a_stream_writes_to_a_topic_whose_limit_is_below_the_batches_of_the_sink(
     codec: str, bench: Bench, warm: SparkDriver
@@ -57,6 +58,7 @@ def test_a_stream_writes_to_a_topic_whose_limit_is_below_the_batches_of_the_sink
     assert_once(bench)
 
 
+@pytest.mark.quick("with the low limit")
 @pytest.mark.parametrize("first", ["with the low limit", "with Kafka's limit"])
 def test_rows_that_name_their_topics_are_written_to_one_with_a_low_limit(
     first: str, bench: Bench, warm: SparkDriver
@@ -106,20 +108,44 @@ def test_a_batch_size_of_the_user_s_that_the_memory_has_no_room_for_is_lowered_a
     assert said.count(warning) == 1
 
 
-@pytest.mark.long
-def test_a_limit_that_is_lowered_under_a_stream_holds_for_the_next_try(bench: Bench, warm: SparkDriver) -> None:
-    """Guards against an executor that remembers a limit from before, whatever the starts."""
-    job = limited(bench).having(kafka_delivery_timeout_ms="10000", kafka_compression_type="none")
+def test_a_limit_that_is_lowered_under_a_stream_holds_for_its_next_batch(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against an executor that remembers a limit from before: the next batch waits out its delivery timeout, and
+    the stream ends.
+    """
+    job = limited(bench).having(kafka_delivery_timeout_ms="10000", kafka_compression_type="none").until_stopped()
     bench.input.add_rows([rows(100, compress=False)])
-    warm.complete(job)
+    run = warm.start(job)
+    run.await_commit(0)
     change_topic(bench.connection.bootstrap_servers, bench.topic, "max.message.bytes", "10000")
     bench.input.add_rows([rows(100, compress=False)])
-    ended = warm.run(job)
-    assert ended.code == "EO-PREPARE", ended.failure
+    run.await_commit(1)
+    run.stop()()
+    assert_once(bench)
+
+
+@pytest.mark.long
+def test_a_limit_that_is_lowered_under_a_part_is_named_with_its_topic_and_the_next_try_keeps_it(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against "Expiring 61 record(s)", which sends a person to look for a broker that is slow."""
+    job = limited(bench).having(kafka_delivery_timeout_ms="10000", kafka_compression_type="none")
+    bench.input.add_rows([rows(100, compress=False)])
+    warm.arm("mid-write", "wait")
+    run = warm.start(job)
+    run.await_true("the first row", lambda: warm.who_reached("mid-write"))
+    change_topic(bench.connection.bootstrap_servers, bench.topic, "max.message.bytes", "10000")
+    warm.release("mid-write")
+    ended = run.end()
+    assert ended.code == "EO-TOPIC-LIMIT", ended.failure
+    assert all(said in ended.sentence for said in (bench.topic, "max.message.bytes", "10000", f"{LIMIT}")), (
+        ended.failure
+    )
+    assert bench.visible() == []
     warm.complete(job)
     assert_once(bench)
 
 
+@pytest.mark.quick("exactly_once")
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_a_stream_goes_on_in_a_topic_that_was_made_anew_with_fewer_partitions(
     guarantee: str, bench: Bench, warm: SparkDriver

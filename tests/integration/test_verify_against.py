@@ -76,6 +76,7 @@ def findings(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.long
 def test_the_same_records_in_other_places_and_another_order_are_the_same(two):
     """A comparison that cries on another number of partitions, or on batches that end elsewhere, is no proof."""
     two.batch()
@@ -174,6 +175,7 @@ def test_an_output_behind_the_open_transaction_of_somebody_else_accuses_nobody(t
     assert two.verified("--settle", "10")[1]["against"]["same"] == 16
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_was_sent_again_is_what_it_was_repaired_to(two):
     """Wrong alarm: a second output of the old sink, which nobody can take back. Loss: its repair hides that the new
     one has the row among its dead letters still.

@@ -45,6 +45,7 @@ def verified(sink: MadeSink, capsys: pytest.CaptureFixture[str]) -> Verified:
     return run
 
 
+@pytest.mark.long
 def test_a_sink_that_has_never_run_is_refused_and_not_called_clean(
     connection: Connection, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_sink_that_has_never_run_is_refused_and_not_called_clean(
         assert "exactly-once transactions list" in said.err and said.out == ""
 
 
+@pytest.mark.long
 def test_a_sink_without_a_batch_has_nothing_to_prove_and_says_so(
     sink: MadeSink, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import main
-from exactly_once.verify import Report, verify
-from exactly_once.verify.answers import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
+from exactly_once.verify import Report, VerifyParameters, verify
 from exactly_once.verify.by_log.balance import ALIKE, BEGINS_ANYWHERE, TOO_FEW
 from exactly_once.verify.by_log.judge import NO_DIGEST, NO_HANDLES, RECREATED, REMOVED, TOPIC_GONE
+from exactly_once.verify.report import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
 from exactly_once.verify.run import SILENT, UNMARKED
 from testkit import damages
 from testkit.whole_sinks import WholeSink
@@ -57,11 +57,6 @@ class Case:
     unproven: dict[str, int] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
     silent: bool = False
-
-    @property
-    def is_long(self) -> bool:
-        """True of the damages that the sink's own ids or its log show in more than one way."""
-        return self.damage.__name__ in LONG
 
 
 AHEAD = {"checkpoint ahead": 1}
@@ -149,18 +144,6 @@ CASES = [
     Case(damages.the_checkpoint_of_another_query, also=REWOUND),
 ]  # fmt: skip
 
-#: Those whose kind a shorter test, or another one of these, shows as well.
-LONG = {
-    "half_of_every_partition", "all_deleted_and_written_again", "a_part_copied_among_more_rows",
-    "a_part_again_under_its_own_id", "an_old_part_under_an_unused_id", "a_record_again_under_an_id_of_the_sink",
-    "compacted_and_a_copy_under_an_id_of_the_sink", "rows_in_a_topic_that_no_decision_names",
-    "a_middle_decision_gone", "the_first_decision_gone_and_a_part_of_it_again", "every_record_of_the_log_gone",
-    "the_last_decision_one_handle_less", "every_decision_one_handle_less", "a_handle_one_record_less", "no_digests",
-    "the_last_decision_without_handles", "totals_in_place_of_handles", "handles_of_two_batches_exchanged",
-    "a_middle_decision_emptied", "a_part_decided_in_two_batches", "another_digest", "more_parts_again_than_were_lost",
-    "the_topic_gone", "the_group_set_back", "the_topic_made_again_one_record_less",
-}  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def sinks(request: pytest.FixtureRequest, connection: Connection) -> Iterator[Iterator[Future[WholeSink]]]:
@@ -173,7 +156,7 @@ def sinks(request: pytest.FixtureRequest, connection: Connection) -> Iterator[It
 
 
 def look(sink: WholeSink, checkpoint: str | None = None) -> Report:
-    return verify(sink.connection, sink.sink_id, checkpoint=checkpoint, settle_s=0)
+    return verify(sink.connection, VerifyParameters(sink.sink_id, checkpoint=checkpoint, settle_s=0))
 
 
 def unproven(report: Report) -> dict[str, int]:
@@ -181,10 +164,17 @@ def unproven(report: Report) -> dict[str, int]:
     return {why: n for why, n in report.unproven.items() if why != SILENT}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=c.damage.__name__, marks=[pytest.mark.long] if c.is_long else []) for c in CASES],
+@pytest.mark.quick(
+    "nothing",
+    "half_of_partition_0",
+    "a_part_copied_in_a_transaction",
+    "a_correct_repair",
+    "all_decisions_gone",
+    "the_commit_log_deleted",
+    "the_topic_made_again",
+    "the_checkpoint_two_batches_behind",
 )
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.damage.__name__) for c in CASES])
 def test_what_is_damaged_is_found_or_said_and_each_record_has_one_answer(
     sinks: Iterator[Future[WholeSink]], case: Case, tmp_path: Path
 ) -> None:

@@ -22,8 +22,8 @@ from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.spark.columns import columns_of
 from exactly_once.txn.scan import batches
-from exactly_once.verify import verify
-from exactly_once.verify.answers import OTHERS
+from exactly_once.verify import VerifyParameters, verify
+from exactly_once.verify.report import OTHERS
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import Record, read_with_java, running_java
@@ -111,6 +111,7 @@ def readers_of(sink: MadeSink, partitions_held: int) -> None:
         until("the markers", lambda: len(oracle.held_back(admin, [sink.topic])) == partitions_held, 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codecs", [pytest.param(READ_BY_ALL, marks=pytest.mark.long), READ_BY_TWO], ids="-".join)
 def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
     jvm: Any, connection: Connection, codecs: tuple[str, ...]
@@ -144,7 +145,7 @@ def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
         assert visible_to_verify(connection, sink.topic) == java
         if codecs == READ_BY_ALL:
             assert visible_to_the_oracle(connection, sink.topic) == java
-        report = verify(connection, sink.sink_id, settle_s=0)
+        report = verify(connection, VerifyParameters(sink.sink_id, settle_s=0))
         assert report.clean and report.unproven == {}, report
         assert report.records == report.balance.total.right == committed and report.balance.adds_up
         assert report.balance.total.not_judged == {OTHERS: 9}

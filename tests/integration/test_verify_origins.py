@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.cli import main
-from exactly_once.verify import verify
+from exactly_once.verify import VerifyParameters, verify
 from exactly_once.verify.by_origin import tails
 from exactly_once.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, Question, compare_origins
 from exactly_once.verify.by_origin.origin import Origin, PerInput
@@ -36,8 +36,24 @@ from testkit.traced import Row, Traced
 TERMINAL = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"}
 
 
+class Seen(Traced):
+    """A stream that ``elsewhere`` reads for the checker: None stands for the checker's own process."""
+
+    elsewhere = None
+
+
+@pytest.fixture(params=["one process", pytest.param("spark", marks=pytest.mark.long)])
+def stream(request, connection, tmp_path):
+    made = Seen(connection, tmp_path)
+    if request.param == "spark":
+        from exactly_once.spark.origins import on_spark
+
+        made.elsewhere = on_spark(request.getfixturevalue("spark"))
+    return made
+
+
 @pytest.fixture
-def stream(connection, tmp_path):
+def alone(connection, tmp_path):
     return Traced(connection, tmp_path)
 
 
@@ -50,6 +66,7 @@ def look(stream, inputs=(), checkpoint=True, settle_s=0.5, origin="header:src", 
         question,
         lambda: expected_input(stream.connection, stream.sink_id, location, inputs, last=last),
         settle_s=settle_s,
+        elsewhere=stream.elsewhere,
     )
 
 
@@ -93,7 +110,7 @@ def test_a_clean_stream_is_clean_with_aborts_markers_other_writers_and_a_batch_u
     result = look(stream)
     assert result.findings == () and result.unproven == {}
     counts = {"input": 20, "output": 23, "foreign": 1, "earlier": 0, "under way": 2, "sent again": 0}
-    assert result.by_origin == counts
+    assert result.counts == counts
 
 
 @pytest.mark.long
@@ -273,9 +290,11 @@ def test_only_the_newest_batches_are_compared_and_only_their_outputs_read(stream
     stream.batch(10)
     result = look(stream, last=30)
     assert result.findings == () and result.unproven == {} and result.window.batches == (4, 5)
-    assert result.by_origin["input"] == 20 and 20 <= result.read < 130, "of 180"
+    assert result.counts["input"] == 20 and 20 <= result.read < 130, "of 180"
     question, location = Question(Origin.parse("header:src")), str(stream.location)
-    report = verify(stream.connection, stream.sink_id, checkpoint=location, origin=question, last=30, settle_s=0.5)
+    report = verify(
+        stream.connection, VerifyParameters(stream.sink_id, checkpoint=location, origin=question, last=30, settle_s=0.5)
+    )
     assert report.clean and report.window == "24 offsets, batches 4 to 5" and report.by_origin["input"] == 20
     stream.write(rows[:1])
     twice = look(stream, last=30)
@@ -298,7 +317,7 @@ def test_a_backfill_behind_the_newest_batches_does_not_hide_them_and_one_that_is
     stream.batch(10)
     stream.write(before[:20])
     result = look(stream, last=12, backfilled=True)
-    assert result.findings == () and result.unproven == {} and result.by_origin["input"] == 10
+    assert result.findings == () and result.unproven == {} and result.counts["input"] == 10
     for part in (before[20:40], before[40:]):
         stream.write(part)
     result = look(stream, last=12, backfilled=True)
@@ -332,10 +351,12 @@ def test_a_sink_without_a_commit_log_is_proven_by_origin_alone_when_its_output_i
     question = Question(Origin.parse("header:src"))
     more = {"checkpoint": str(stream.location), "settle_s": 0.5}
     unused = brokers.fresh_name("never-used")
-    report = verify(stream.connection, unused, origin=question, topics=[stream.output], **more)
+    report = verify(stream.connection, VerifyParameters(unused, origin=question, topics=[stream.output], **more))
     assert report.clean and report.by_origin["output"] == 4
     assert report.unproven == {NO_LOG: 1}
-    assert verify(stream.connection, unused, **more).counts == {"checkpoint ahead": 1}, "its log may be gone"
+    assert verify(stream.connection, VerifyParameters(unused, **more)).counts == {"checkpoint ahead": 1}, (
+        "its log may be gone"
+    )
 
 
 def test_a_wrong_origin_is_refused_with_a_place_to_look_at(stream):
@@ -372,7 +393,7 @@ def test_input_from_before_the_stream_is_a_backfills_only_where_there_is_one(str
     assert {f.anomaly.value for f in phantoms} == {"phantom"} and sum(f.records for f in phantoms) == 2
     assert all("before the stream's first offset" in f.what for f in phantoms)
     result = look(stream, backfilled=True)
-    assert result.findings == () and result.by_origin["earlier"] == 2
+    assert result.findings == () and result.counts["earlier"] == 2
 
 
 @pytest.mark.long
@@ -391,19 +412,20 @@ def test_a_stream_that_goes_on_is_clean_at_every_look(stream):
             looks = []
             for _ in Deadline(60).tries():
                 looks.append(look(stream))
-                if len(looks) >= 5 and looks[0].by_origin["input"] < looks[-1].by_origin["input"]:
+                if len(looks) >= 5 and looks[0].counts["input"] < looks[-1].counts["input"]:
                     break
         finally:
             over.set()
         going.result(30)
     assert [r.findings for r in looks] == [()] * len(looks)
-    assert looks[0].by_origin["input"] < looks[-1].by_origin["input"]
-    assert all(r.by_origin["input"] + r.by_origin["under way"] == r.by_origin["output"] for r in looks)
+    assert looks[0].counts["input"] < looks[-1].counts["input"]
+    assert all(r.counts["input"] + r.counts["under way"] == r.counts["output"] for r in looks)
 
 
 @pytest.mark.long
-def test_progress_rises_to_its_end_in_both_steps_of_a_clean_verification(stream):
+def test_progress_rises_to_its_end_in_both_steps_of_a_clean_verification(alone):
     """A bar that jumps back or stops short of its end: whoever waits for an hour takes it for hung, and stops it."""
+    stream = alone
     for _ in range(3):
         stream.batch(60)
         stream.feed(5, commit=False)
@@ -411,7 +433,9 @@ def test_progress_rises_to_its_end_in_both_steps_of_a_clean_verification(stream)
     told = []
     question = Question(Origin.parse("header:src"))
     report = verify(
-        stream.connection, stream.sink_id, checkpoint=str(stream.location), origin=question, on_progress=told.append
+        stream.connection,
+        VerifyParameters(stream.sink_id, checkpoint=str(stream.location), origin=question),
+        on_progress=told.append,
     )
     assert report.clean and report.by_origin["output"] == 180
     assert list(dict.fromkeys(p.step for p in told)) == ["output", "origins"]
@@ -443,8 +467,9 @@ def in_a_terminal(command):
 
 
 @pytest.mark.long
-def test_the_command_shows_its_bar_on_a_terminal_and_nowhere_else(stream):
+def test_the_command_shows_its_bar_on_a_terminal_and_nowhere_else(alone):
     """An hour without a sign of life; or a log file, or the document of ``--json``, full of a bar."""
+    stream = alone
     stream.batch(60)
     servers = stream.connection.bootstrap_servers
     command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", servers, "verify", stream.sink_id]

@@ -136,6 +136,7 @@ def test_a_role_that_may_not_read_is_told_so(sink: Planted, postgres: PostgresSe
     assert "EO-DENIED" in reason and "permission denied for table verified" in reason
 
 
+@pytest.mark.long
 def test_rows_that_an_asynchronous_standby_never_got_are_lost(own_postgres: PostgresServer) -> None:
     """After a failover that loses committed rows, "cannot tell" is no help to whoever has to write them again. The new
     primary gives their transaction ids out again: rows of a later batch must not stand in for them.

@@ -10,7 +10,8 @@ from kafka.structs import TopicPartition
 from exactly_once.error_headers import CODE, PREFIX, RESENT
 from exactly_once.kafka.admin import Admin
 from exactly_once.verify.by_origin import tails
-from exactly_once.verify.by_origin.comparison import OriginResult, Question, compare_origins
+from exactly_once.verify.by_origin.comparison import Question, ReadsElsewhere, compare_origins
+from exactly_once.verify.by_origin.ledger import ComparisonResult
 from exactly_once.verify.by_origin.origin import Origin
 from exactly_once.verify.expected import expected_input
 from testkit import broker as brokers
@@ -22,7 +23,9 @@ LETTER = ((CODE, b"EO-RECORD"), (f"{PREFIX}exception", b"RecordTooLargeException
 
 
 class Shop(Traced):
-    """A stream with a topic for dead letters."""
+    """A stream with a topic for dead letters, which ``elsewhere`` reads for the checker, or its own process."""
+
+    elsewhere: ReadsElsewhere | None = None
 
     def __init__(self, connection: Any, folder: Any, of: str = ""):
         super().__init__(connection, folder, of=of)
@@ -43,7 +46,7 @@ class Shop(Traced):
         self.decide()
         return rows[-dead:], letters
 
-    def verified(self, last: int | None = None, order: str = "key") -> OriginResult:
+    def verified(self, last: int | None = None, order: str = "key") -> ComparisonResult:
         """By origin, over both topics."""
         return compare_origins(
             self.connection,
@@ -51,6 +54,7 @@ class Shop(Traced):
             Question(Origin.parse("header:src"), order=order, refuse_foreign=True),
             lambda: expected_input(self.connection, self.sink_id, str(self.location), last=last),
             settle_s=0.5,
+            elsewhere=self.elsewhere,
         )
 
 
@@ -59,12 +63,17 @@ def sent_again(row: Row, letter: str, **changed: Any) -> Row:
     return row._replace(headers=(*row.headers, (RESENT, letter.encode())), **changed)
 
 
-@pytest.fixture
-def shop(connection, tmp_path) -> Shop:
-    return Shop(connection, tmp_path)
+@pytest.fixture(params=["one process", pytest.param("spark", marks=pytest.mark.long)])
+def shop(request, connection, tmp_path) -> Shop:
+    made = Shop(connection, tmp_path)
+    if request.param == "spark":
+        from exactly_once.spark.origins import on_spark
+
+        made.elsewhere = on_spark(request.getfixturevalue("spark"))
+    return made
 
 
-def named(result: OriginResult) -> dict[str, tuple[int, tuple[str, ...]]]:
+def named(result: ComparisonResult) -> dict[str, tuple[int, tuple[str, ...]]]:
     return {f.anomaly.value: (f.records, f.places) for f in result.findings}
 
 
@@ -80,15 +89,16 @@ def test_a_dead_letter_that_was_sent_again_counts_as_repaired_and_is_in_nobodys_
     rows, letters = shop.batch_with_letters(3)
     shop.batch()
     before = shop.verified()
-    assert before.findings == () and before.by_origin["sent again"] == 0
+    assert before.findings == () and before.counts["sent again"] == 0
     shop.write([sent_again(row, letter, value="repaired") for row, letter in zip(rows[:2], letters, strict=False)])
     result = shop.verified()
     assert result.findings == () and result.unproven == {}
     counts = {"input": 20, "output": 22, "foreign": 0, "earlier": 0, "under way": 0, "sent again": 2}
-    assert result.by_origin == counts
+    assert result.counts == counts
     assert shop.verified(order="partition").findings == ()
 
 
+@pytest.mark.long
 def test_a_letter_that_was_sent_twice_one_of_nothing_and_one_of_other_input_are_found(shop: Shop) -> None:
     """Duplicate: two repairs of one letter. Phantom: a repair of nothing, or of what is no letter. Loss: a repair that
     holds another row.
@@ -107,7 +117,7 @@ def test_a_letter_that_was_sent_twice_one_of_nothing_and_one_of_other_input_are_
         [f"{shop.dead}-0@99..99", f"{shop.dead}-8@0..0", at(letters[3]), f"{shop.output}-0@0..0"]
     )
     assert sum("came from other input" in what for _, _, what, _ in found) == 1
-    assert result.by_origin["sent again"] == 1
+    assert result.counts["sent again"] == 1
 
 
 def test_a_copy_of_a_good_record_is_a_duplicate_as_before(shop: Shop) -> None:
@@ -126,6 +136,7 @@ def rejected(shop: Shop, row: Row) -> Row:
     return row._replace(headers=(*LETTER, *((f"{PREFIX}{name}", said.encode()) for name, said in names.items())))
 
 
+@pytest.mark.long
 def test_a_rejected_record_is_the_output_of_the_record_that_its_headers_name(shop: Shop) -> None:
     """Loss that is none: the function that adds the header ran for the good rows alone, or the rejected row has such a
     header of the stream before.
@@ -140,7 +151,7 @@ def test_a_rejected_record_is_the_output_of_the_record_that_its_headers_name(sho
     shop.decide()
     for last in (None, 1_000):
         result = shop.verified(last)
-        assert result.findings == () and result.unproven == {} and result.by_origin["foreign"] == 0
+        assert result.findings == () and result.unproven == {} and result.counts["foreign"] == 0
     [letter] = [m for m in oracle.read(shop.connection, [shop.dead]) if m.offset == 0]
     shop.write([sent_again(first, f"{letter.topic}-0-0")])
     assert shop.verified().findings == ()
@@ -156,7 +167,7 @@ def test_a_letter_that_could_not_be_written_again_is_replaced_by_the_letter_that
     assert shop.verified().findings == ()
     shop.write([sent_again(row, second)])
     result = shop.verified()
-    assert result.findings == () and result.by_origin["sent again"] == 2
+    assert result.findings == () and result.counts["sent again"] == 2
     shop.write([sent_again(row, first)])
     assert named(shop.verified()).keys() == {"duplicate"}
 
@@ -169,7 +180,7 @@ def test_a_repair_whose_letter_retention_has_deleted_stands_for_itself(shop: Sho
     with Admin(shop.connection) as admin:
         admin.client.delete_records({TopicPartition(shop.dead, 0): int(letters[1].rpartition("-")[2])})
     result = shop.verified()
-    assert result.findings == () and result.by_origin["sent again"] == 1
+    assert result.findings == () and result.counts["sent again"] == 1
     shop.write([rows[0]])
     assert named(shop.verified())["duplicate"][0] == 1
 
@@ -187,6 +198,6 @@ def test_old_repairs_at_the_end_do_not_hide_where_the_newest_batches_begin(
     shop.batch(60)
     shop.write([sent_again(row, letter) for row, letter in zip(rows, letters, strict=True)])
     result = shop.verified(last=70)
-    assert result.findings == () and result.unproven == {} and result.by_origin["sent again"] == 12
+    assert result.findings == () and result.unproven == {} and result.counts["sent again"] == 12
     shop.write([sent_again(rows[0], letters[0])])
     assert named(shop.verified(last=70)).keys() == {"duplicate"}

@@ -23,6 +23,7 @@ from exactly_once.errors import Fenced, InvalidOption, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.records import Completed
+from exactly_once.verify import VerifyParameters
 from exactly_once.verify import verify as prove
 from testkit import broker as brokers
 from testkit import oracle
@@ -139,6 +140,7 @@ class Watched(Consumer):
         return message
 
 
+@pytest.mark.long
 def test_a_reader_waits_for_records_of_a_whole_batch_that_another_writers_transaction_holds_back(
     sink: MadeSink,
 ) -> None:
@@ -180,7 +182,7 @@ def test_a_driver_that_was_replaced_cannot_put_an_older_end_behind_a_newer_one(s
 
 def test_the_checker_does_not_take_the_record_for_a_stray_of_the_sink(sink: MadeSink) -> None:
     """A red check of every stream with the option: the sink writes where no decision says so."""
-    assert prove(sink.connection, sink.sink_id, settle_s=0).findings == ()
+    assert prove(sink.connection, VerifyParameters(sink.sink_id, settle_s=0)).findings == ()
 
 
 def test_every_partition_of_every_topic_that_is_left_has_its_end(sink: MadeSink) -> None:

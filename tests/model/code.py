@@ -32,10 +32,10 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "plan": ("coordinator.claim._replay", "protocol.planning.plan_batch", "coordinator.micro_batch.Coordinator.plan"),
     "rest": ("coordinator.recover.recover", "coordinator.recover.sweep_undecided"),
     "task asks": ("participants.kafka.late.LateCheck", "java:Cluster.checkInTime"),
-    "init": ("participants.kafka.part_transaction.PartTransaction", "java:Opening.opened"),
+    "init": ("participants.kafka.part.PartTransaction", "java:Opening.opened"),
     "begin": ("participants.kafka.part.KafkaPart._begin", "java:PartWriter.open"),
     "prepare": (
-        "participants.kafka.part_transaction.PartTransaction.prepare",
+        "participants.kafka.part.PartTransaction.prepare",
         "participants.kafka.part.KafkaPart.pre_commit",
         "java:PartWriter.prepare",
     ),
@@ -58,9 +58,9 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "disown": ("protocol.records.Aborted", "coordinator.abort._mark_aborted"),
     "fence": ("participants.kafka.transactions.fence_idle", "txn.coordinators.initialise"),
     "abandon": ("coordinator.abort.abandon",),
-    "retire": ("operation.successor.retiring.retire", "commitlog.commit_log.CommitLog.append"),
+    "retire": ("operation.retire_sink.retire", "commitlog.commit_log.CommitLog.append"),
     "refuse": ("participants.kafka.checks.check_topics", "errors.TopicRecreated"),
-    "ask leaders": ("coordinator.hanging.end_hanging", "txn.leaders.open_where_asked"),
+    "ask leaders": ("coordinator.resolve.end_hanging", "txn.leaders.open_where_asked"),
     "heal": ("txn.hanging.end_left_open", "txn.coordinators.add_partitions"),
     "drain unread": ("coordinator.micro_batch.Coordinator.plan",),
     # the world
@@ -119,7 +119,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "what was decided and lost is written again",
         ("coordinator.claim._replay", "coordinator.micro_batch.Coordinator.plan"),
     ),
-    "replays_only_lost": ("and nothing else of its batch", ("spark.tasks._writes", "java:Ticket.keeps")),
+    "replays_only_lost": ("and nothing else of its batch", ("spark.tasks.write_part", "java:Ticket.keeps")),
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
     "leader_was_asked": (
         "a leader that knows no such transaction, or another one than its task wrote, forbids the decision",
@@ -138,8 +138,16 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("coordinator.micro_batch.Coordinator.plan", "coordinator.driver_state.DriverState"),
     ),
     "late_task_asks": (
-        "a task asks the log whether it is too late, before it begins and when it has prepared",
+        "a task asks the log whether it is too late, before it begins and when it has begun",
         ("participants.kafka.late.LateCheck", "protocol.ticket.too_late", "java:Cluster.checkInTime"),
+    ),
+    "asks_behind_begin": (
+        "it asks again behind the beginning of its transaction, though its records may still be on their way",
+        (
+            "java:LateCheck.asked",
+            "java:TransactionalProducer.isKnownToCoordinator",
+            "participants.kafka.part.KafkaPart",
+        ),
     ),
     "aborted_before_sweep": (
         "the log says that a run has ended before its transactions are swept",
@@ -159,7 +167,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "retired_is_refused": (
         "a start of a retired sink is refused, by the log behind its own init",
-        ("protocol.succession.check_not_retired", "coordinator.claim.check_stream"),
+        ("protocol.takeover.check_not_retired", "coordinator.claim.check_stream"),
     ),
     "retires_as_owner": (
         "a retirement is written as a decision is: by the owner, behind a read of the log",
@@ -167,7 +175,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "retires_at_rest": (
         "a sink with a decided part that is not proven committed is not retired",
-        ("operation.successor.retiring.retire", "operation.successor.retiring._check_closed"),
+        ("operation.retire_sink.retire", "operation.retire_sink._check_closed"),
     ),
     "refuses_new_topic": (
         "an output topic that was made again is written to only when a person has adopted it",
@@ -183,7 +191,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "asks_leaders": (
         "a claim asks the leaders, too, and ends what coordinators no longer know",
-        ("coordinator.hanging.end_hanging", "txn.leaders.open_where_asked"),
+        ("coordinator.resolve.end_hanging", "txn.leaders.open_where_asked"),
     ),
     "heals_after_decided": (
         "it does so when what is decided is resolved",
@@ -192,11 +200,11 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "heals_older_only": ("and only with ids of older claims", ("protocol.names.older_slots",)),
     "heals_ended_only": (
         "and not with an id under which a transaction is open, or that an unresolved decision names",
-        ("coordinator.hanging.end_hanging",),
+        ("coordinator.resolve.end_hanging",),
     ),
     "heals_no_decided": (
         "what a decision names is not ended by an abort, whether or not it is completed",
-        ("coordinator.hanging.to_commit",),
+        ("coordinator.resolve.to_commit",),
     ),
     "hanging_is_lost": (
         "a decided transaction that its coordinator has aborted is lost, although a leader holds it open",

@@ -62,18 +62,19 @@ class Environment:
                         nw = with_transaction(w, new._replace(aside=True))
                         yield "begin", f"{text} on another partition", self._to(nw, t, "open", t.epoch)
             elif t.pc == "open":
-                handle = id_, t.epoch
-                late = self._too_late(w, t)
-                if late is None:
-                    pass
-                elif not is_open(w, handle):
-                    yield "prepare", f"{who} finds its transaction gone", self._to(w, t, "failed", t.epoch)
-                elif late:
-                    nw = abort(w, handle, "a task")
+                late = self._too_late(w, t) if self.rules.asks_behind_begin else False
+                if late:
+                    nw = abort(w, (id_, t.epoch), "a task")
                     text = f"{who} comes too late, and aborts its own transaction"
-                    yield "prepare", text, self._to(nw, t, "failed", t.epoch)
-                else:
+                    yield "task asks", text, self._to(nw, t, "failed", t.epoch)
+                elif late is not None:
+                    text = f"{who} asks again, while its records are on their way"
+                    yield "task asks", text, self._to(w, t, "told", t.epoch)
+            elif t.pc == "told":
+                if is_open(w, (id_, t.epoch)):
                     yield "prepare", f"{who} prepares", self._to(w, t, "prepared", t.epoch)
+                else:
+                    yield "prepare", f"{who} finds its transaction gone", self._to(w, t, "failed", t.epoch)
             if t.live and t.pc in ("waits", *IN_FLIGHT):
                 yield from self._retries(w, t, who)
 

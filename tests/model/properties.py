@@ -86,13 +86,24 @@ def held_back(w: World, before: World, scenario: Scenario) -> bool:
     return False
 
 
+#: What may follow each state at once.
+STEPS: dict[PartState, frozenset[PartState]] = {
+    PartState.BEGUN: frozenset({PartState.PREPARED, PartState.ABORTED}),
+    PartState.PREPARED: frozenset({PartState.DECIDED, PartState.ABORTED}),
+    PartState.DECIDED: frozenset({PartState.COMMITTED, PartState.LOST}),
+    PartState.COMMITTED: frozenset(),
+    PartState.LOST: frozenset(),
+    PartState.ABORTED: frozenset({PartState.LOST}),
+}
+
+
 def illegal_step(w: World, before: World) -> str | None:
     """A step from ``before`` to ``w`` that a part may not take (:class:`PartState`)."""
     if (w.transactions, w.log) != (before.transactions, before.log):
         earlier = {t.handle: part_state(before, t) for t in before.transactions}
         for t in w.transactions:
             was, is_now = earlier.get(t.handle), part_state(w, t)
-            if was is not None and is_now is not None and was is not is_now and not was.may_become(is_now):
+            if was is not None and is_now is not None and was is not is_now and is_now not in STEPS[was]:
                 return f"{STEP}: {was} -> {is_now}"
     return None
 

@@ -21,7 +21,7 @@ DRIVER, RECOVERY, SUCCESSOR = "driver", "recovery", "successor"
 ENDED = ("done", "stopped")
 
 #: A task's transaction may come to be, or be open, without anybody but the task knowing.
-IN_FLIGHT = ("ready", "asked", "open")
+IN_FLIGHT = ("ready", "asked", "open", "told")
 
 
 class Rules(NamedTuple):
@@ -52,6 +52,7 @@ class Rules(NamedTuple):
     abandon_sweeps_slot: bool = True
     claims_after_failure: bool = True
     late_task_asks: bool = True
+    asks_behind_begin: bool = True
     aborted_before_sweep: bool = True
     abort_fences_late: bool = True
     late_task_knows_decided: bool = True
@@ -135,7 +136,7 @@ class Task(NamedTuple):
     batch: int
     part: int
     attempt: int = 0
-    pc: str = "waits"  # waits, ready, asked, open, prepared, failed
+    pc: str = "waits"  # waits, ready, asked, open, told, prepared, failed
     epoch: int = 0
     live: bool = True
 

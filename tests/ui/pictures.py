@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dagster_exactly_once.checks.verified import VERIFIED
 from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB, SUCCESSOR_JOB
-from dagster_exactly_once.sensors.health import HEALTH
+from dagster_exactly_once.sensors.observation import HEALTH
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHTS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, STREAM_JOB, TRANSACTIONS
 from testkit.shop import DEAD, UNREADABLE

@@ -7,7 +7,7 @@ GraphQL, which is faster and sees more, is in ``tests/dagster/test_operation.py`
 import pytest
 
 from dagster_exactly_once.names import ALL_STREAMS
-from dagster_exactly_once.sensors.health import HEALTH
+from dagster_exactly_once.sensors.observation import HEALTH
 from platform_assets.constants import FLIGHT_DELAYS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, STREAM_JOB, TRANSACTIONS
 from testkit.client import metadata
@@ -82,7 +82,7 @@ def test_a_killed_stream_comes_back_by_itself_and_the_pages_say_how(ui, dagster,
     ui.go(f"/runs/{new}")
     ui.sees("Started")
     ui.sees("records committed in")
-    ui.open_event(TRANSACTIONS, "1 batch decided but not proven")
+    ui.open_event(TRANSACTIONS, "is not at rest (HEALTH-IN-DOUBT")
     ui.sees("sensor exactly_once_run_failure")
     ui.shoot("transactions")
     story.assert_exactly_once()

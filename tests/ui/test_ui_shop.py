@@ -7,7 +7,7 @@ import sys
 import dagster as dg
 import pytest
 
-from dagster_exactly_once.names import CHECKS_JOB, SUCCESSOR_JOB, SUCCESSOR_OP
+from dagster_exactly_once.names import CHECKS_JOB, SUCCESSOR_JOB
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once_local.ports import HOST, free_port
 from testkit.bookings import reading_along, renewed
@@ -80,7 +80,7 @@ def retired(site):
     send(site, "grow.a", ["a0", "a1"])
     succeeded, said = run(site, "young")
     assert succeeded, said[-3000:]
-    config = {"ops": {SUCCESSOR_OP: {"config": {"stream": "growing", "dry_run": False}}}}
+    config = {"ops": {"compare": {"config": {"stream": "growing", "dry_run": False}}}}
     with instance_of(site) as instance:
         done = renewed().resolve_job_def(SUCCESSOR_JOB).execute_in_process(instance=instance, run_config=config)
     site.successor = done.run_id

@@ -12,6 +12,7 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from exactly_once.checkpoint import same_location
 from exactly_once.operation.repair.files import File, Files
@@ -41,7 +42,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """A faulty file, and the action for it.
+    """A faulty file, and the action for it: a step of a repair, of which HEALTH-CHECKPOINT-TORN is the diagnosis.
 
     Attributes
     ----------
@@ -65,6 +66,10 @@ class FileFinding:
     def changes(self) -> bool:
         """True when the repair changes this file."""
         return self.action in (Action.REMOVE, Action.REBUILD)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, without the content."""
+        return {"name": self.name, "action": self.action.value, "why": self.why, "also": list(self.also)}
 
 
 def judge_files(

@@ -11,10 +11,10 @@ from exactly_once.inspection.words import are, never_claimed, plural
 from exactly_once.operation.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of, kafka_offsets, names_sources, source_lines
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.planning import forgotten_by
 from exactly_once.protocol.records import WRITE, Decision
-from exactly_once.protocol.succession import Ends
 from exactly_once.protocol.topics import recreated
 
 #: Of a source that had no input yet, in an ``offsets/N`` that counts the sources.
@@ -88,7 +88,8 @@ def not_retired(predecessor: str, sink_id: str) -> Refused:
     return Refused(
         f"sink {predecessor!r} is not retired, so it may write again what this query is about to read",
         f"Stop its stream, and run exactly-once successor {predecessor} {sink_id}, or launch the job "
-        "exactly_once_successor. To read along beside it, into another topic, give beside=True",
+        f"exactly_once_successor. To read along beside it, into another topic: beside=True in starting_offsets, or "
+        f"beside={predecessor!r} in the declaration of a stream",
     )
 
 

@@ -36,22 +36,7 @@ def _argument(*names: str, **how: Any) -> Adds:
     return lambda parser: parser.add_argument(*names, **how)
 
 
-def _one_of(*arguments: Adds, required: bool = False) -> Adds:
-    def add(parser: argparse.ArgumentParser) -> None:
-        group = parser.add_mutually_exclusive_group(required=required)
-        for argument in arguments:
-            argument(group)
-
-    return add
-
-
-_SINK = _argument("sink", metavar="SINK", help="a sink id")
 _PLACE = _argument("location", metavar="LOCATION", help=_LOCATION)
-_FORCE = _argument(
-    "--force",
-    metavar="PHRASE",
-    help="the phrase that the refusal prints, which states what will be lost, duplicated or stopped",
-)
 _OLDER_THAN = _argument(
     "--older-than",
     metavar="SECONDS",
@@ -83,29 +68,9 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         _PLACE,
         _argument("--sink", metavar="S", help="compare with the commit log of this sink"),
     ),
-    "log": (
-        "show the records of a sink's commit log and who wrote them, or undo one",
-        _SINK,
-        _one_of(
-            _argument(
-                "--undo",
-                metavar="OFFSET",
-                type=int,
-                help="undo this record: put the previous record of the same key in force again, for example after "
-                "somebody forged this one",
-            ),
-            _argument(
-                "--drop-foreign",
-                action="store_true",
-                help="drop every record under a key that no sink uses, for example after another program wrote to this "
-                "topic by mistake",
-            ),
-        ),
-        _FORCE,
-    ),
+    "log": ("show the records of a sink's commit log and who wrote them, or undo one",),
     "verify": (
         "check a sink's output from outside, and name everything that is not exactly-once",
-        _SINK,
         verify.add_arguments,
     ),
     "doctor": (
@@ -161,7 +126,7 @@ def build() -> argparse.ArgumentParser:
     parser.set_defaults(bootstrap_servers=None, command_config=None, json=False)
     groups = parser.add_subparsers(required=True)
     verbs = {"": groups}
-    commands = {**_COMMANDS, **_operations()}
+    commands = _COMMANDS | _operations()
     for words, (does, *arguments) in commands.items():
         group, _, name = words.rpartition(" ")
         if group not in verbs:
@@ -181,15 +146,15 @@ def build() -> argparse.ArgumentParser:
 
 
 def _operations() -> dict[str, tuple[str, *tuple[Adds, ...]]]:
-    """Return the commands that are operations."""
+    """Return the commands that are operations, and those that show something where no operation is chosen."""
     by_verb: dict[str, list[Operation[Any]]] = {}
     for operation in operations():
         if operation.verb:
             by_verb.setdefault(operation.verb, []).append(operation)
     return {
         verb: (
-            next(o.does for o in choices if o.does),
-            partial(add_arguments, choices=choices),
+            _COMMANDS[verb][0] if verb in _COMMANDS else next(o.does for o in choices if o.does),
+            partial(add_arguments, choices=choices, required=verb not in _COMMANDS),
             lambda parser, choices=choices: parser.set_defaults(operations=choices),
         )
         for verb, choices in by_verb.items()

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from exactly_once.checkpoint import read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
@@ -14,18 +13,17 @@ from exactly_once.deadline import now_ms
 from exactly_once.diagnosis import Severity, SinkFacts, diagnose
 from exactly_once.diagnosis.facts import HangingName
 from exactly_once.diagnosis.model import worst
-from exactly_once.errors import InvalidOption, UnknownTopic
+from exactly_once.errors import InvalidOption
 from exactly_once.inspection.findings import Inspection, naming, sink_of
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import compare
 from exactly_once.inspection.sink import inspect_sink, sinks
-from exactly_once.inspection.words import never_claimed, plural
+from exactly_once.inspection.words import never_claimed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.end_hanging import hanging_json
-from exactly_once.operation.log_records import Logged, drop_foreign, in_force, log_records, undo
+from exactly_once.operation.end_hanging import hanging_json, list_hanging
+from exactly_once.operation.log_records import in_force, log_records
 from exactly_once.operation.model import BUDGET_S
-from exactly_once.operation.transactions import list_hanging
 from exactly_once.ops.cli import doctor, metrics, operations, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain
@@ -38,10 +36,10 @@ from exactly_once.txn.coordinators import Description, describe, list_transactio
 
 def run(args: argparse.Namespace) -> Result:
     """Run the command that ``args`` (of :func:`~exactly_once.ops.cli.arguments.parse`) names."""
-    if "operations" in args:
-        return operations.run(args.operations, args)
-    result: Result = _COMMANDS[args.command](args)
-    return result
+    operation = operations.chosen(args)
+    if operation is not None:
+        return operations.run(operation, args)
+    return _COMMANDS[args.command](args)
 
 
 def _list(args: argparse.Namespace) -> Result:
@@ -127,40 +125,10 @@ def _inspect_checkpoint(args: argparse.Namespace) -> Result:
 
 
 def _log(args: argparse.Namespace) -> Result:
-    connection, sink_id = connection_of(args), check_sink_id(args.sink)
-    if args.undo is not None:
-        done = undo(connection, sink_id, args.undo, args.force)
-        again = f"{done.restored.title} at offset {done.restored.offset} is" if done.restored else "No record is"
-        key = done.record.key_text
-        text = f"Undid {done.record.title} at offset {done.record.offset}. {again} in force under {key!r}."
-        restored = _logged_json(done.restored, sink_id) if done.restored else None
-        return Result(
-            {"undone": _logged_json(done.record, sink_id), "restored": restored}, partial(tables.show_line, text)
-        )
-    try:
-        if args.drop_foreign:
-            gone = drop_foreign(connection, sink_id)
-            text = f"Dropped {plural(len(gone), 'record')} under keys that no sink uses. The sink's own are in force."
-            return Result({"dropped": [_logged_json(r, sink_id) for r in gone]}, partial(tables.show_line, text))
-        found = in_force(log_records(connection, sink_id))
-    except UnknownTopic:
-        raise never_claimed(sink_id) from None
-    strange = any(not r.is_of(sink_id) for r in found)
-    document = {"sink_id": sink_id, "records": [_logged_json(r, sink_id) for r in found]}
-    return Result(document, partial(tables.show_log, sink_id, found), 1 if strange else 0)
-
-
-def _logged_json(r: Logged, sink_id: str) -> dict[str, Any]:
-    return {
-        "offset": r.offset,
-        "timestamp_ms": r.timestamp_ms,
-        "key": r.key_text,
-        "record": r.title,
-        "dead_letters": r.dead_letters,
-        "producer_id": r.producer_id,
-        "writer": r.writer,
-        "own": r.is_of(sink_id),
-    }
+    found = in_force(log_records(connection_of(args), args.sink_id))
+    strange = any(not r.is_of(args.sink_id) for r in found)
+    document = {"sink_id": args.sink_id, "records": [r.as_json(args.sink_id) for r in found]}
+    return Result(document, partial(tables.show_log, args.sink_id, found), 1 if strange else 0)
 
 
 def _verify(args: argparse.Namespace) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from exactly_once.inspection.findings import (
@@ -32,7 +32,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One transaction, in sentences.
+    """One transaction, in sentences: the screen of one command, which shows the diagnoses of the sink beside it.
 
     Attributes
     ----------
@@ -55,17 +55,8 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "transactional_id": self.transactional_id,
-            "what": self.what,
-            "owner": self.owner,
-            "state": self.state,
-            "by_itself": self.by_itself,
-            "blocks": [b.as_json() for b in self.blocks],
-            "readers_complete": self.readers_complete,
-            "options": [{"command": o.command, "effect": o.effect} for o in self.options],
-            "transaction": self.transaction.as_json() if self.transaction else None,
-        }
+        transaction = self.transaction.as_json() if self.transaction else None
+        return {**asdict(self), "blocks": [b.as_json() for b in self.blocks], "transaction": transaction}
 
 
 def explain(described: Description, found: Inspection, program: str = "exactly-once") -> Explanation:
@@ -105,8 +96,8 @@ def _what(described: Description, found: Inspection, transaction: OpenTransactio
         return f"The commit-log producer of sink {found.sink_id}: it writes the sink's decisions."
     batch = naming(described, found.log)
     if batch is not None:
-        decision, handle = batch
-        return f"Part {part.part} of {name_of(decision)} of sink {found.sink_id}, {plural(handle.records, 'record')}."
+        records = plural(batch.handle.records, "record")
+        return f"Part {part.part} of {name_of(batch.decision)} of sink {found.sink_id}, {records}."
     if transaction is None:
         return f"The id of part {part.part} of sink {found.sink_id}, with no transaction under way."
     return f"Part {part.part} of a batch of sink {found.sink_id} that is not decided."
@@ -134,11 +125,10 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
     if transaction.verdict == "log":
         return f"A write to the log takes milliseconds. The next claim ends it, or the broker aborts it in {left}."
     if transaction.verdict == "decided":
-        named = naming(described, found.log)
+        batch = name_of(named.decision) if (named := naming(described, found.log)) else "its batch"
         return (
             f"Its driver, the next start or a recovery commits it. In {left} the broker aborts it; its records are "
-            f"then missing from {name_of(named[0]) if named else 'its batch'} until the stream starts and writes them "
-            "again (EO-LOST)."
+            f"then missing from {batch} until the stream starts and writes them again (EO-LOST)."
         )
     return (
         "Its driver commits it once the batch is decided; the next start or a recovery aborts it, and in "

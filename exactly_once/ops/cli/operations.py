@@ -26,15 +26,22 @@ class Result:
     code: int = 0
 
 
-def add_arguments(verb: argparse.ArgumentParser, choices: Sequence[Operation[Any]]) -> None:
-    """Add the flags of the operations behind one verb; of those that choose the operation, a person gives one."""
-    one_of = verb.add_mutually_exclusive_group(required=True) if len(choices) > 1 else None
+def add_arguments(verb: argparse.ArgumentParser, choices: Sequence[Operation[Any]], required: bool = True) -> None:
+    """Add the flags of the operations behind one verb; of those that choose the operation, a person gives one, or none
+    where that is not ``required``.
+    """
+    one_of = verb.add_mutually_exclusive_group(required=required) if len(choices) > 1 else None
     for operation in choices:
-        for one, how in parameters_of(operation.parameters):
-            if how.flags and one.name not in {action.dest for action in verb._actions}:
-                to = one_of if how.chooses and one_of is not None else verb
-                names = how.flags if how.flags[0].startswith("-") else (one.name,)
-                to.add_argument(*names, **_settings(one.name, one.default, one.type, how, len(choices) > 1))
+        add_parameters(verb, operation.parameters, one_of)
+
+
+def add_parameters(verb: argparse.ArgumentParser, kind: type, one_of: Any = None) -> None:
+    """Add the flags of a parameters class; those that choose the operation go into the group ``one_of``."""
+    for one, how in parameters_of(kind):
+        if how.flags and one.name not in {action.dest for action in verb._actions}:
+            to = one_of if how.chooses and one_of is not None else verb
+            names = how.flags if how.flags[0].startswith("-") else (one.name,)
+            to.add_argument(*names, **_settings(one.name, one.default, one.type, how, one_of is not None))
 
 
 def _settings(name: str, default: Any, kind: object, how: Any, several: bool) -> dict[str, Any]:
@@ -47,6 +54,10 @@ def _settings(name: str, default: Any, kind: object, how: Any, several: bool) ->
         return {**said, "action": "store_false" if default else "store_true"}
     if how.metavar:
         said["metavar"] = how.metavar
+    if how.choices:
+        said["choices"] = how.choices
+    if isinstance(default, tuple):
+        return {**said, "action": "append", "default": []}
     numbers = {"int": int, "float": float}
     said |= {"type": numbers[w]} if (w := str(kind).split(" ", maxsplit=1)[0]) in numbers else {}
     if default is MISSING:
@@ -55,13 +66,20 @@ def _settings(name: str, default: Any, kind: object, how: Any, several: bool) ->
         said["default"] = default
     if isinstance(default, int | float):
         said["help"] += " (default: %(default)g)"
-    return {**said, "nargs": "?"} if several and not flag else said
+    return {**said, "nargs": "?"} if several and not flag and default is not MISSING else said
 
 
-def run(choices: Sequence[Operation[Any]], args: argparse.Namespace) -> Result:
-    """Run the operation that the arguments choose: examine it on a dry run, else apply it."""
-    operation = next((o for o in choices if _chosen(o, args)), choices[0])
-    p = parameters(operation, args)
+def chosen(args: argparse.Namespace) -> Operation[Any] | None:
+    """Return the operation that the arguments choose; None: they name a command that is none."""
+    choices: Sequence[Operation[Any]] = getattr(args, "operations", ())
+    if len(choices) == 1:
+        return choices[0]
+    return next((o for o in choices if _is_chosen(o, args)), None)
+
+
+def run(operation: Operation[Any], args: argparse.Namespace) -> Result:
+    """Run an operation: examine it on a dry run, else apply it."""
+    p = given(operation.parameters, args, operation.preset)
     context = OperationContext(connection_of(args))
     if getattr(p, "dry_run", False):
         found = operation.examine(context, p)
@@ -79,14 +97,14 @@ def run(choices: Sequence[Operation[Any]], args: argparse.Namespace) -> Result:
     return Result(done.document, partial(show_outcome, done), 0 if done.ok else 1)
 
 
-def parameters(operation: Operation[Any], args: argparse.Namespace) -> Any:
-    """Return the parameters of an operation as a person gave them."""
-    given = {one.name: getattr(args, one.name) for one, how in parameters_of(operation.parameters) if how.flags}
-    return operation.parameters(**{**operation.preset, **given})
+def given(kind: type, args: argparse.Namespace, preset: Mapping[str, Any]) -> Any:
+    """Return an instance of a parameters class, as a person gave it."""
+    return kind(**{**preset, **{one.name: getattr(args, one.name) for one, how in parameters_of(kind) if how.flags}})
 
 
-def _chosen(operation: Operation[Any], args: argparse.Namespace) -> bool:
-    return any(how.chooses and getattr(args, one.name) for one, how in parameters_of(operation.parameters))
+def _is_chosen(operation: Operation[Any], args: argparse.Namespace) -> bool:
+    choosing = (one for one, how in parameters_of(operation.parameters) if how.chooses)
+    return any(getattr(args, one.name) != one.default for one in choosing)
 
 
 def show_outcome(outcome: OperationOutcome, console: Console) -> None:

@@ -9,48 +9,36 @@ from typing import Any
 from exactly_once.errors import InvalidOption
 from exactly_once.participant import Participant
 
+#: The flags: what each takes, and its help.
+_FLAGS = {
+    "--files": ("NAME=URL", "also check the files that the participant NAME writes below URL; repeatable"),
+    "--delta": (
+        "NAME=URL",
+        "also the Delta table at URL that the participant NAME writes; credentials come from the environment; "
+        "repeatable",
+    ),
+    "--iceberg": (
+        "NAME=CATALOG,TABLE",
+        "also the Iceberg table that the participant NAME writes; CATALOG is a name in pyiceberg's configuration; "
+        "repeatable",
+    ),
+    "--postgres": (
+        "NAME=DSN,TABLE",
+        "also check the table that the participant NAME writes; the role in the DSN needs SELECT on the table; "
+        "give its password by PGPASSWORD, PGPASSFILE or a service file, never in the DSN; repeatable",
+    ),
+    "--shared": (
+        "NAME",
+        "other programs also write to this participant's table, or change its rows: do not report rows that no "
+        "decision names; repeatable",
+    ),
+}
+
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
     """Add ``--files``, ``--delta``, ``--iceberg``, ``--postgres`` and ``--shared``."""
-    verb.add_argument(
-        "--files",
-        metavar="NAME=URL",
-        action="append",
-        default=[],
-        help="also check the files that the participant NAME writes below URL; repeatable",
-    )
-    verb.add_argument(
-        "--delta",
-        metavar="NAME=URL",
-        action="append",
-        default=[],
-        help="also the Delta table at URL that the participant NAME writes; credentials come from the environment; "
-        "repeatable",
-    )
-    verb.add_argument(
-        "--iceberg",
-        metavar="NAME=CATALOG,TABLE",
-        action="append",
-        default=[],
-        help="also the Iceberg table that the participant NAME writes; CATALOG is a name in pyiceberg's configuration; "
-        "repeatable",
-    )
-    verb.add_argument(
-        "--postgres",
-        metavar="NAME=DSN,TABLE",
-        action="append",
-        default=[],
-        help="also check the table that the participant NAME writes; the role in the DSN needs SELECT on the table; "
-        "give its password by PGPASSWORD, PGPASSFILE or a service file, never in the DSN; repeatable",
-    )
-    verb.add_argument(
-        "--shared",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="other programs also write to this participant's table, or change its rows: do not report rows that no "
-        "decision names; repeatable",
-    )
+    for flag, (takes, does) in _FLAGS.items():
+        verb.add_argument(flag, metavar=takes, action="append", default=[], help=does)
 
 
 def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from exactly_once.checkpoint import Checkpoint
+from exactly_once.checkpoint import OR_ELSEWHERE, Checkpoint, shown
 from exactly_once.deadline import now_ms
 from exactly_once.diagnosis import Diagnosis
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import Offsets, StreamProgress
 from exactly_once.inspection.words import duration, owner_sentence, plural, some, when
+from exactly_once.location import is_on
 from exactly_once.operation.log_records import Logged
 from exactly_once.ops.cli.explain import Explanation
 from exactly_once.protocol.part_state import PartState
@@ -175,7 +176,8 @@ def show_checkpoint(
 ) -> None:
     """Print the state of a checkpoint, and its comparison with a commit log."""
     if found.query_id is None and not found.torn:
-        show_line(f"There is no checkpoint at {found.location}.", console)
+        elsewhere = OR_ELSEWHERE if is_on(found.location, "") else ""
+        show_line(f"There is no checkpoint at {shown(found.location)}{elsewhere}.", console)
     else:
         show_line(f"Checkpoint {found.location}", console)
         since = when(found.batch_started_ms or 0, now_ms())

@@ -4,104 +4,38 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 
 from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.text import Text
 
 from exactly_once.errors import InvalidOption
-from exactly_once.inspection.words import never_claimed, plural
+from exactly_once.inspection.words import are, never_claimed, plural
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.model import parameters_of
 from exactly_once.ops.cli import outputs
+from exactly_once.ops.cli.operations import add_parameters, given
 from exactly_once.ops.cli.tables import show_text
-from exactly_once.protocol.names import check_sink_id
-from exactly_once.verify import Progress, Report, verify
-from exactly_once.verify.answers import NOT_JUDGED, NOT_PROVEN, RIGHT, WRONG, TopicBalance
-from exactly_once.verify.by_origin.comparison import ORDERS, Question
-from exactly_once.verify.by_origin.origin import Origin, PerInput
-from exactly_once.verify.run import BATCHES, SETTLE_S
+from exactly_once.verify import Progress, Report, VerifyParameters, verify
+from exactly_once.verify.by_origin.comparison import ReadsElsewhere
+from exactly_once.verify.report import NOT_JUDGED, NOT_PROVEN, RIGHT, WRONG, TopicBalance
 
 #: Flags that say something about origins.
-_OF_ORIGIN = ("against", "outputs_per_input", "input", "order", "refuse_foreign", "backfilled", "last")
+_OF_ORIGIN = ("against", "outputs_per_input", "inputs", "order", "refuse_foreign", "backfilled", "last")
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, beside the sink."""
-    verb.add_argument(
-        "--checkpoint",
-        metavar="LOCATION",
-        help="also check the stream's checkpoint: a path, or a URI (file, hdfs, s3, ...)",
-    )
+    """Add the arguments of the command."""
     outputs.add_arguments(verb)
+    add_parameters(verb, VerifyParameters)
     verb.add_argument(
-        "--batches",
-        metavar="N",
-        type=int,
-        default=BATCHES,
-        help="how many of the newest batches to check; the commit log keeps 64 of a stream (default: %(default)s)",
-    )
-    verb.add_argument(
-        "--settle",
-        metavar="SECONDS",
-        type=float,
-        default=SETTLE_S,
-        help="how many seconds to wait before a finding is reported that a healthy stream also has for a moment, "
-        "such as a batch that is being committed; 0: report it at once (default: %(default)g)",
-    )
-    verb.add_argument(
-        "--origin",
-        metavar="WHERE",
-        help="also compare the output with the input; says where each output record holds the "
-        "topic-partition-offset of its input record: header:NAME, key, value or json:FIELD",
-    )
-    verb.add_argument(
-        "--against",
-        metavar="SINK",
-        help="with --origin: also compare the output with that of this sink, an older version of the stream",
-    )
-    verb.add_argument(
-        "--outputs-per-input",
-        metavar="N",
-        help="with --origin: how many output records each input record has: N, at-most-N or any (default: 1)",
-    )
-    verb.add_argument(
-        "--input",
-        metavar="TOPIC",
-        action="append",
-        help="with --origin: only this input topic; repeatable; without --checkpoint, from its beginning",
-    )
-    verb.add_argument(
-        "--topic",
-        metavar="TOPIC",
-        action="append",
-        help="also search this topic for transactions of this sink that no decision names; repeatable; with "
-        "--origin: an output topic; default: the topics that the sink's decisions name",
-    )
-    verb.add_argument(
-        "--order",
-        choices=ORDERS,
-        help="with --origin: which output records must keep the order of the input: those of a key (default), those of "
-        "an input partition, or none, for a stream that shuffles",
-    )
-    verb.add_argument(
-        "--refuse-foreign",
-        action="store_true",
-        default=None,
-        help="with --origin: report each record without an origin as a phantom, because only this sink writes to "
-        "these topics",
-    )
-    verb.add_argument(
-        "--backfilled",
-        action="store_true",
-        default=None,
-        help="with --origin: accept output of input from before the stream's first offset, which a backfill wrote",
-    )
-    verb.add_argument(
-        "--last",
-        metavar="N",
-        type=int,
-        help="with --origin: compare only the newest batches with at most N offsets of input; default: all input",
+        "--spark",
+        metavar="MASTER",
+        help="with --origin: Spark reads both topics and compares them, in a session on this master, such as "
+        "spark://host:7077, k8s://..., sc://... or local[*]",
     )
 
 
@@ -109,52 +43,39 @@ def verify_sink(connection: Connection, args: argparse.Namespace) -> Report:
     """Verify, with a bar on a terminal. Raise InvalidOption also for a sink that has never run on this cluster: it must
     not be called clean.
     """
-    question = _question(args)
-    given = outputs.outputs_of(args)
-    for said, low in (("batches", 1), ("last", 1), ("settle", 0)):
-        number = getattr(args, said)
-        if number is not None and not number >= low:
-            raise InvalidOption(f"--{said} {number:g} is out of range", f"Give --{said} {low} or more")
+    p = given(VerifyParameters, args, {})
+    known = {one.name: how for one, how in parameters_of(VerifyParameters) if how.flags}
+    if p.origin is None and (alone := next((known[n].flags[0] for n in _OF_ORIGIN if getattr(p, n)), None)):
+        raise InvalidOption(f"{alone} is only allowed with --origin", f"Add --origin, or leave {alone} out")
+    if p.origin is None and args.spark is not None:
+        raise InvalidOption("--spark is only allowed with --origin", "Add --origin, or leave --spark out")
+    beside = outputs.outputs_of(args)
+    for name, how in known.items():
+        number, flag = getattr(p, name), how.flags[0]
+        if how.least is not None and number is not None and not number >= how.least:
+            raise InvalidOption(f"{flag} {number:g} is out of range", f"Give {flag} {how.least:g} or more")
     with Bar(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("reads", total=None)
 
         def tell(progress: Progress) -> None:
             bar.update(task, description=progress.step, completed=progress.done, total=progress.of)
 
-        report = verify(
-            connection,
-            check_sink_id(args.sink),
-            checkpoint=args.checkpoint,
-            batches=args.batches,
-            outputs=given,
-            settle_s=args.settle,
-            origin=question,
-            against=check_sink_id(args.against) if args.against else "",
-            inputs=args.input or (),
-            topics=args.topic or (),
-            last=args.last,
-            on_progress=tell,
-        )
-    if report.nothing_yet and report.clean and not report.claimed:
-        raise never_claimed(args.sink)
+        with _elsewhere(args.spark, p.sink_id) as elsewhere:
+            report = verify(connection, p, beside, tell, elsewhere)
+    if report.nothing_yet and not report.claimed:
+        raise never_claimed(p.sink_id)
     return report
 
 
-def _question(args: argparse.Namespace) -> Question | None:
-    if args.origin is None:
-        if given := next((name for name in _OF_ORIGIN if getattr(args, name)), None):
-            raise InvalidOption(
-                f"--{given.replace('_', '-')} is only allowed with --origin",
-                f"Add --origin, or leave --{given.replace('_', '-')} out",
-            )
-        return None
-    return Question(
-        Origin.parse(args.origin),
-        PerInput.parse(args.outputs_per_input or "1"),
-        args.order or "key",
-        bool(args.refuse_foreign),
-        bool(args.backfilled),
-    )
+@contextmanager
+def _elsewhere(master: str | None, sink_id: str) -> Iterator[ReadsElsewhere | None]:
+    """Yield what compares by origin in a Spark session on this master, which ends with the context."""
+    if master is None:
+        yield None
+        return
+    origins = import_module("exactly_once.spark.origins")  # by name: the commands run without Spark
+    with origins.session(master, sink_id) as spark:
+        yield origins.on_spark(spark)
 
 
 def show(report: Report, console: Console) -> None:
@@ -170,7 +91,8 @@ def show(report: Report, console: Console) -> None:
         if d.code not in {f.code for f in report.findings}:
             show_text(f"! {d}", console)
     if report.last_batch:
-        proven = f"{report.batches:,} batches, {report.parts:,} parts, {report.records:,} records"
+        counts = {"batch": report.batches, "part": report.parts, "record": report.records}
+        proven = ", ".join(plural(count, noun) for noun, count in counts.items())
         show_text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}.", console)
     if report.by_origin:
         part = f" ({report.window})" if report.window else ""
@@ -189,7 +111,7 @@ def show(report: Report, console: Console) -> None:
         for reason, count in reasons.items():
             show_text(f"{answer}: {plural(count, 'record')} ({reason}).", console)
     if report.not_searched:
-        limit = f"{report.not_searched:,} other topics, which this principal may not read"
+        limit = f"{plural(report.not_searched, 'other topic')}, which this principal may not read"
         show_text(f"Not searched for transactions of the sink: {limit}.", console)
     if report.nothing_yet and report.clean:
         nothing = (
@@ -200,7 +122,7 @@ def show(report: Report, console: Console) -> None:
         return
     for topic, balance in report.balance.topics.items():
         show_text(f"{topic}: {_balance(balance)}", console)
-    show_text(f"{_outcome(report)} in {report.read:,} records, {report.took_s:.1f} s.", console)
+    show_text(f"{_outcome(report)} in {plural(report.read, 'record')}, {report.took_s:.1f} s.", console)
 
 
 def _outcome(report: Report) -> str:
@@ -213,7 +135,8 @@ def _outcome(report: Report) -> str:
 def _balance(one: TopicBalance) -> str:
     """Return what each offset of a topic is: the four answers, and those among the others that there are."""
     counts = {name: n for name, n in one.counts.items() if n or name in (RIGHT, WRONG, NOT_JUDGED, NOT_PROVEN)}
-    missing = "" if one.adds_up else f" {one.offsets - one.explained:,} offsets are not explained."
+    gap = one.offsets - one.explained
+    missing = "" if one.adds_up else f" {plural(gap, 'offset')} {are(gap)} not explained."
     return f"{plural(one.offsets, 'offset')}: {_counted(counts)}{missing}"
 
 

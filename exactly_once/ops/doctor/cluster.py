@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
@@ -11,9 +11,10 @@ from exactly_once.diagnosis import Diagnosis, SinkFacts, diagnose
 from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, Level, Topic, may_elect_uncleanly
+from exactly_once.kafka.errors import LOWERED, RAISE
 from exactly_once.ops.doctor.host import ok, warn, wrong
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SHORTEST_TRANSACTION_TIMEOUT_MS
-from exactly_once.txn.coordinators import Description
+from exactly_once.txn.coordinators import FENCING_VERSION, Description
 
 #: Kafka's default of max.request.size: what a sink sends in one batch at most.
 REQUEST_BYTES = 1_048_576
@@ -58,8 +59,8 @@ class Clock:
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
-def judge_level(found: Level) -> Diagnosis:
-    """Judge what the brokers can do."""
+def judge_level(found: Level, used: Iterable[int] = ()) -> Diagnosis:
+    """Judge what the brokers can do; ``used`` has the EndTxn versions of the sink's decisions."""
     name = "broker's level"
     release = ".".join(map(str, found.version))
     level = found.features.get("transaction.version", 0)
@@ -68,6 +69,8 @@ def judge_level(found: Level) -> Diagnosis:
         said += f", metadata.version {metadata}"
     if found.end_txn < 3 or not found.describes:
         return wrong(name, f"{said}: they cannot describe transactions (EO-BROKER-OLD)", "Use Kafka 3.0 or newer")
+    if level == 0 and max(used, default=0) >= FENCING_VERSION:
+        return wrong(name, f"{said}. The next start of the sink is refused (EO-BROKER-REFUSED): {LOWERED}", RAISE)
     if level < 2:
         return warn(
             name,

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 
-from exactly_once.checkpoint import Checkpoint
+from exactly_once.checkpoint import OR_ELSEWHERE, Checkpoint, shown
 from exactly_once.connector import coordinate, unusable, version_of
 from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds
 from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.findings import Inspection
+from exactly_once.location import is_on
 
 #: The oldest Java of Spark 4, and of the sink's jar.
 OLDEST_JAVA = 17
@@ -145,12 +146,18 @@ def judge_connector(found: Sequence[str], spark: str | None) -> list[Diagnosis]:
     usable = [text for text in found if unusable(text, spark) is None]
     if not usable:
         return [wrong(name, f"The Kafka connector {found[0]} is built for another Spark version than {spark}", add)]
-    minor = spark.split(".")[:2]
-    best = next((text for text in usable if (version_of(text) or "").split(".")[:2] == minor), None)
+    fitting = [_minor(spark), _minor(version_of(coordinate(spark)))]
+    best = next((text for text in usable if _minor(version_of(text)) in fitting), None)
     if best is None:
         version = version_of(usable[0])
         return [warn(name, f"Spark's Kafka connector is {version}, and Spark is {spark} ({usable[0]})", add)]
-    return [ok(name, f"Spark's Kafka connector {version_of(best)}, {best}")]
+    version = version_of(best)
+    serves = f", which serves Spark {spark}" if _minor(version) != _minor(spark) else ""
+    return [ok(name, f"Spark's Kafka connector {version}{serves}, {best}")]
+
+
+def _minor(release: str | None) -> list[str]:
+    return (release or "").split(".")[:2]
 
 
 def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Diagnosis:
@@ -221,8 +228,9 @@ def _content(found: Checkpoint) -> Diagnosis:
     if found.query_id is None:
         return warn(
             name,
-            f"There is no checkpoint at {found.location}",
-            "No action is needed if the stream has never started; otherwise correct the location",
+            f"There is no checkpoint at {shown(found.location)}",
+            "No action is needed if the stream has never started; otherwise correct the location"
+            + (OR_ELSEWHERE if is_on(found.location, "") else ""),
         )
     last = "no batch" if found.last_commit is None else f"batch {found.last_commit} committed"
     under_way = "" if found.in_flight is None else f", batch {found.in_flight} in flight"

@@ -20,7 +20,9 @@ from pathlib import Path
 import psutil
 
 from exactly_once import hdfs
+from exactly_once import location as locations
 from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.commitlog import log_topic
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.connector import found_on_this_host
 from exactly_once.diagnosis import Diagnosis, Severity
@@ -28,10 +30,12 @@ from exactly_once.diagnosis.model import worst
 from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, NotAuthorized
 from exactly_once.inspection.findings import sink_of
 from exactly_once.inspection.sink import UNDER_WAY, inspect_sink
-from exactly_once.kafka import cluster_info
+from exactly_once.kafka import cluster_info, servers
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import Member, Topic
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.new_topic import what_is_left_out
+from exactly_once.kafka.servers import Address
 from exactly_once.ops.doctor import cluster, rights
 from exactly_once.ops.doctor.cluster import Broker, Clock
 from exactly_once.ops.doctor.host import (
@@ -43,6 +47,7 @@ from exactly_once.ops.doctor.host import (
     judge_java,
     judge_packages,
     judge_python,
+    warn,
 )
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.txn.coordinators import describe, list_transactions
@@ -67,6 +72,9 @@ _ANSWER_MS = 3_000
 
 #: The clock is asked for so often, and the fastest round trip counts.
 _CLOCK_TRIES = 5
+
+#: The sink id in what is said of every sink.
+_ANY_SINK = "SINK"
 
 
 def examine_host() -> list[Diagnosis]:
@@ -160,7 +168,7 @@ def _says(executable: str) -> str:
 def _place(location: str) -> CheckpointPlace:
     files, path = file_system(location)
     if files.type_name != "local":
-        return CheckpointPlace("hdfs" if location.startswith(hdfs.SCHEME) else files.type_name)
+        return CheckpointPlace("hdfs" if locations.is_on(location, *hdfs.SCHEMES) else files.type_name)
     there = Path(path).absolute()
     while not there.exists():
         there = there.parent
@@ -216,7 +224,7 @@ class _Cluster:
         self._alive = len(members)
         self._config = self._admin.broker_config()
         answers = [self._answer(member) for member in members]
-        doors = [_knock(address) for address in self._admin.connection.bootstrap_servers.split(",")]
+        doors = [_knock(address) for address in servers.read(self._admin.connection.bootstrap_servers)]
         return [*cluster.judge_brokers(answers, doors), rights.judge_cluster_rights(self._rights)]
 
     def _answer(self, member: Member) -> Broker:
@@ -225,7 +233,11 @@ class _Cluster:
         return Broker(name, None, found) if isinstance(found, str) else Broker(name, found)
 
     def _level(self) -> list[Diagnosis]:
-        return [cluster.judge_level(cluster_info.level(self._admin))]
+        found, used = cluster_info.level(self._admin), list[int]()
+        if self._sink_id is not None and not found.features.get("transaction.version"):
+            log = read_log(self._admin.connection, self._sink_id, self._budget_s)
+            used = [d.end_txn_version for d in log.decisions]
+        return [cluster.judge_level(found, used)]
 
     def _clock(self) -> list[Diagnosis]:
         found: list[Clock] = []
@@ -266,16 +278,29 @@ class _Cluster:
 
     def _log(self) -> list[Diagnosis]:
         if self._sink_id is None:
-            return []
+            return self._creation(commit_log_topic(_ANY_SINK))
         [log] = cluster_info.topics(self._admin, [commit_log_topic(self._sink_id)])
         may_create = None if self._rights is None else "CREATE" in self._rights
         lines = [rights.judge_log_rights(log, may_create)]
         if log.exists and not log.hidden:
             lines += [*cluster.judge_log_settings(log), *cluster.judge_log_size(log)]
             lines += [self._replication("commit log", log), *cluster.judge_election(log.name, log.config)]
+        elif not log.hidden:
+            lines += self._creation(log.name)
         if self._coordinated:  # else there is no coordinator to ask, and the line of its topic says why
             lines.append(self._ids_rights(self._sink_id))
         return lines
+
+    def _creation(self, log: str) -> list[Diagnosis]:
+        """Ask the brokers whether they would create the commit log as a sink wants it."""
+        try:
+            refused = log_topic.left_out(self._admin, log)
+        except NotAuthorized:  # a sink's line of rights says it
+            return []
+        except ExactlyOnceError as e:
+            return [_failed("commit log", e)]
+        way_out = "No action is needed; a start reads more of the log, and a batch may have fewer parts (EO-WARN-LOG)"
+        return [warn("message size", what_is_left_out(log, refused), way_out)] if refused else []
 
     def _ids_rights(self, sink_id: str) -> Diagnosis:
         try:
@@ -339,15 +364,11 @@ class _Cluster:
         return int(value) if value else None
 
 
-def _knock(address: str) -> Broker:
+def _knock(address: Address) -> Broker:
     """Open a connection to one address of ``bootstrap.servers``, and close it."""
-    address = address.strip()
-    host, _, port = address.rpartition(":")
     began = time.monotonic()
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_MS / 1000):
-            return Broker(address, (time.monotonic() - began) * 1000)
-    except ValueError:
-        return Broker(address, None, "it has no port; write host:port")
+        with socket.create_connection((address.host, address.port), _ANSWER_MS / 1000):
+            return Broker(str(address), (time.monotonic() - began) * 1000)
     except OSError as e:
-        return Broker(address, None, str(e))
+        return Broker(str(address), None, str(e))

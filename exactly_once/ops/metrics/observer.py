@@ -13,7 +13,7 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.sink import inspect_sink, sinks
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.groups import group_offsets, partition_ends
+from exactly_once.kafka.groups import partition_ends, published_offsets
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics.figures import History, Lag, gauges, output_topics
 from exactly_once.ops.metrics.instruments import Instrument, Point
@@ -174,7 +174,7 @@ class Observer:
 
 def _reader_lag(admin: Admin, sink_id: str, deadline: Deadline) -> Lag:
     """Return, by topic of the sink's consumer group, the offsets that it could read and has not committed."""
-    committed = group_offsets(admin.renew(max(0.1, deadline.left)), offsets_group(sink_id))
+    committed = published_offsets(admin.renew(max(0.1, deadline.left)), offsets_group(sink_id)).offsets
     ends = partition_ends(admin, committed)
     return {
         topic: sum(max(0, ends[topic][p].last_stable - o) for p, o in offsets.items() if p in ends[topic])

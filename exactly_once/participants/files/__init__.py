@@ -35,7 +35,7 @@ from exactly_once.errors import (
 from exactly_once.failpoints import reach
 from exactly_once.participant import Found, Participant, PartName, Scope
 from exactly_once.participants.files.names import BATCH, IDENTITY, STAGING, directory_of, file_of, part_of
-from exactly_once.participants.files.stores import Store, store_of
+from exactly_once.participants.files.stores import Store, place_of, store_of
 from exactly_once.participants.files.visible import found_files
 from exactly_once.participants.files.writer import FileWriter, Format
 from exactly_once.protocol.records import PreparedPart
@@ -57,9 +57,9 @@ class FileParticipant(Participant[PreparedPart]):
     name : str
         The participant's name: letters, digits, ``_``, ``-``.
     url : str
-        The root: a path that driver and executors share (a relative path starts at the working directory of the process
-        that makes the participant), or a URL of one of :data:`~exactly_once.participants.files.stores.ATOMIC_RENAME`,
-        without secrets.
+        The root: a local path that driver and executors share, whatever Spark's default file system (a relative path
+        starts at the working directory of the process that makes the participant), or a URL of one of
+        :data:`~exactly_once.participants.files.stores.ATOMIC_RENAME`, without secrets. Nothing in it is escaped.
     format : {"jsonl", "parquet"}
         JSON lines: UTF-8, an object for each row with every column; null is null, a time ISO 8601 (with an offset where
         the column has a time zone), binary is base64, a decimal is text, a map is a list of pairs. NaN and infinity are
@@ -74,7 +74,7 @@ class FileParticipant(Participant[PreparedPart]):
         if format not in ("jsonl", "parquet"):
             raise InvalidOption(f"{name} has format {format!r}", "Use 'jsonl' or 'parquet'")
         self.name, self.format = name, format
-        self.url = url if "://" in url else store_of(url).root
+        self.url = store_of(url).root if place_of(url).is_local else url
         self.columns = list(columns) if columns is not None else None
 
     def check(self, sink_id: str, schema: pa.Schema) -> None:

@@ -8,14 +8,16 @@ every reader after a crash.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import IO, Any, Protocol
-from urllib.parse import parse_qs, urlsplit
 
 from pyarrow import fs
 
+from exactly_once import location as locations
 from exactly_once.errors import StoreRefused
+from exactly_once.location import Location
 
 #: Why a rename there is one durable step. The sink refuses every other protocol, sftp included: its rename is atomic,
 #: but its client cannot make a file durable before the decision.
@@ -23,6 +25,9 @@ ATOMIC_RENAME: Mapping[str, str] = {
     "file": "rename(2), and fsync of files and directories; so is NFS",
     "hdfs": "one rename in the name node's journal; close() waits for the replicas",
 }
+
+#: The number of replicas, which may stand behind a path on HDFS.
+_REPLICATION = re.compile(r"\?replication=([0-9]+)\Z")
 
 
 class Store(Protocol):
@@ -65,17 +70,28 @@ def store_of(url: str) -> Store:
     """Return the store that ``url`` names; a path names a local or mounted file system. Raise StoreRefused when the
     store has no atomic rename of directories.
     """
-    protocol, separator, path = url.rpartition("://")
-    if not separator or protocol in ("file", "local"):
-        return LocalStore(path)
-    if protocol not in ATOMIC_RENAME:
+    place = place_of(url)
+    if place.is_local:
+        return LocalStore(place.path)
+    if place.scheme not in ATOMIC_RENAME:
         raise StoreRefused(
-            f"{url!r} is on {protocol!r}, where renaming a directory is not atomic and durable: readers would see part "
-            "of a batch",
+            f"{url!r} is on {place.scheme!r}, where renaming a directory is not atomic and durable: readers would see "
+            "part of a batch",
             f"Write to one of: {', '.join(ATOMIC_RENAME)}; or write the rows to Kafka and store them from there",
         )
     # by Arrow, not by fsspec: hdfs-native registers a client there, which renames and closes in another way
-    return HdfsStore(urlsplit(url).path.rstrip("/"), partial(_hadoop, url))
+    path, replication, *_ = (*_REPLICATION.split(place.path), "3")
+    return HdfsStore(path, partial(_hadoop, place.authority, path, int(replication)))
+
+
+def place_of(url: str) -> Location:
+    """Return the location that ``url`` names, as Hadoop reads it; raise StoreRefused when it names none."""
+    try:
+        return locations.read(re.sub("^local:", "file:", url))
+    except ValueError as e:
+        raise StoreRefused(
+            f"{url!r} is no location ({e})", "Write a path such as /data/orders, or scheme://host/path; escape nothing"
+        ) from e
 
 
 class LocalStore:
@@ -214,10 +230,9 @@ class HdfsStore(ArrowStore):
             self.fs.delete_dir(path)
 
 
-def _hadoop(url: str) -> fs.FileSystem:
-    """Return the folder that ``hdfs://[user@]host[:port]/path[?replication=N]`` names, by libhdfs."""
-    parts = urlsplit(url)
-    host, _, port = parts.netloc.rpartition("@")[2].partition(":")  # not parts.hostname: a name service has capitals
-    [replication] = parse_qs(parts.query).get("replication", ["3"])
-    hdfs = fs.HadoopFileSystem(host or "default", int(port or 0), user=parts.username, replication=int(replication))
-    return fs.SubTreeFileSystem(parts.path, hdfs)
+def _hadoop(authority: str, path: str, replication: int) -> fs.FileSystem:
+    """Return the folder at ``path`` of ``hdfs://[user@]host[:port]``, by libhdfs."""
+    user, _, address = authority.rpartition("@")
+    host, _, port = address.partition(":")
+    hdfs = fs.HadoopFileSystem(host or "default", int(port or 0), user=user or None, replication=replication)
+    return fs.SubTreeFileSystem(path, hdfs)

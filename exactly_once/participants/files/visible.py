@@ -47,7 +47,6 @@ def found_files(store: Store, participant: str, sink_id: str, handles: Sequence[
 
 
 def _staged(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield the files that wait for their publication, each with its path."""
     for name in store.names(STAGING):
         if name.startswith(f"{BATCH}="):
             yield from ((file, f"{STAGING}/{name}/{file}") for file in store.names(f"{STAGING}/{name}"))

@@ -26,19 +26,8 @@ Format = Literal["jsonl", "parquet"]
 
 
 class FileWriter(PartWriter[PreparedPart]):
-    """One file: created with the first row, durable when its handle is made.
-
-    Parameters
-    ----------
-    store : Store
-    path : str
-        The path of the file.
-    format : {"jsonl", "parquet"}
-    columns : sequence of str or None
-        The columns to write; None: all.
-    begun : PreparedPart
-        The handle as far as it is known before the first row; the number of records, their digest, the size in bytes
-        and the checksum of the bytes are added.
+    """One file: created with the first row, durable when its handle is made. ``begun`` is the handle as far as it is
+    known before the first row; records, digest, size in bytes and the checksum of the bytes are added.
     """
 
     def __init__(
@@ -114,7 +103,6 @@ class _Summed(io.RawIOBase):
 
     @property
     def checksum(self) -> str:
-        """The checksum of all bytes so far: XXH3, 16 hex digits."""
         return self._sum.hexdigest()
 
     def writable(self) -> bool:
@@ -139,7 +127,6 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Convert a value for which JSON has no type."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dt.date | dt.time):  # a datetime is a date

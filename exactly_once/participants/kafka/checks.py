@@ -1,18 +1,20 @@
-"""Refuse a start when Kafka is unfit for it: its version, its settings, rights, topics, timeouts."""
+"""Refuse a start when Kafka is unfit for it: its version, settings, rights, topics, timeouts; warn of lost input."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
+from exactly_once.checkpoint import begins_of, repair_command
 from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.protocol.checkpoint_text import kafka_offsets
-from exactly_once.protocol.input_topics import check_inputs
+from exactly_once.protocol.input_topics import advice, check_inputs, gone, shown, standing_of
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision
@@ -26,15 +28,9 @@ _SETTINGS = ("DESCRIBE_CONFIGS",)
 
 
 def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
-    """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout.
-
-    Returns
-    -------
-    (int, int, int)
-        The EndTxn version; transaction.timeout.ms: the user's, or the default within the brokers' maximum; and this
-        maximum.
-
-    Raises InvalidOption, UnknownTopic, BrokerTooOld or InvalidTransactionTimeout.
+    """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout. Return the EndTxn
+    version; transaction.timeout.ms: the user's, or the default within the brokers' maximum; and this maximum. Raise
+    InvalidOption, UnknownTopic, BrokerTooOld or InvalidTransactionTimeout.
     """
     version = end_txn_version(admin)
     if options.topic is not None:
@@ -47,9 +43,8 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
 
 
 def timeout_within(wanted: int | None, longest: int) -> int:
-    """Return transaction.timeout.ms of the parts: ``wanted``, or the default, if the brokers' maximum allows it.
-
-    Raises InvalidTransactionTimeout.
+    """Return transaction.timeout.ms of the parts: ``wanted``, or the default, if the brokers' maximum allows it; raise
+    InvalidTransactionTimeout.
     """
     if longest < LOG_TRANSACTION_TIMEOUT_MS:  # first: no value of the option helps
         raise InvalidTransactionTimeout(
@@ -67,12 +62,16 @@ def timeout_within(wanted: int | None, longest: int) -> int:
 
 
 def _check_dead_letters(topic: str, admin: Admin) -> None:
-    """Make sure that the topic is there, and takes whatever row comes: a compacted one refuses those without a key, and
-    forgets all but the last row of each other key.
-    """
     admin.check_rights(topic, ("WRITE", *_SETTINGS))
     admin.topic_partitions([topic])
-    if "compact" in admin.topic_config(topic).get("cleanup.policy", ""):
+    check_letters(topic, admin.topic_config(topic))
+
+
+def check_letters(topic: str, config: Mapping[str, str]) -> None:
+    """Make sure that the topic takes whatever row comes: a compacted one refuses those without a key, and forgets all
+    but the last row of each other key. Raise InvalidOption.
+    """
+    if "compact" in config.get("cleanup.policy", ""):
         raise InvalidOption(
             f"sink.dead.letter.topic={topic} is compacted: it would keep one dead letter for each key, and refuses "
             "those without one",
@@ -81,7 +80,7 @@ def _check_dead_letters(topic: str, admin: Admin) -> None:
 
 
 def check_topics(
-    admin: Admin,
+    ids_of: Callable[[list[str]], Mapping[str, str]],
     sink_id: str,
     last: Decision | None,
     topics: Collection[str],
@@ -89,29 +88,14 @@ def check_topics(
     inputs: Collection[str] = (),
     undone: Decision | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Make sure that no topic was recreated since the last decision: one request for all.
+    """Make sure that no topic was recreated since the last decision. Return the brokers' ids of ``topics``, which the
+    sink writes to, and of ``inputs``, which the query reads: ``ids_of`` says those of topics that exist.
 
-    Parameters
-    ----------
-    topics, inputs
-        The topics that the sink writes to, and those that the query reads.
-    adopts
-        Whether the user adopts the new topic with this id.
-    undone : Decision, optional
-        The last decision, if it is not completed: its topics count too.
-
-    Returns
-    -------
-    (dict of str to str, dict of str to str)
-        The brokers' ids of ``topics``, and of ``inputs``.
-
-    Raises
-    ------
-    TopicRecreated, InputRecreated
-        Unless the user adopts the new topic.
+    Raise TopicRecreated or InputRecreated, unless the user ``adopts`` the new topic with this id. ``undone`` is the
+    last decision, if it is not completed: its topics count too.
     """
     written = {*topics, *(undone.topics if undone else ())}
-    ids = admin.topic_ids(sorted({*written, *inputs}))
+    ids = ids_of(sorted({*written, *inputs}))
     read = {topic: ids[topic] for topic in inputs if topic in ids}
     check_inputs(sink_id, last, read, adopts)
     now = {topic: ids[topic] for topic in written & ids.keys()}
@@ -165,9 +149,34 @@ def check_producer(options: SinkOptions, timeout_ms: int) -> None:
     once fixes.
     """
     # the producers are for tasks, and with them comes Arrow: a process that commits does without both
-    from exactly_once.participants.kafka.part import within
-    from exactly_once.participants.kafka.part_transaction import fixed_settings
-    from exactly_once.participants.kafka.sender import check_settings
+    from exactly_once.participants.kafka.part import check_settings, within
 
-    fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
-    check_settings(options.connection, within(options, timeout_ms), fixed)
+    never_initialised = f"{namespace(options.sink_id)}check"
+    check_settings(options.connection, within(options, timeout_ms), never_initialised, timeout_ms)
+
+
+def warn_of_lost_input(options: SinkOptions, batch: Batch, admin: Admin, state: LogState) -> None:
+    """Say what the commit log, in this state, knows of ``batch`` if records of its Kafka input are gone, as far as this
+    principal may ask. Never raises: what becomes of the batch, Spark decides.
+    """
+    ends = kafka_offsets(batch.sources) if options.input_offsets else {}
+    if not ends:
+        return
+    with suppress(ExactlyOnceError):
+        sizes = admin.sizes(sorted(ends))
+        earliest = admin.earliest((t, p) for t, its in ends.items() for p in its if p < sizes.get(t, 0))
+        if not (lost := gone(begins_of(options.checkpoint, batch.batch_id), ends, earliest)):
+            return
+        mine = [d.batch_id for d in state.decisions if d.query_id == batch.query_id]
+        unproven = [d.batch_id for d in state.open_decisions if d.query_id == batch.query_id]
+        standing = standing_of(batch.batch_id, mine, unproven)
+        what, way_out = advice(batch.batch_id, standing, repair_command(options.checkpoint, options.sink_id))
+        log.warning(
+            'sink %s: EO-WARN-INPUT the input of batch %d is gone, or some of it%s. Spark may stop with "Some data may '
+            'have been lost". The commit log says: %s. %s',
+            options.sink_id,
+            batch.batch_id,
+            f"; what is left begins at {at}" if (at := shown(lost)) else "",
+            what,
+            way_out,
+        )

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from exactly_once.deadline import now_ms
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition, TopicConfigs
 from exactly_once.protocol.records import Decision, PreparedTransaction
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,15 @@ class Deletion:
         self._sink_id = sink_id
         self._configs: dict[str, Mapping[str, str]] = {}
         self._warned = set[str]()
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose settings a warning may go by, and that :meth:`take` is to bring anew."""
+        return [topic for topic in self._configs if topic not in self._warned]
+
+    def take(self, configs: TopicConfigs) -> None:
+        """Take settings that were asked for since."""
+        self._configs |= {topic: config for topic, config in configs.items() if topic in self._configs}
 
     def warn(self, admin: Admin, decision: Decision) -> None:
         """Ask the brokers about a batch that is committed, whose parts are as this driver's tasks wrote them. Never

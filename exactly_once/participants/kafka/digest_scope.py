@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from exactly_once.digest import RowDigest
@@ -37,6 +37,9 @@ TOPIC = "topic"
 
 #: Some rows of the part chose their partition (or timestamp) and others did not: a reader cannot tell which.
 MIXED = "mixed"
+
+#: So many headers that an agent adds to each record are told from those of rows: W3C's, B3's and a vendor's together.
+MOST_ADDED = 8
 
 _COMPUTABLE = re.compile(
     rf"({PLAIN}|({ROW}|{TOPIC})({re.escape(PARTITION)})?({re.escape(TIMESTAMP)})?)"
@@ -86,11 +89,49 @@ def add_read(digest: RowDigest, scope: str, topic: str, partition: int, records:
         for r in records:
             digest.add(*_row_of(r))
         return
-    name, chosen = topic.encode(), partition if PARTITION in scope else CHOOSE
-    place: Callable[[int, Headers, int | None], bytes] = _repr_of_place if scope.startswith(TOPIC) else place_of
+    name = topic.encode()
     for r in records:
         headers = batch_headers.own_headers(r.headers)[0] if batched else r.headers
-        digest.add(name, r.key, r.value, place(chosen, headers, r.timestamp if TIMESTAMP in scope else NOW))
+        digest.add(name, r.key, r.value, _place(scope, partition, headers, r.timestamp))
+
+
+def has_headers(scope: str) -> bool:
+    """Return whether a digest of this scope covers headers."""
+    return scope.partition(DEAD)[0].removesuffix(BATCH) != PLAIN
+
+
+def with_added(scope: str) -> list[RowDigest | None]:
+    """Return the digests for :func:`add_shorter`, of a scope that has headers."""
+    return [RowDigest() for _ in range(1 if BATCH in scope.partition(DEAD)[0] else MOST_ADDED + 1)]
+
+
+def add_shorter(found: list[RowDigest | None], scope: str, topic: str, partition: int, records: Sequence[Any]) -> None:
+    """Add records to digests for the case that an interceptor, or an agent in the producer's JVM, has added headers
+    behind those of the rows. The first is of records whose rows have no headers, or whose headers end with the pair of
+    their batch; the n-th of records to each of which n headers were added: None if one has fewer.
+    """
+    scope, _, dead = scope.partition(DEAD)
+    batched, scope = scope.endswith(BATCH), scope.removesuffix(BATCH)
+    name = topic.encode()
+    for added, digest in enumerate(found):
+        if digest is None:
+            continue
+        for r in records:
+            if topic == dead:
+                digest.add(*_row_of(r))
+            elif len(r.headers or ()) < added:
+                found[added] = None
+                break
+            else:
+                headers = batch_headers.row_headers(r.headers)[0] if batched else r.headers[:-added] if added else ()
+                digest.add(name, r.key, r.value, _place(scope, partition, headers, r.timestamp))
+
+
+def _place(scope: str, partition: int, headers: Headers, timestamp_ms: int) -> bytes:
+    chosen, ms = partition if PARTITION in scope else CHOOSE, timestamp_ms if TIMESTAMP in scope else NOW
+    if scope.startswith(TOPIC):
+        return repr((chosen, headers or None, ms or 0)).encode()
+    return place_of(chosen, headers, ms)
 
 
 def batches_in(scopes: Iterable[str], topic: str, records: Iterable[Any]) -> set[tuple[batch_headers.Header, ...]]:
@@ -99,7 +140,7 @@ def batches_in(scopes: Iterable[str], topic: str, records: Iterable[Any]) -> set
     """
     if not any(BATCH in scope.partition(DEAD)[0] and scope.partition(DEAD)[2] != topic for scope in scopes):
         return set()
-    return {batch_headers.own_headers(r.headers)[1] for r in records}
+    return {batch_headers.row_headers(r.headers)[1] for r in records}
 
 
 def _row_of(letter: Any) -> tuple[bytes, bytes | None, bytes | None, bytes]:
@@ -108,7 +149,3 @@ def _row_of(letter: Any) -> tuple[bytes, bytes | None, bytes | None, bytes]:
     partition, timestamp_ms = said.get("output.partition"), said.get("output.timestamp")
     place = place_of(int(partition or CHOOSE), headers, int(timestamp_ms) if timestamp_ms else NOW)
     return said.get("output.topic") or b"", letter.key, letter.value, place
-
-
-def _repr_of_place(partition: int, headers: Headers, timestamp_ms: int | None) -> bytes:
-    return repr((partition, headers or None, timestamp_ms or 0)).encode()

@@ -41,14 +41,8 @@ class LateCheck:
         self.topic = commit_log_topic(sink_id)
 
     def judge(self, high: int) -> None:
-        """Go on when the log, which ends at ``high``, says nothing against this task.
-
-        Raises
-        ------
-        Fenced, PrepareFailed
-            The task is too late.
-        CommitLogBlocked
-            Somebody else's open transaction hides whether it is.
+        """Go on when the log, which ends at ``high``, says nothing against this task. Raise Fenced or PrepareFailed
+        when it is too late, CommitLogBlocked when somebody else's open transaction hides whether it is.
         """
         if high <= self._ticket.log_end:
             return

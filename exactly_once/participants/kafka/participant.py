@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, PartName, Proposal, Scope
 from exactly_once.participants.kafka.checks import input_topics
 from exactly_once.participants.kafka.deletion import Deletion
+from exactly_once.participants.kafka.settings import TopicSettings
 from exactly_once.participants.kafka.transactions import (
     ALIVE_BUDGET_S,
     commit_transactions,
@@ -39,6 +41,10 @@ BUDGET_S = 60.0
 #: For aborting what a failed execution left open: Spark waits for it, and the next start does it again.
 ABORT_BUDGET_S = 10.0
 
+#: A sweep behind a batch asks so seldom whether the principal may see the sink's transactions: nobody takes that right
+#: away often, and with many streams each request counts.
+SEES_S = 30.0
+
 #: For what a warning is about: the next batch waits for it.
 WARNING_BUDGET_S = 5.0
 
@@ -47,14 +53,9 @@ CONTACT_BUDGET_S = 15.0
 
 
 class KafkaParticipant(Participant[PreparedTransaction]):
-    """Kafka's transactions of one sink. It keeps one connection until it is closed.
-
-    Parameters
-    ----------
-    options, columns, ticket
-        For tasks, which begin parts; a recovery has none of them.
-    deadline : Deadline or None
-        Of everything together; None: each call has a budget of its own.
+    """Kafka's transactions of one sink; one connection until it is closed. ``options``, ``columns`` and ``ticket`` are
+    for tasks, which begin parts: a recovery has none of them. ``deadline`` is that of everything together; with None,
+    each call has a budget of its own.
     """
 
     name = KAFKA
@@ -76,15 +77,16 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         self.deadline = deadline
         self._admin: Admin | None = None
         self._warned = False
+        self._saw_s = float("-inf")
         self._deletion = Deletion(sink_id)
+        self._settings = TopicSettings(options) if options is not None else None
 
     @classmethod
     def of(cls, options: SinkOptions, columns: Columns | None = None, ticket: Ticket | None = None) -> Self:
-        """Make the participant for the options of a sink."""
         return cls(options.connection, options.sink_id, options, columns, ticket)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_admin": None}  # connections stay where they were opened
+        return {**self.__dict__, "_admin": None, "_settings": None}  # connections stay where they were opened
 
     @property
     def topics(self) -> set[str]:
@@ -105,7 +107,6 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return budget_s if self.deadline is None else min(budget_s, max(1.0, self.deadline.left))
 
     def close(self) -> None:
-        """Close the connection."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
@@ -119,12 +120,21 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return KafkaPart(self._options, self._columns, self._ticket, part)
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
-        """Return the handles whose transactions are no longer open, according to their coordinators."""
         found = {d.transactional_id for d in open_of(handles, self.admin())}
         return [h for h in handles if h.transactional_id not in found]
 
+    def ask_settings(self) -> None:
+        """Ask for the settings of topics by which :meth:`confirm` will judge the batch that was just planned. The claim
+        has connected; without a connection nothing is asked.
+        """
+        if self._settings is not None and self._admin is not None:
+            self._settings.ask(self._admin, self._deletion.topics)
+
     def confirm(self, proposal: Proposal) -> Decision:
-        """See :func:`exactly_once.participants.kafka.transactions.confirm`."""
+        if self._settings is not None and self._admin is not None:
+            found = self._settings.answer(self._admin)
+            self._deletion.take(found)
+            self._settings.check(found)
         adopted = self._options.adopt if self._options is not None else ()
         inputs = input_topics(self._options, proposal.batch) if self._options is not None else ()
         decision, unasked = confirm(proposal, self.admin(), lambda topic_id: topic_id in adopted, inputs)
@@ -139,23 +149,18 @@ class KafkaParticipant(Participant[PreparedTransaction]):
             )
         return decision
 
-    def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
-        """Send EndTxn for each, and ask the output for evidence where its answer tells nothing."""
-        return self._commit(handles, recovering=False)
-
     def recover_and_commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """Commit as :meth:`commit` does; those that are still open come first."""
-        return self._commit(handles, recovering=True)
+        return self.commit(handles, recovering=True)
 
-    def _commit(self, handles: Sequence[PreparedTransaction], recovering: bool) -> list[PreparedTransaction]:
+    def commit(self, handles: Sequence[PreparedTransaction], recovering: bool = False) -> Iterable[PreparedTransaction]:
+        """Send EndTxn for each, and ask the output for evidence where its answer tells nothing."""
         return commit_transactions(self._sink_id, handles, self.admin(), self._within(BUDGET_S), recovering)
 
     def warn_of_deletion(self, decision: Decision) -> None:
-        """See :meth:`exactly_once.participants.kafka.deletion.Deletion.warn`."""
         self._deletion.warn(self.admin(WARNING_BUDGET_S), decision)
 
     def abort(self, handles: Sequence[PreparedTransaction]) -> None:
-        """Abort exactly these, as far as they are open."""
         admin = self.admin(ABORT_BUDGET_S)
         if found := open_of(handles, admin):
             end_all(admin, [d.end for d in found], False, end_txn_version(admin))
@@ -179,4 +184,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
                 log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
         # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
         spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))
-        return [d.transactional_id for d in sweep(scope.sink_id, admin, mine, spare)]
+        sees = scope.own is not None and not scope.running and time.monotonic() - self._saw_s < SEES_S
+        found = sweep(scope.sink_id, admin, mine, spare, sees)
+        if not sees:
+            self._saw_s = time.monotonic()
+        return [d.transactional_id for d in found]

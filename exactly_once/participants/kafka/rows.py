@@ -18,7 +18,7 @@ from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.registry.schema_registry import Framing
 
 if TYPE_CHECKING:
-    from exactly_once.participants.kafka.sender import Sender
+    from exactly_once.participants.kafka.part import PartTransaction
 
 UNFRAMED = Framing()
 
@@ -42,22 +42,21 @@ class Columns:
     rule: TopicRule = ANY_TOPIC
 
     def framed(self, framing: Framing) -> Columns:
-        """Return the same columns, with ``framing`` before keys and values."""
         return replace(self, framing=framing)
 
-    def send(self, batch: pa.RecordBatch, sender: Sender) -> None:
+    def send(self, batch: pa.RecordBatch, transaction: PartTransaction) -> None:
         """Send every row of ``batch``, in their order; raise InvalidRecord or PrepareFailed."""
         assert self.framing is not None, "the schema registry was not asked"
         values = self._bytes(batch, "value", self.framing.value)
         keys = self._bytes(batch, "key", self.framing.key) if self.names & {"key", READY["key"]} else None
         key_cells = keys.to_pylist() if keys is not None else [None] * len(values)
         if self.topic is not None and not self.names & _PLACED:
-            sender.send_many(self.topic, key_cells, values.to_pylist(), _size(values) + _size(keys))
+            transaction.send_many(self.topic, key_cells, values.to_pylist(), _size(values) + _size(keys))
             return
         placed = self._topics(batch), self._partitions(batch), self._headers(batch), self._timestamps(batch)
         rows = zip(key_cells, values.to_pylist(), *placed, strict=True)
         for key, value, topic, partition, headers, timestamp_ms in rows:
-            sender.send(topic, key, value, partition, headers, timestamp_ms)
+            transaction.send(topic, key, value, partition, headers, timestamp_ms)
 
     def _bytes(self, batch: pa.RecordBatch, name: str, prefix: bytes) -> pa.Array:
         """Return the keys or the values, each behind ``prefix`` unless the row says that its bytes are ready."""
@@ -98,9 +97,8 @@ class Columns:
         return iter(pc.fill_null(batch.column("partition"), CHOOSE).to_pylist())
 
     def _headers(self, batch: pa.RecordBatch) -> Iterator[Headers]:
-        """Return the headers of each row, None instead of no header.
-
-        Whole columns become Python objects, not struct by struct.
+        """Return the headers of each row, None instead of no header. Whole columns become Python objects, not struct by
+        struct.
         """
         if "headers" not in self.names:
             return repeat(None, batch.num_rows)
@@ -163,7 +161,6 @@ def _parted(headers: list[tuple[str, bytes | None]], counts: list[int]) -> Itera
 
 
 def _row(batch: pa.RecordBatch, row: pa.Scalar) -> str:
-    """Return how an error names a row of ``batch``."""
     found = (batch.column(name)[row.as_py()].as_py() for name in (READY["key"], "key") if name in batch.schema.names)
     return f"a row (key {shown(next((key for key in found if key is not None), None))})"
 
@@ -186,5 +183,4 @@ def _prefixed(column: pa.Array, prefix: bytes) -> pa.Array:
 
 
 def _size(column: pa.Array | None) -> int:
-    """Return the bytes of all values of the column."""
     return pc.sum(pc.binary_length(column)).as_py() or 0 if column is not None else 0

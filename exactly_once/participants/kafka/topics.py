@@ -16,16 +16,9 @@ _SURE_S = 2.0
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics of a decided batch, compared with their ids in its decision.
-
-    Attributes
-    ----------
-    away : list of (str, int)
-        Partitions that have no leader.
-    recreated, gone : frozenset of str
-        Topics that have another id now, and topics that do not exist.
-    stand : bool
-        Whether some topic of the batch is still the one that it was written to.
+    """The topics of a decided batch, compared with their ids in its decision: partitions ``away`` without a leader,
+    topics that have another id now, topics that are gone, and whether some topic of the batch is still the one it was
+    written to (``stand``).
     """
 
     away: list[Partition]
@@ -35,7 +28,6 @@ class Topics:
 
     @property
     def changed(self) -> frozenset[str]:
-        """Topics of which no record of the batch is left."""
         return self.recreated | self.gone
 
 
@@ -45,15 +37,11 @@ AS_DECIDED = Topics([])
 
 def topics_now(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
     """Ask for the topics, and wait for the leaders of ``partitions``, within the budget: one request if all is well.
+    ``ids`` are the topics of the batch with the ids that its decision has; "" when it has none.
 
     Where a transaction ends while one of its partitions has no leader, Kafka (4.3 at least) takes that one for deleted:
     it writes no end marker there, and the next transaction of the producer decides over both. Whoever may not describe
     the topics ends transactions all the same.
-
-    Parameters
-    ----------
-    ids : mapping
-        The topics of the batch with the ids that its decision has; "" when it has none.
     """
     compared, sure = AS_DECIDED, Deadline(_SURE_S)
     for _ in admin.deadline.tries() if partitions or ids else ():

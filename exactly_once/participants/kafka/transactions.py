@@ -12,6 +12,7 @@ from exactly_once import failpoints
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired, Expiring, NotAuthorized, Unfinished
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.errors import LOWERED, RAISE
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka.checks import check_topics
 from exactly_once.participants.kafka.topics import Topics, topics_now
@@ -22,6 +23,7 @@ from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedTransaction
 from exactly_once.protocol.too_long import SPARE, limit_ms, too_long_error
 from exactly_once.txn.coordinators import (
+    FENCING_VERSION,
     Description,
     End,
     check_seen,
@@ -30,10 +32,11 @@ from exactly_once.txn.coordinators import (
     end_txn_version,
     initialise,
     list_transactions,
+    transaction_level,
 )
 from exactly_once.txn.evidence import Fate, fates
 from exactly_once.txn.hanging import end_left_open, was_aborted
-from exactly_once.txn.leaders import Hanging, mismatches
+from exactly_once.txn.leaders import Hanging, begin_asking, end_asking, mismatches
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +90,15 @@ def confirm(
     Raises Expiring, BatchTooLong, TopicRecreated, InputRecreated, BrokerUnreachable or NotAuthorized.
     """
     handles = proposal.decision.transactions
+    topics = sorted({*proposal.decision.topics, *(t for h in handles for t in h.topics)})
+    begun = begin_asking(admin, handles, {*topics, *inputs})
     described = describe(admin.renew(ALIVE_BUDGET_S), (h.transactional_id for h in handles))
     _check_alive(proposal, described, admin)
-    topics = sorted({*proposal.decision.topics, *(t for h in handles for t in h.topics)})
-    last = proposal.last
-    written, read = check_topics(admin, proposal.sink_id, last, topics, adopts, inputs)
-    found, unasked = mismatches(admin.renew(LEADERS_BUDGET_S), handles, described)
+    leaders, last = Deadline(LEADERS_BUDGET_S), proposal.last
+    heard = end_asking(admin, begun)
+    ids_of = admin.topic_ids if heard is None else lambda _: heard.ids
+    written, read = check_topics(ids_of, proposal.sink_id, last, topics, adopts, inputs)
+    found, unasked = mismatches(admin.renew(leaders.left), handles, described, heard)
     if gone := next((h for h in handles if h.transactional_id in found), None):
         raise not_whole(gone.transactional_id, gone.part, found[gone.transactional_id])
     decision = replace(
@@ -209,7 +215,7 @@ def commit_transactions(
     if topics.away:
         where = f"{topics.away[0][0]}-{topics.away[0][1]}"
         raise Unfinished(
-            f"partition {where} has had no leader for {budget_s:g} s. If a transaction ended now, "
+            f"partition {where} has had no leader for {round(budget_s, 1):g} s. If a transaction ended now, "
             "Kafka would write no end marker there, and readers would wait for one",
             f"Once partition {where} has a leader, start the stream again, or run exactly-once "
             f"recover {sink_id}. Do it before the transactions time out: after that, only a start of the stream can "
@@ -232,12 +238,12 @@ def commit_transactions(
     ended = fates(admin, [_without_place(h, topics) for h in unsure])
     waiting = by.get(Outcome.RETRY, []) + [by_id[i] for i, fate in ended.items() if fate is Fate.OPEN]
     if waiting:
+        why, way_out = _why_waiting(waiting, admin.renew(_ORDER_BUDGET_S))
         raise Unfinished(
-            f"{len(waiting)} of {len(by_id)} transactions were not proven committed within {budget_s:g} s, "
-            f"{waiting[0].transactional_id} among them (the brokers did not answer, or have yet to write the end "
-            "markers)",
-            f"Once the brokers answer, start the stream again, or run exactly-once recover {sink_id}. Do it before the "
-            "transactions time out: after that, only a start of the stream can write their rows (EO-LOST)",
+            f"{len(waiting)} of {len(by_id)} transactions were not proven committed within {round(budget_s, 1):g} s, "
+            f"{waiting[0].transactional_id} among them ({why})",
+            f"{way_out}, or run exactly-once recover {sink_id}. Do it before the transactions time out: after that, "
+            "only a start of the stream can write their rows (EO-LOST)",
         )
     # what was committed may have been in a topic that is gone
     unproven = (Fate.UNKNOWN, Fate.COMMITTED) if topics.changed else (Fate.UNKNOWN,)
@@ -249,6 +255,24 @@ def commit_transactions(
             "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",
         )
     return lost
+
+
+def _why_waiting(handles: Sequence[PreparedTransaction], admin: Admin) -> tuple[str, str]:
+    """Return why transactions are not ended whose EndTxn got no definite answer, and the way out without its end."""
+    with suppress(ExactlyOnceError):
+        stuck = any(h.end_txn_version >= FENCING_VERSION for h in handles) and open_of(handles, admin)
+        if stuck and transaction_level(admin) == 0:
+            return LOWERED, RAISE
+        if stuck:
+            return (
+                "their coordinators answer, describe them as open, and do not end them, as brokers do whose "
+                "transaction.version was 0 for a moment",
+                "Restart the brokers one after the other, those that are down first, and start the stream again",
+            )
+    return (
+        "the brokers did not answer, or have yet to write the end markers",
+        "Once the brokers answer, start the stream again",
+    )
 
 
 def _end_hanging(admin: Admin, handles: Sequence[PreparedTransaction]) -> None:
@@ -314,11 +338,13 @@ def sweep(
     admin: Admin,
     mine: Callable[[PartId], bool],
     spare: frozenset[End] = frozenset(),
+    sees: bool = False,
 ) -> list[Description]:
     """Abort every open transaction of the sink whose id satisfies ``mine``, save those in ``spare``; repeat until none
     is left or the budget is spent.
 
-    Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one.
+    Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one. ``sees``:
+    the principal could see the sink's transactions a moment ago, so that an empty list means that there is none.
 
     Returns
     -------
@@ -331,7 +357,8 @@ def sweep(
         When the principal may not see the sink's transactions, or not abort them.
     """
     aborted: list[Description] = []
-    check_seen(admin, namespace(sink_id))
+    if not sees:
+        check_seen(admin, namespace(sink_id))
     for _ in Deadline(SWEEP_BUDGET_S).tries():
         found = [d for d in open_transactions(sink_id, admin, mine) if d.end not in spare]
         if not found:

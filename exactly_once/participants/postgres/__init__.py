@@ -40,7 +40,7 @@ try:
     from psycopg import sql
 
     from exactly_once.participants.postgres import session as server
-    from exactly_once.participants.postgres.checks import refuse
+    from exactly_once.participants.postgres.checks import prepared_gids, refuse
     from exactly_once.participants.postgres.visible import fate_of, found_rows
 except ImportError as e:
     raise InvalidOption(
@@ -99,6 +99,7 @@ class PostgresParticipant(Participant[PreparedPart]):
         self.shared = shared
         self.table = table
         self.columns = None if columns is None else list(columns)
+        self._written: Sequence[str] | None = None
         self.database = server.Database(dsn)
 
     def __repr__(self) -> str:
@@ -125,18 +126,22 @@ class PostgresParticipant(Participant[PreparedPart]):
                 f"List each column once; the rows have {', '.join(schema.names)}",
             )
         refuse(self.database, self.identifier, columns)
+        self._written = columns
 
     def begin(self, part: PartName) -> PartWriter[PreparedPart]:
         return _Writer(self, part)
 
     def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+        """Return those that are no longer prepared; of a checked stream, refuse again what :meth:`check` would."""
         with self.database.driver("list the prepared transactions", _UNDECIDED) as session:
-            there = {gid for (gid,) in session.run(server.PREPARED, "")}
+            if self._written is None:
+                there = {gid for (gid,) in session.run(server.PREPARED, "")}
+            else:
+                there = prepared_gids(session, self.database, self.identifier, self._written, _UNDECIDED)
         return [h for h in handles if h.data["gid"] not in there]
 
     def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
-        for handle in handles:
-            _check(handle)
+        _check(handles)
         with self.database.driver("commit the decided transactions", Unfinished.default_safe) as session:
             database, timeline = session.row("SELECT" + server.ORIGIN)
             if foreign := [h for h in handles if h.data["database"] != database]:
@@ -207,27 +212,23 @@ class PostgresParticipant(Participant[PreparedPart]):
         return True
 
     def found(self, sink_id: str, handles: Sequence[PreparedPart]) -> list[Found]:
-        for handle in handles:
-            _check(handle)
-        return found_rows(
-            self.database, self.identifier, self.name, sink_id, handles, columns=self.columns, shared=self.shared
-        )
+        _check(handles)
+        return found_rows(self, sink_id, handles)
 
 
-def _check(handle: PreparedPart) -> None:
-    """Refuse a handle that no task of this output made: it comes from the commit log, where others may have written."""
-    data = handle.data
-    texts = all(isinstance(data.get(name), str) for name in ("gid", "xid", "database", "timeline"))
-    if texts and data["gid"] == handle.name and PartName.parse(handle.name) and _XID.fullmatch(str(data["xid"])):
-        return
-    raise forged(handle.name, f"holds {shortened(dict(data))}, which is not that part's transaction")
+def _check(handles: Sequence[PreparedPart]) -> None:
+    """Refuse handles that no task of this output made: they come from the commit log, where others may have written."""
+    for handle in handles:
+        data = handle.data
+        texts = all(isinstance(data.get(name), str) for name in ("gid", "xid", "database", "timeline"))
+        own = texts and data["gid"] == handle.name and PartName.parse(handle.name)
+        if not own or not _XID.fullmatch(str(data["xid"])):
+            raise forged(handle.name, f"holds {shortened(dict(data))}, which is not that part's transaction")
 
 
 def session_name(part: PartName) -> str:
-    """Return the name of a task's session, by which a sweep finds it: its part's name, shortened if necessary.
-
-    A sweep does not find a session with too long a name before it has prepared; the server ends such a session when its
-    connection breaks.
+    """Return the name of a task's session, by which a sweep finds it: its part's name, shortened if necessary. With too
+    long a name it is not found before it has prepared; the server ends such a session when its connection breaks.
     """
     short = part._replace(sink_id=_alias(part.sink_id), participant="")
     names = (n for n in (str(part), str(short)) if n.isascii() and len(n) <= APPLICATION_BYTES)

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.participants.postgres.session import GRANT, ORIGIN, Database
+from exactly_once.participants.postgres.session import GRANT, ORIGIN, Database, PostgresSession
 
 #: A row (fault, way out) for each reason not to use the server.
 _SERVER: LiteralString = """
@@ -52,6 +52,32 @@ _TABLE: LiteralString = """
               FROM a WHERE attname = ANY (%(columns)s::text[]) AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
 """
 
+#: Rows (whose fault, fault, way out), and one (transaction, gid, null) for each that is prepared: one round trip.
+_STATE: LiteralString = f"""
+    SELECT 'server', s.* FROM ({_SERVER}) s UNION ALL SELECT 'table', t.* FROM ({_TABLE}) t
+    UNION ALL SELECT 'transaction', gid, NULL FROM pg_prepared_xacts WHERE database = current_database()
+"""
+
+
+def prepared_gids(
+    session: PostgresSession,
+    database: Database,
+    table: sql.Identifier,
+    columns: Sequence[str],
+    safe: str | None = None,
+) -> set[str]:
+    """Return the gids of the prepared transactions; raise DatabaseUnusable for a server, a role or a table that cannot
+    take part in a two-phase commit.
+    """
+    name = table.as_string()
+    found = session.run(_STATE, {"table": name, "columns": list(columns)}).fetchall()
+    for whose, fault, way_out in found:
+        if whose == "server":
+            raise database.unusable(fault, way_out, safe)
+        if whose == "table":
+            raise database.unusable(f"cannot take rows: the table {name} {fault}", way_out, safe)
+    return {gid for _, gid, _ in found}
+
 
 def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) -> None:
     """Refuse a server, a role or a table that cannot take part in a two-phase commit, by BrokerUnreachable,
@@ -68,11 +94,7 @@ def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) ->
         try:
             if session.version < 130000:
                 raise database.unusable("is older than PostgreSQL 13", "Upgrade the server to PostgreSQL 13 or newer")
-            if wrong := session.row(_SERVER):
-                raise database.unusable(*wrong)
-            name = table.as_string()
-            if wrong := session.row(_TABLE, {"table": name, "columns": list(columns)}):
-                raise database.unusable(f"cannot take rows: the table {name} {wrong[0]}", wrong[1])
+            prepared_gids(session, database, table, columns)
             session.row("SELECT" + ORIGIN)  # every part needs this right
         except psycopg.errors.InsufficientPrivilege as e:
             raise database.denied(database.said(e), GRANT, "Nothing was written") from None

@@ -6,11 +6,11 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from threading import Timer
-from typing import Any, LiteralString, Self
+from typing import Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -67,13 +67,9 @@ END_SESSION: LiteralString = """
 OWNER: LiteralString = "SELECT owner::text, current_user::text FROM pg_prepared_xacts WHERE gid = %s"
 
 
-class PostgresSession:
-    """A connection in autocommit; its statements end after :data:`STATEMENT_S`, whether the server answers or not.
-
-    Raises
-    ------
-    psycopg.Error
-        As do all methods. Then only :meth:`close` works on the connection.
+class PostgresSession(AbstractContextManager["PostgresSession"]):
+    """A connection in autocommit; its statements end after :data:`STATEMENT_S`, whether the server answers or not. All
+    methods raise psycopg.Error; then only :meth:`close` works on the connection.
     """
 
     def __init__(self, dsn: str, application: str):
@@ -88,9 +84,6 @@ class PostgresSession:
             connect_timeout=limit,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -101,7 +94,6 @@ class PostgresSession:
 
     @property
     def closed(self) -> bool:
-        """True when the connection was closed or broke."""
         return self._psycopg.closed
 
     def run(self, statement: LiteralString | sql.Composed, *values: Any) -> psycopg.Cursor[Any]:
@@ -152,7 +144,7 @@ class PostgresSession:
             yield
         except psycopg.OperationalError as e:
             if self._hung_up:
-                raise psycopg.OperationalError(f"no answer for {limit_s:g} s") from e
+                raise psycopg.OperationalError(f"no answer for {round(limit_s, 1):g} s") from e
             raise
         finally:
             timer.cancel()
@@ -165,19 +157,8 @@ class PostgresSession:
 
 
 class Database:
-    """The database with the table, and its errors, worded without secrets.
-
-    Attributes
-    ----------
-    shown : str
-        ``dsn`` without its secrets.
-    secrets : tuple of str
-        The parameters of ``dsn`` that are secrets, such as ``password``.
-
-    Raises
-    ------
-    InvalidOption
-        When ``dsn`` cannot be read.
+    """The database with the table, and its errors, worded without secrets. ``shown`` is ``dsn`` without its
+    ``secrets``, the parameters such as ``password``. Raise InvalidOption when ``dsn`` cannot be read.
     """
 
     def __init__(self, dsn: str):
@@ -259,12 +240,10 @@ class Database:
             text = text.replace(secret, "***")
         return text
 
-    def unusable(self, what: str, way_out: str) -> DatabaseUnusable:
-        """Make the error for a server that needs a change."""
-        return DatabaseUnusable(f"PostgreSQL ({self.shown}) {what}", way_out)
+    def unusable(self, what: str, way_out: str, safe: str | None = None) -> DatabaseUnusable:
+        return DatabaseUnusable(f"PostgreSQL ({self.shown}) {what}", way_out, safe)
 
     def denied(self, what: str, way_out: str, safe: str) -> NotAuthorized:
-        """Make the error for a role that lacks a right."""
         return NotAuthorized(f"PostgreSQL ({self.shown}): {what}", way_out, safe)
 
 
@@ -284,7 +263,6 @@ def _has_fields(kind: pa.DataType) -> bool:
 
 
 def _word(value: object) -> str:
-    """Convert a value that JSON cannot represent."""
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal):

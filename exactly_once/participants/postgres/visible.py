@@ -8,7 +8,7 @@ somebody updated or deleted some.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -17,9 +17,12 @@ from psycopg import sql
 from exactly_once.digest import RowDigest
 from exactly_once.errors import Unfinished
 from exactly_once.participant import Found, PartName
-from exactly_once.participants.postgres.session import GRANT, ORIGIN, PREPARED, Database, PostgresSession
+from exactly_once.participants.postgres.session import GRANT, ORIGIN, PREPARED, PostgresSession
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import PreparedPart
+
+if TYPE_CHECKING:
+    from exactly_once.participants.postgres import PostgresParticipant
 
 #: For one scan of the table, which no index helps: some 100 GB from a disk of 200 MB/s.
 SCAN_S = 600
@@ -54,17 +57,9 @@ _RECENT: LiteralString = (
 _ROWS: LiteralString = "SELECT xmin::text::int8, {} FROM {} WHERE xmin = ANY ({}::xid[])"
 
 
-def found_rows(
-    database: Database,
-    table: sql.Identifier,
-    participant: str,
-    sink_id: str,
-    handles: Sequence[PreparedPart],
-    *,
-    columns: Sequence[str] | None,
-    shared: bool,
-) -> list[Found]:
+def found_rows(of: PostgresParticipant, sink_id: str, handles: Sequence[PreparedPart]) -> list[Found]:
     """Do the work of :meth:`exactly_once.participant.Participant.found`; raise Unfinished or NotAuthorized."""
+    database, table = of.database, of.identifier
     with database.driver("show what its readers see", Unfinished.default_safe) as session:
         try:
             gids = {gid for (gid,) in session.run(PREPARED, namespace(sink_id)).fetchall()}
@@ -73,8 +68,13 @@ def found_rows(
             counts = _counts(session, table, here)
             by_part = _by_part(here, timeline, counts)
             whole = [h for h in here if by_part[h.name] == h.records]
-            digests = _digests(session, table, columns, whole)
-            found = [_found(session, h, timeline, h.name in gids, by_part[h.name], digests, shared) for h in here]
+            digests = _digests(session, table, of.columns, whole)
+            found = [
+                Found(h.name, prepared=True, places=_places(h))
+                if h.name in gids
+                else _found(session, h, timeline, by_part[h.name], digests.get(_xid(h), ""), of.shared)
+                for h in here
+            ]
         except psycopg.errors.InsufficientPrivilege as e:
             raise database.denied(database.said(e), GRANT, Unfinished.default_safe) from None
     found += [
@@ -82,11 +82,10 @@ def found_rows(
     ]
     known = {_xid(h) for h in handles}
     rows = table.as_string()
-    if not shared:
-        strange = {xid: count for xid, count in counts.items() if xid not in known}
-        found += [Found("", True, records=count, places=(f"{rows}, xmin {xid}",)) for xid, count in strange.items()]
+    strange = {xid: count for xid, count in counts.items() if not of.shared and xid not in known}
+    found += [Found("", True, records=count, places=(f"{rows}, xmin {xid}",)) for xid, count in strange.items()]
     parts = {gid: PartName.parse(gid) for gid in sorted(gids - {h.name for h in handles})}
-    mine = [gid for gid, part in parts.items() if part and part.is_of(sink_id, participant)]
+    mine = [gid for gid, part in parts.items() if part and part.is_of(sink_id, of.name)]
     return found + [Found(gid, prepared=True, places=(f"pg_prepared_xacts, gid {gid}",)) for gid in mine]
 
 
@@ -102,19 +101,10 @@ def fate_of(session: PostgresSession, handle: PreparedPart, timeline: str) -> st
 
 
 def _found(
-    session: PostgresSession,
-    handle: PreparedPart,
-    timeline: str,
-    prepared: bool,
-    records: int,
-    digests: dict[int, str],
-    shared: bool,
+    session: PostgresSession, handle: PreparedPart, timeline: str, records: int, digest: str, shared: bool
 ) -> Found:
-    place = (f"xid {handle.data['xid']}",)
-    if prepared:
-        return Found(handle.name, prepared=True, places=place)
+    place = _places(handle)
     if records:
-        digest = digests.get(_xid(handle), "")
         proven = digest == handle.digest
         if not proven and handle.data["timeline"] != timeline:
             return Found(handle.name, unproven="its transaction's id may be another's since a failover or a restore")
@@ -139,7 +129,6 @@ def _found(
 
 
 def _counts(session: PostgresSession, table: sql.Identifier, handles: Sequence[PreparedPart]) -> dict[int, int]:
-    """Return the number of visible rows of each transaction since the first one of ``handles``."""
     first = min((int(h.data["xid"]) for h in handles), default=None)
     if first is None:
         return {}
@@ -148,9 +137,8 @@ def _counts(session: PostgresSession, table: sql.Identifier, handles: Sequence[P
 
 
 def _by_part(handles: Sequence[PreparedPart], timeline: str, counts: Mapping[int, int]) -> dict[str, int]:
-    """Return the number of visible rows of each part.
-
-    Those of a later part, whose timeline gave its id out again, do not count.
+    """Return the number of visible rows of each part, without those of a later part, whose timeline gave its id out
+    again.
     """
     again = {_xid(h) for h in handles if h.data["timeline"] == timeline}
     lost = {h.name for h in handles if h.data["timeline"] != timeline and _xid(h) in again}
@@ -160,10 +148,7 @@ def _by_part(handles: Sequence[PreparedPart], timeline: str, counts: Mapping[int
 def _digests(
     session: PostgresSession, table: sql.Identifier, columns: Sequence[str] | None, handles: Sequence[PreparedPart]
 ) -> dict[int, str]:
-    """Return the digest of the visible rows of each transaction.
-
-    Empty if the columns do not keep what the digest takes.
-    """
+    """Return the digest of the visible rows of each transaction; {} if the columns do not keep what it takes."""
     types = dict(session.run(_COLUMNS, table.as_string()).fetchall())
     names = list(types) if columns is None else list(columns)
     if not handles or any(types.get(name) not in _ARROW for name in names):
@@ -184,6 +169,10 @@ def _digests(
     except (psycopg.DataError, pa.ArrowException):  # a value that Arrow has not: no task wrote it
         return {}
     return {xid: digest.text for xid, digest in found.items()}
+
+
+def _places(handle: PreparedPart) -> tuple[str, ...]:
+    return (f"xid {handle.data['xid']}",)
 
 
 def _xid(handle: PreparedPart) -> int:

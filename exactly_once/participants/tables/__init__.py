@@ -23,7 +23,15 @@ from typing import Any
 import pyarrow as pa
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError, Expired, InvalidOption, InvalidSchema, StoreRefused, Unfinished
+from exactly_once.errors import (
+    ExactlyOnceError,
+    Expired,
+    InvalidOption,
+    InvalidRecord,
+    InvalidSchema,
+    StoreRefused,
+    Unfinished,
+)
 from exactly_once.failpoints import reach
 from exactly_once.participant import Found, Participant, PartName, Scope
 from exactly_once.participants.files.stores import LocalStore, Store
@@ -34,6 +42,7 @@ from exactly_once.participants.tables.files import (
     TableLocation,
     TableWriter,
     check_columns,
+    check_file,
     data_of,
     each,
     mark_of,
@@ -81,14 +90,8 @@ class OpenTable(ABC):
 
     @abstractmethod
     def append(self, sizes: Mapping[str, int], proofs: Mapping[str, int]) -> None:
-        """Add the files and keep the numbers, in one commit on top of this version.
-
-        Raises
-        ------
-        Conflict
-            There is a newer version.
-        InvalidSchema
-            The table's columns have changed since the files were written.
+        """Add the files and keep the numbers, in one commit on top of this version. Raise Conflict when there is a
+        newer one, InvalidSchema when the table's columns have changed since the files were written.
         """
 
     @abstractmethod
@@ -114,20 +117,12 @@ class TableParticipant(Participant[PreparedPart]):
 
     @abstractmethod
     def _open(self) -> OpenTable:
-        """Open the newest version of the table.
-
-        Raises
-        ------
-        StoreRefused
-            There is no such table.
-        """
+        """Open the newest version of the table; raise StoreRefused when there is no such table."""
 
     def check(self, sink_id: str, schema: pa.Schema) -> None:
         """Refuse a table that cannot be added to, rows that do not fit it, and a location that is not writable."""
         with self._answering("Nothing was written"):
-            table = self._opened()
-            if refused := table.refusal():
-                raise StoreRefused(f"{table.shown} {refused[0]}", refused[1])
+            table = self._accepted()
             check_columns(table.place.schema, schema, self.columns, table.shown)
             for folder in (MARKS, DATA):
                 table.place.store.make(folder)
@@ -153,13 +148,19 @@ class TableParticipant(Participant[PreparedPart]):
         return TableWriter(place, self.columns, begun)
 
     def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+        """Return those whose files are gone; refuse a table that has changed and no longer takes the others: once they
+        are decided, they are added whatever it has become.
+        """
         with self._answering(_UNDECIDED):
-            place = self._opened().place
-            return _by_presence(place, handles)[False]
+            written = self._place  # by which the tasks wrote
+            table = self._accepted()
+            found = _by_presence(table.place, handles)
+            if written is None or written.schema != table.place.schema:
+                each(lambda h: check_file(table.place, data_of(h.name), table.shown), found[True])
+            return found[False]
 
     def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
-        for handle in handles:
-            _check(handle)
+        _check(handles)
         if not handles:
             return []
         with self._answering(Unfinished.default_safe):
@@ -192,7 +193,10 @@ class TableParticipant(Participant[PreparedPart]):
         there = _by_presence(place, new)
         whole, lost = there[True], there[False]
         if whole:
-            proofs = _proofs(whole if lost else handles, bool(lost))
+            if lost:
+                proofs = {f"{_key(h)}:{h.part}": _number(part_of_handle(h)) for h in whole}
+            else:
+                proofs = {_key(handles[0]): max(_number(part_of_handle(h)) for h in handles)}
             reach(f"table-commit-{self.name}")
             table.append({data_of(h.name): int(h.data["bytes"]) for h in whole}, proofs)
             reach(f"table-committed-{self.name}")
@@ -208,8 +212,7 @@ class TableParticipant(Participant[PreparedPart]):
         store.sync(MARKS)
 
     def abort(self, handles: Sequence[PreparedPart]) -> None:
-        for handle in handles:
-            _check(handle)
+        _check(handles)
         with self._answering(_UNDECIDED):
             table = self._opened()
             self._delete(table, [h.name for h in handles if table.place.store.size(mark_of(h.name)) is not None])
@@ -235,8 +238,7 @@ class TableParticipant(Participant[PreparedPart]):
         return swept
 
     def found(self, sink_id: str, handles: Sequence[PreparedPart]) -> list[Found]:
-        for handle in handles:
-            _check(handle)
+        _check(handles)
         with self._answering(Unfinished.default_safe):
             marks = of_sink(self._opened().place.store.names(MARKS), sink_id, self.name)  # a mark goes after the commit
             table = self._opened()
@@ -245,9 +247,17 @@ class TableParticipant(Participant[PreparedPart]):
             known = {h.name for h in handles}
             mine = of_sink((path.rpartition("/")[2] for path in files), sink_id, self.name)
             late = [str(p) for p in mine.values() if str(p) not in known and _is_late(p, handles)]
-            found += each(lambda name: _phantom(table, name), late)
+            phantoms = [Found(name, True, places=_places(table, name)) for name in late]
+            found += each(lambda f: replace(_rows(table.place.store, data_of(f.name), f), digest=""), phantoms)
             waiting = [str(p) for p in marks.values() if str(p) not in known and data_of(str(p)) not in files]
             return found + [Found(name, prepared=True, places=_places(table, name)) for name in waiting]
+
+    def _accepted(self) -> OpenTable:
+        """Open the newest version of the table; raise StoreRefused when files cannot be added to it."""
+        table = self._opened()
+        if refused := table.refusal():
+            raise StoreRefused(f"{table.shown} {refused[0]}", refused[1])
+        return table
 
     def _opened(self) -> OpenTable:
         table = self._open()
@@ -258,7 +268,7 @@ class TableParticipant(Participant[PreparedPart]):
     def _answering(self, safe: str) -> Iterator[None]:
         try:
             yield
-        except (StoreRefused, InvalidSchema) as e:
+        except (StoreRefused, InvalidSchema, InvalidRecord) as e:
             raise type(e)(e.what, e.way_out, safe) from e.__cause__
         except ExactlyOnceError:
             raise
@@ -282,12 +292,6 @@ def proven(table: OpenTable, handle: PreparedPart) -> bool:
     """Return whether the table says that it has got this part, whatever became of its file since."""
     number = _number(part_of_handle(handle))
     return table.proof(_key(handle)) >= number or table.proof(f"{_key(handle)}:{handle.part}") >= number
-
-
-def _proofs(handles: Sequence[PreparedPart], singly: bool) -> dict[str, int]:
-    if singly:
-        return {f"{_key(h)}:{h.part}": _number(part_of_handle(h)) for h in handles}
-    return {_key(handles[0]): max(_number(part_of_handle(h)) for h in handles)}
 
 
 def _key(handle: PreparedPart) -> str:
@@ -317,12 +321,14 @@ def _by_presence(place: TableLocation, handles: Sequence[PreparedPart]) -> dict[
     return found
 
 
-def _check(handle: PreparedPart) -> None:
-    """Refuse a handle that no task of this output made: it comes from the commit log, where others may have written."""
-    part, data = PartName.parse(handle.name), handle.data
-    numbers = part is not None and part.batch_id >> _BATCH_BITS == 0 and part.token >> (63 - _BATCH_BITS) == 0
-    if not numbers or "/" in handle.name or type(data.get("table")) is not str or type(data.get("bytes")) is not int:
-        raise forged(handle.name, "is not that of a file of a table")
+def _check(handles: Sequence[PreparedPart]) -> None:
+    """Refuse handles that no task of this output made: they come from the commit log, where others may have written."""
+    for handle in handles:
+        part, data = PartName.parse(handle.name), handle.data
+        numbers = part is not None and part.batch_id >> _BATCH_BITS == 0 and part.token >> (63 - _BATCH_BITS) == 0
+        kinds = type(data.get("table")), type(data.get("bytes"))
+        if not numbers or "/" in handle.name or kinds != (str, int):
+            raise forged(handle.name, "is not that of a file of a table")
 
 
 def _found(table: OpenTable, handle: PreparedPart, files: Mapping[str, str]) -> Found:
@@ -342,11 +348,6 @@ def _found(table: OpenTable, handle: PreparedPart, files: Mapping[str, str]) -> 
     if size == handle.data["bytes"] and checksum_of(store, path) == handle.data.get("checksum"):
         return seen
     return replace(_rows(store, path, seen), wrong="the file has other contents than its task wrote")
-
-
-def _phantom(table: OpenTable, name: str) -> Found:
-    seen = Found(name, True, places=_places(table, name))
-    return replace(_rows(table.place.store, data_of(name), seen), digest="")
 
 
 def _rows(store: Store, path: str, seen: Found) -> Found:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.errors import InvalidRecord, InvalidSchema, PrepareFailed
 from exactly_once.participant import PartName
 from exactly_once.participants.files.stores import Store
 from exactly_once.participants.files.writer import FileWriter
@@ -38,9 +39,8 @@ R = TypeVar("R")
 
 
 def file_of(name: str) -> str:
-    """Return the name of a part's file and of its mark.
-
-    The colons of the part's name become ``=``, which no store, URL or engine writes in another way.
+    """Return the name of a part's file and of its mark: no store, URL or engine writes ``=`` in another way, as it may
+    a colon.
     """
     return name.replace(":", "=") + _SUFFIX
 
@@ -51,12 +51,10 @@ def part_of(file: str) -> PartName | None:
 
 
 def data_of(name: str) -> str:
-    """Return the path of a part's file, below the table."""
     return f"{DATA}/{file_of(name)}"
 
 
 def mark_of(name: str) -> str:
-    """Return the path of a part's mark, below the table."""
     return f"{MARKS}/{file_of(name)}"
 
 
@@ -68,9 +66,8 @@ def each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 @dataclass(frozen=True)
 class TableLocation:
-    """All that a task needs to know of a table: it travels to the tasks, which then need no catalogue.
-
-    ``identity`` is the table's own id: a table that was dropped and created again has another one.
+    """All that a task needs to know of a table, without its catalogue. A table that was dropped and created again has
+    another ``identity``.
     """
 
     identity: str
@@ -79,14 +76,7 @@ class TableLocation:
 
 
 class TableWriter(FileWriter):
-    """Writes one part as Parquet, with the types of the table.
-
-    Parameters
-    ----------
-    place : TableLocation
-    columns, begun
-        As for :class:`~exactly_once.participants.files.writer.FileWriter`.
-    """
+    """Writes one part as Parquet, with the types of the table."""
 
     def __init__(self, place: TableLocation, columns: Sequence[str] | None, begun: PreparedPart):
         super().__init__(place.store, data_of(begun.name), "parquet", None, begun)
@@ -114,20 +104,14 @@ class TableWriter(FileWriter):
 
     def _typed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         fields = [self.table.field(name) for name in rows.schema.names]
-        for field in fields:
-            if not field.nullable and rows.column(field.name).null_count:
-                raise InvalidRecord(
-                    f"a row has no {field.name}, which the table requires",
-                    "Filter such rows out in the query, or allow null in the table",
-                )
+        check_nulls(fields, lambda name: bool(rows.column(name).null_count))
         with self._preparing():
             return rows.cast(pa.schema(fields))
 
 
 def check_columns(table: pa.Schema, rows: pa.Schema, columns: Sequence[str] | None, shown: str) -> None:
-    """Refuse rows that the table cannot hold as they are. Columns that the rows lack are null in the table.
-
-    Raises InvalidSchema.
+    """Raise InvalidSchema for rows that the table cannot hold as they are. Columns that the rows lack are null in the
+    table.
     """
     wanted = rows.names if columns is None else list(columns)
     kinds = {field.name: kind_of(field.type) for field in table}
@@ -147,6 +131,40 @@ def check_columns(table: pa.Schema, rows: pa.Schema, columns: Sequence[str] | No
         f"{shown}: {wrong}",
         f"Name and cast the columns as the table does: {', '.join(f'{n} {k}' for n, k in kinds.items())}",
     )
+
+
+def check_nulls(fields: Iterable[pa.Field], has_null: Callable[[str], bool]) -> None:
+    """Raise InvalidRecord for rows of which one ``has_null`` in a column that the table requires."""
+    for field in fields:
+        if not field.nullable and has_null(field.name):
+            raise InvalidRecord(
+                f"a row has no {field.name}, which the table requires",
+                "Filter such rows out in the query, or allow null in the table",
+            )
+
+
+def footer_of(store: Store, path: str) -> pq.FileMetaData:
+    with closing(store.open(path)) as file:
+        return pq.read_metadata(file)
+
+
+def check_file(place: TableLocation, path: str, shown: str) -> None:
+    """Raise InvalidSchema, InvalidRecord or PrepareFailed for a file that the table, whose columns have changed since
+    the file was written, cannot hold.
+    """
+    footer = footer_of(place.store, path)
+    written = footer.schema.to_arrow_schema()
+    check_columns(place.schema, written, None, shown)
+    required = [field for field in place.schema if not field.nullable and written.field(field.name).nullable]
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(footer.num_columns)]
+    nulls = {c.path_in_schema for c in chunks if c.statistics is None or c.statistics.null_count}
+    check_nulls(required, nulls.__contains__)
+    if required:  # pyiceberg compares the types, whatever is in the file
+        raise PrepareFailed(
+            f"{shown} requires the column {required[0].name}, as it did not when a task began to write",
+            "Start the stream again: its tasks then write what the table requires",
+        )
 
 
 def kind_of(type: pa.DataType) -> str:

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.inspection.findings import batch_name
+from exactly_once.inspection.words import are, plural
 from exactly_once.kafka.admin import Partition
-from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import (
     KEPT_DECISIONS,
@@ -22,26 +22,20 @@ from exactly_once.protocol.records import (
     identity,
 )
 from exactly_once.protocol.topics import recreated
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.answers import WRONG, Answer
-from exactly_once.verify.by_log.accounts import give
+from exactly_once.verify.anomalies import Anomaly
 from exactly_once.verify.by_log.judge import OutputState, Verdict, judge_decisions
-from exactly_once.verify.by_log.ledger import Ledger, Span
+from exactly_once.verify.by_log.ledger import Ledger, Span, give, title
 from exactly_once.verify.by_log.orphans import judge_copies, judge_orphans
-from exactly_once.verify.window import Positions, flat
+from exactly_once.verify.expected import Positions, input_of
+from exactly_once.verify.report import WRONG, Answer
 
-#: Why a batch without a decision is not called lost.
+#: Reasons why a batch without a decision is not called lost, a checkpoint leaves something open, a repaired batch is
+#: not proven, or nothing is said of the input of a batch.
 UNDECIDED = "batches that no decision names, which a weaker guarantee or another sink may have written"
 TOO_FEW = "batches that the log should still keep before its first one: another sink wrote them, or they are gone"
-
-#: What a checkpoint leaves open.
 UNCOMMITTED = "completed batches that Spark has not committed in the checkpoint: the next start drains them"
 COMMITS_LACK = "batches whose file is missing among those of the checkpoint's commits/"
-
-#: Why a repaired batch is not proven.
 ALIKE = "parts of a repaired batch with one number and the same rows: two of one, or two alike"
-
-#: Why nothing is said of the input of a batch.
 BEGINS_ANYWHERE = "batches of a query that took the sink over, where nothing says at which input offset it began"
 
 
@@ -54,18 +48,11 @@ def judge_log(
     also: Sequence[Decision] = (),
     others: Mapping[int, str] | None = None,
 ) -> Verdict:
-    """Judge the output by the commit log.
+    """Judge the output by the commit log, which was read after it.
 
-    Parameters
-    ----------
-    decisions : sequence of Decision
-        Those that the output was read for, oldest first.
-    log : LogState
-        Read after the output.
-    ids, others : mapping
-        Producer id -> transactional id: of all ids of the sink, and of other writers.
-    also : sequence of Decision
-        Decisions that the log has dropped since: they name transactions, too.
+    ``decisions`` are those that the output was read for, oldest first; ``also`` are those that the log has dropped
+    since: they name transactions, too. ``ids`` and ``others`` map producer ids to transactional ids: of the sink, and
+    of other writers.
     """
     verdict = judge_decisions(decisions, log, ledger, output)
     if decisions:
@@ -89,12 +76,8 @@ def judge_balance(checkpoint: Checkpoint, earlier: LogState, verdict: Verdict) -
 
 
 def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], verdict: Verdict) -> None:
-    """Find input that two queries of the sink have decided, by the offsets in their decisions.
-
-    Parameters
-    ----------
-    began : mapping
-        Query id -> where its first batch began to read, as far as a checkpoint tells.
+    """Find input that two queries of the sink have decided, by the offsets in their decisions; ``began`` is where the
+    first batch of a query began to read, as far as a checkpoint tells.
     """
     queries: dict[str, list[Decision]] = {}
     for d in decisions:
@@ -103,7 +86,7 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
     taken: dict[Partition, list[tuple[int, int, Decision]]] = {}
     for query_id, mine in queries.items() if len(queries) > 1 else ():
         read = list(_ranges(sorted(mine, key=lambda d: d.batch_id), began.get(query_id)))
-        unknown = any(d.batch_id == 0 and _input_of(d) for d in mine) and query_id not in began
+        unknown = any(d.batch_id == 0 and input_of(d) for d in mine) and query_id not in began
         verdict.unproven[BEGINS_ANYWHERE] += bool(taken) and unknown
         for d, ranges in read:
             twice = {
@@ -114,14 +97,12 @@ def judge_input(decisions: Sequence[Decision], began: Mapping[str, Positions], v
             }
             if twice:
                 other = next(iter(twice.values()))[1]
-                verdict.find(
-                    Anomaly.DUPLICATE,
-                    f"input decided twice: {batch_name(d.query_id, d.batch_id)} of query {d.query_id} has read offsets "
-                    f"that {batch_name(other.query_id, other.batch_id)} of query {other.query_id} had read",
-                    batch=batch_name(d.query_id, d.batch_id),
-                    places=tuple(f"{topic}-{p}@{first}" for (topic, p), first in twice)[:MOST_PLACES],
-                    records=sum(n for n, _ in twice.values()),
+                what = (
+                    f"input decided twice: {title(d)} of query {d.query_id} has read offsets that {title(other)} of "
+                    f"query {other.query_id} had read"
                 )
+                places = [f"{topic}-{p}@{first}" for (topic, p), first in twice]
+                verdict.find(Anomaly.DUPLICATE, what, d, "", places, sum(n for n, _ in twice.values()))
         for d, ranges in read:
             for where, (start, end) in ranges.items():
                 taken.setdefault(where, []).append((start, end, d))
@@ -135,16 +116,12 @@ def _ranges(
     """
     before, number = began, -1
     for d in batches:
-        end = _input_of(d)
+        end = input_of(d)
         if before is not None and d.batch_id == number + 1:  # a partition that came later is read from its beginning
             yield d, {where: (before.get(where, 0), offset) for where, offset in end.items()}
         elif d.batch_id and d.records:
             yield d, {where: (offset - 1, offset) for where, offset in end.items()}
         before, number = end or None, d.batch_id
-
-
-def _input_of(decision: Decision) -> dict[Partition, int]:
-    return flat(kafka_offsets(source_lines(decision.offsets)))
 
 
 def _judge_marks(widowed: Iterable[Completed], verdict: Verdict) -> None:
@@ -167,18 +144,12 @@ def _judge_numbers(decisions: Sequence[Decision], verdict: Verdict) -> None:
             if missing and after.token - before.token >= 2:
                 verdict.unproven[UNDECIDED] += abs(missing)
             elif missing > 0:
-                verdict.find(
-                    Anomaly.LOST,
-                    f"{missing} batches are in no decision: the log holds batch {before.batch_id}, and then batch "
-                    f"{after.batch_id}",
-                    batch=f"batch {before.batch_id + 1}",
-                )
+                gap = f"the log holds batch {before.batch_id}, and then batch {after.batch_id}"
+                lost = f"{plural(missing, 'batch')} {are(missing)} in no decision: {gap}"
+                verdict.find(Anomaly.LOST, lost, batch=f"batch {before.batch_id + 1}")
             elif missing < 0:
-                verdict.find(
-                    Anomaly.BATCH_REORDER,
-                    f"the log holds the decision of batch {after.batch_id} after that of batch {before.batch_id}",
-                    batch=f"batch {after.batch_id}",
-                )
+                what = f"the log holds the decision of batch {after.batch_id} after that of batch {before.batch_id}"
+                verdict.find(Anomaly.BATCH_REORDER, what, after)
         first, span = mine[0].batch_id, mine[-1].batch_id - mine[0].batch_id + 1
         verdict.unproven[TOO_FEW] += max(0, min(first, KEPT_DECISIONS - span))
 
@@ -188,13 +159,11 @@ def _judge_names(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict
     owner: dict[tuple[str | int, ...], Decision] = {}
     for d in decisions:
         _judge_parts(d, ledger, verdict)
-        batch = batch_name(d.query_id, d.batch_id)
         for h in d.handles:
             other = owner.setdefault(identity(h), d)
             if other is not d:
-                name = batch_name(other.query_id, other.batch_id)
-                what = f"{batch} is decided with {h.name}, which the decision of {name} names already"
-                verdict.find(Anomaly.OUTCOME_LIE, what, batch=batch, transaction=h.name, records=h.records)
+                what = f"{title(d)} is decided with {h.name}, which the decision of {title(other)} names already"
+                verdict.find(Anomaly.OUTCOME_LIE, what, d, h.name, (), h.records)
                 give(verdict.answers, _spans(h, ledger), Answer(WRONG))
 
 
@@ -204,7 +173,6 @@ def _judge_parts(d: Decision, ledger: Ledger, verdict: Verdict) -> None:
     A part that was lost and written again may have the number of one that was kept: Spark gave its rows to another
     task (:mod:`exactly_once.protocol.replay`). Its transaction and its rows are others then.
     """
-    batch = batch_name(d.query_id, d.batch_id)
     again = Counter(part.partition("/")[0] for part in d.rewritten)
     same: dict[tuple[str, int], list[PreparedTransaction | PreparedPart]] = {}
     for h in d.handles:
@@ -217,8 +185,8 @@ def _judge_parts(d: Decision, ledger: Ledger, verdict: Verdict) -> None:
         if again[participant] >= 0 and len(transactions) == len(handles):
             verdict.unproven[ALIKE] += len(handles) - len(rows)
             continue
-        what = f"the decision of {batch} names part {part} of {participant} {len(handles)} times"
-        verdict.find(Anomaly.MIXED_ATTEMPT, what, batch=batch)
+        what = f"the decision of {title(d)} names part {part} of {participant} {len(handles)} times"
+        verdict.find(Anomaly.MIXED_ATTEMPT, what, d)
         for h in handles:
             give(verdict.answers, _spans(h, ledger), Answer(WRONG))
 

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
-from exactly_once.inspection.findings import batch_name
+from exactly_once.inspection.words import are, plural
 from exactly_once.kafka.admin import Partition
-from exactly_once.participants.kafka.digest_scope import SCOPES, TIMESTAMP, is_computable
+from exactly_once.participants.kafka.digest_scope import SCOPES, TIMESTAMP, has_headers, is_computable
 from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
@@ -18,9 +17,8 @@ from exactly_once.protocol.names import PartId
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 from exactly_once.protocol.topics import recreated
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.answers import NOT_PROVEN, RIGHT, WRONG, Answer
-from exactly_once.verify.by_log.accounts import Answers, give
-from exactly_once.verify.by_log.ledger import Ledger, Span, digest_of
+from exactly_once.verify.by_log.ledger import Answers, Ledger, Span, digest_of, give, name_of, shorter_digests, title
+from exactly_once.verify.report import NOT_PROVEN, RIGHT, WRONG, Answer
 
 #: A marker carries the clock of its partition's leader, a decision that of the commit log's: between two brokers they
 #: may differ by so much.
@@ -46,9 +44,7 @@ class PartSpans:
 
     handle: PreparedTransaction
     spans: tuple[Span, ...]
-    topics: tuple[str, ...]
-    """Those that its decision names."""
-    batch_id: int
+    decision: Decision
 
     @property
     def other_batches(self) -> set[str]:
@@ -56,7 +52,7 @@ class PartSpans:
         where its handle says that each has them.
         """
         part = PartId.parse(self.handle.transactional_id)
-        right = pair_of(part.sink_id if part is not None else "", self.batch_id)
+        right = pair_of(part.sink_id if part is not None else "", self.decision.batch_id)
         wrong = {pair for s in self.spans for pair in s.named} - {right}
         return {
             " of ".join((value or b"").decode(errors="replace") for _, value in reversed(pair)) or "none"
@@ -65,7 +61,6 @@ class PartSpans:
 
     @property
     def visible(self) -> int:
-        """Records that readers get."""
         return sum(s.visible for s in self.spans if s.committed)
 
     @property
@@ -80,7 +75,6 @@ class PartSpans:
 
     @property
     def aborted(self) -> list[Span]:
-        """The spans that were aborted."""
         return [s for s in self.spans if s.committed is False]
 
     def is_held(self, held: Mapping[Partition, int]) -> bool:
@@ -95,10 +89,35 @@ class PartSpans:
         return self.visible == self.handle.records
 
     @property
+    def scopes(self) -> list[str]:
+        """The scopes in which its digest can be computed; several to try where its handle does not say."""
+        form = self.handle.form
+        return [scope for scope in ([form] if form else SCOPES) if is_computable(scope)]
+
+    @property
+    def is_dated(self) -> bool:
+        """True when its digest covers timestamps, and brokers have replaced some."""
+        return TIMESTAMP in self.handle.form and any(s.dated_by_broker for s in self.spans)
+
+    @property
+    def matches(self) -> bool:
+        """True when its records have the digest of its handle, or would have it without what an agent added."""
+        of = self.spans
+        return any(self.handle.digest in {digest_of(of, s), *shorter_digests(of, s)} for s in self.scopes)
+
+    @property
+    def settled(self) -> bool:
+        """True when readers get exactly its records, and nothing of its transaction is open or aborted."""
+        return self.whole and not self.open and not self.aborted
+
+    @property
     def name(self) -> str:
-        """The name of its transaction, for a finding."""
-        h = self.handle
-        return f"{h.transactional_id} (producer {h.producer_id}, epoch {h.epoch})"
+        return name_of(self.handle.transactional_id, (self.handle.producer_id, self.handle.epoch))
+
+    @property
+    def of(self) -> str:
+        """Its number and its batch, for a finding."""
+        return f"part {self.handle.part} of {title(self.decision)}"
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -106,25 +125,17 @@ class PartSpans:
         first = self.handle.place
         if not self.spans and first is not None:
             return (f"{first.topic}-{first.partition}@{first.offset}",)
-        return tuple(s.place for s in self.spans)[:MOST_PLACES]
+        return tuple(s.place for s in self.spans)
 
 
 @dataclass
 class Verdict:
     """Findings, and the sums of what was proven.
 
-    Attributes
-    ----------
-    whole : set
-        Query and number of the batches whose every part is proven.
-    shown, absent : set
-        The batches of which Kafka shows something; those that should be there, and of which it shows nothing.
-    unmarked : set
-        The proven batches that the log does not mark as completed.
-    removed : Counter
-        By reason, how many records that the decisions count are not in the output any more.
-    answers : dict
-        The answer on the records of each span.
+    Batches are named by query and number: ``whole`` are those whose every part is proven, and ``unmarked`` those of
+    them that the log does not mark as completed; Kafka shows something of ``shown``, and nothing of ``absent``, which
+    should be there. ``removed`` counts, by reason, the records that the decisions count and that are not in the output
+    any more; ``answers`` has the answer on the records of each span.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -140,13 +151,25 @@ class Verdict:
 
     @property
     def batches(self) -> int:
-        """The number of batches that are proven."""
         return len(self.whole)
 
-    def find(self, anomaly: Anomaly, what: str, **more: Any) -> Answer:
-        """Add a finding; return the answer on the records that it concerns."""
-        self.findings.append(Finding(anomaly, what, **more))
-        return Answer(WRONG)
+    def find(
+        self,
+        anomaly: Anomaly,
+        what: str,
+        decision: Decision | None = None,
+        transaction: str = "",
+        places: Sequence[str] = (),
+        records: int = 0,
+        spans: Sequence[Span] = (),
+        batch: str = "",
+    ) -> Answer:
+        """Add a finding; return the answer on the records that it concerns, which those of ``spans`` get."""
+        answer, batch = Answer(WRONG), title(decision) if decision else batch
+        places = places or [s.place for s in spans]
+        self.findings.append(Finding(anomaly, what, batch, transaction, tuple(places[:MOST_PLACES]), records))
+        give(self.answers, spans, answer)
+        return answer
 
     def leave(self, why: str) -> Answer:
         """Count a part that is not proven; return the answer on its records."""
@@ -154,38 +177,24 @@ class Verdict:
         return Answer(NOT_PROVEN, why)
 
     def lacks(self, decision: Decision, name: str, what: str, marked: bool, torn: str = "", records: int = 0) -> None:
-        """Find what it means for a batch that an output does not show all of it.
-
-        Parameters
-        ----------
-        name, what : str
-            The first transaction that is missing, and how it is.
-        torn : str
-            Which of the parts are there; "" when none is, or nobody says it.
+        """Find what it means for a batch that an output does not show all of it: ``name`` is the first transaction that
+        is missing, ``what`` says how it is, ``torn`` which of the parts are there ("" when none is, or nobody says it).
         """
-        batch = batch_name(decision.query_id, decision.batch_id)
         if torn:
-            self.find(Anomaly.TORN_BATCH, f"{batch}: {torn}", batch=batch, transaction=name, records=records)
+            self.find(Anomaly.TORN_BATCH, f"{title(decision)}: {torn}", decision, name, records=records)
         if marked:
-            lie = f"{batch} is marked completed in the commit log, but {what}"
-            self.find(Anomaly.OUTCOME_LIE, lie, batch=batch, transaction=name)
+            lie = f"{title(decision)} is marked completed in the commit log, but {what}"
+            self.find(Anomaly.OUTCOME_LIE, lie, decision, name)
 
 
 @dataclass(frozen=True)
 class OutputState:
     """The state of the topics and of the checkpoint, as far as it explains that records are not there or not read.
 
-    Attributes
-    ----------
-    removed : mapping
-        By partition of which records may be missing for a good reason, the first offset that is certainly whole:
-        retention has deleted what is before it (a very large number: the topic is compacted).
-    topic_ids : mapping
-        The brokers' ids of the output topics as they are now; "" for a topic that is gone.
-    held : mapping
-        By partition with a hanging transaction, the offset at which it begins: readers come no further.
-    committed_by_spark : set of int
-        The batches in Spark's ``commits/``.
+    ``removed`` has, by partition of which records may be missing for a good reason, the first offset that is certainly
+    whole (a very large number: the topic is compacted). ``topic_ids`` are the brokers' ids of the output topics now, ""
+    of one that is gone. ``held`` has the offset at which a hanging transaction begins: readers come no further.
+    ``committed_by_spark`` are the batches in Spark's ``commits/``.
     """
 
     removed: Mapping[Partition, int] = field(default_factory=dict)
@@ -214,6 +223,23 @@ def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger
     return verdict
 
 
+def parts_of(decision: Decision, ledger: Ledger) -> list[PartSpans]:
+    """Return the parts of a decision in Kafka, each with what was found of it."""
+    return [PartSpans(h, tuple(ledger.of((h.producer_id, h.epoch))), decision) for h in decision.transactions]
+
+
+def differing(decisions: Iterable[Decision], ledger: Ledger) -> list[Span]:
+    """Return the spans of parts that are there and have another digest than their handles, and ask for their records
+    again: only of those it counts what an agent may have added.
+    """
+    parts = (part for d in decisions for part in parts_of(d, ledger) if part.settled and part.handle.digest)
+    told = (part for part in parts if any(map(has_headers, part.scopes)) and not part.is_dated)
+    found = [s for part in told if not part.matches for s in part.spans]
+    for span in found:
+        span.again = 0
+    return found
+
+
 def _judge_batch(
     decision: Decision,
     log: LogState,
@@ -222,21 +248,18 @@ def _judge_batch(
     whole: set[Partition],
     verdict: Verdict,
 ) -> None:
-    batch, key = batch_name(decision.query_id, decision.batch_id), (decision.query_id, decision.batch_id)
+    key = decision.query_id, decision.batch_id
     marked = key in log.marks
     if decision.totals:
         verdict.unproven[NO_HANDLES] += decision.part_count
         return
-    parts = [
-        PartSpans(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics, decision.batch_id)
-        for h in decision.transactions
-    ]
-    results = [(p, _answer(p, decision, marked, output, whole, verdict)) for p in parts]
+    parts = parts_of(decision, ledger)
+    results = [(p, _answer(p, marked, output, whole, verdict)) for p in parts]
     for p, answer in results:
         give(verdict.answers, p.spans, answer)
     if not decision.rewritten:
         for p in parts:
-            _judge_time(p, batch, log.decided_ms.get(key, 0), verdict)
+            _judge_time(p, log.decided_ms.get(key, 0), verdict)
     missing = [p for p, answer in results if answer == Answer(WRONG) and p.visible < p.handle.records]
     _judge_missing(missing, parts, decision, marked, output.committed_by_spark, verdict)
     if any(p.visible for p in parts):
@@ -252,33 +275,22 @@ def _judge_batch(
     verdict.records += sum(p.handle.records for p in proven)
 
 
-def _answer(
-    part: PartSpans,
-    decision: Decision,
-    marked: bool,
-    output: OutputState,
-    whole: set[Partition],
-    verdict: Verdict,
-) -> Answer:
+def _answer(part: PartSpans, marked: bool, output: OutputState, whole: set[Partition], verdict: Verdict) -> Answer:
     """Judge one decided transaction, by its records or by what explains that they are not there."""
-    batch = batch_name(decision.query_id, decision.batch_id)
+    decision, due = part.decision, part.handle.records
     gone = "" if part.whole or part.aborted else output.why_gone(decision)
     if gone and not marked and not part.spans:
-        return verdict.find(
-            Anomaly.LOST,
-            f"part {part.handle.part} of {batch} is decided and not marked completed, and {gone}: its "
-            f"{part.handle.records} records are nowhere",
-            batch=batch,
-            transaction=part.name,
-            records=part.handle.records,
+        what = (
+            f"{part.of} is decided and not marked completed, and {gone}: its {plural(due, 'record')} {are(due)} nowhere"
         )
-    if not gone and not part.whole and _may_be_removed(part, decision, output.removed, whole):
+        return verdict.find(Anomaly.LOST, what, decision, part.name, records=due)
+    if not gone and not part.whole and _may_be_removed(part, output.removed, whole):
         gone = REMOVED
     if part.is_held(output.held):
         return Answer(WRONG, HELD)
     if not gone:
-        return _judge_part(part, batch, marked, verdict)
-    verdict.removed[gone] += max(0, part.handle.records - part.present)
+        return _judge_part(part, marked, verdict)
+    verdict.removed[gone] += max(0, due - part.present)
     return verdict.leave(gone)
 
 
@@ -293,56 +305,44 @@ def _judge_missing(
     """Judge what it means for the batch that some of its parts are not completely visible."""
     if not missing:
         return
-    batch, name = batch_name(decision.query_id, decision.batch_id), missing[0].name
+    name = missing[0].name
     what, torn = f"{name} is not completely visible", ""
     if any(p.visible for p in parts):
         torn = f"{len(missing)} of {len(parts)} parts are not completely visible, the others are"
     verdict.lacks(decision, name, what, marked, torn, sum(p.handle.records - p.visible for p in missing))
     if not decision.write_id and decision.batch_id in committed_by_spark:
         ahead = f"Spark's commits/{decision.batch_id} exists, but {what}"
-        verdict.find(Anomaly.CHECKPOINT_AHEAD, ahead, batch=batch, transaction=name)
+        verdict.find(Anomaly.CHECKPOINT_AHEAD, ahead, decision, name)
 
 
-def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> Answer:
+def _judge_part(part: PartSpans, marked: bool, verdict: Verdict) -> Answer:
     """Judge one decided transaction: right when readers get exactly its records."""
-    h = part.handle
-    at: dict[str, Any] = {"batch": batch, "transaction": part.name, "places": part.places}
-    of = f"part {h.part} of {batch}"
-    if part.whole and not part.open and not part.aborted:
-        return _judge_contents(part, of, at, verdict)
-    missing = h.records - part.visible
+    due, of = part.handle.records, part.of
+    at = part.decision, part.name, part.places
+    if part.settled:
+        return _judge_contents(part, verdict)
+    missing, aborted = due - part.visible, part.aborted
     if missing < 0:
-        more = f"{of}: its transaction shows {-missing} more records than its task wrote"
-        return verdict.find(Anomaly.PHANTOM, more, **at, records=-missing)
-    if part.whole and part.aborted:
-        aborted = sum(s.records for s in part.aborted)
-        return verdict.find(
-            Anomaly.TORN_TRANSACTION,
-            f"{of}: as many records of its transaction are visible as its task wrote, and {aborted} more were aborted",
-            **{**at, "places": tuple(s.place for s in part.aborted)[:MOST_PLACES]},
-            records=aborted,
-        )
+        more = f"{of}: its transaction shows {plural(-missing, 'record')} more than its task wrote"
+        return verdict.find(Anomaly.PHANTOM, more, *at, -missing)
+    if part.whole and aborted:
+        extra = sum(s.records for s in aborted)
+        what = f"as many records of its transaction are visible as its task wrote, and {extra} more were aborted"
+        return verdict.find(Anomaly.TORN_TRANSACTION, f"{of}: {what}", *at[:2], records=extra, spans=aborted)
     hidden = sum(s.hidden for s in part.spans if s.committed)
-    if not part.aborted and part.present >= h.records:
+    if not aborted and part.present >= due:
         if marked or hidden:
             what = f"{of} is decided, and {_unseen(part)}"
-            return verdict.find(Anomaly.UNSEEN, what, **at, records=part.present - part.visible)
+            return verdict.find(Anomaly.UNSEEN, what, *at, part.present - part.visible)
         return verdict.leave(UNDER_WAY)
-    how = "were aborted" if part.aborted else "are hidden from readers" if hidden else "are not in the log"
-    verdict.find(
-        Anomaly.LOST,
-        f"{of} is decided, and {missing} of its {h.records} records {how}",
-        **{**at, "places": tuple(s.place for s in part.aborted)[:MOST_PLACES] or part.places},
-        records=missing,
-    )
+    how = "were aborted" if aborted else "are hidden from readers" if hidden else "are not in the log"
+    lost = f"{of} is decided, and {missing} of its {due} records {how}"
+    answer = verdict.find(Anomaly.LOST, lost, *at[:2], [s.place for s in aborted] or part.places, missing)
     if part.visible:
-        verdict.find(
-            Anomaly.TORN_TRANSACTION,
-            f"{of}: {part.visible} records of its transaction are visible, and {missing} {how}",
-            **at,
-            records=missing,
-        )
-    return Answer(WRONG)
+        seen = f"{plural(part.visible, 'record')} of its transaction {are(part.visible)} visible"
+        torn = f"{of}: {seen}, and {missing} {how}"
+        verdict.find(Anomaly.TORN_TRANSACTION, torn, *at, missing)
+    return answer
 
 
 def _unseen(part: PartSpans) -> str:
@@ -350,15 +350,14 @@ def _unseen(part: PartSpans) -> str:
     due, present, visible = part.handle.records, part.present, part.visible
     if present == due:
         return f"{due - visible} of its {due} records are in the log but not visible"
-    more = f"its transaction has {present} records in the log, {present - due} more than its task wrote"
+    more = f"its transaction has {plural(present, 'record')} in the log, {present - due} more than its task wrote"
     return f"{more}: {visible} are visible, {present - visible} are not"
 
 
-def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Verdict) -> Answer:
+def _judge_contents(part: PartSpans, verdict: Verdict) -> Answer:
     h = part.handle
-    scopes = [scope for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)]
     stands = {s.where: Extent(s.first, s.records) for s in part.spans}
-    if outside := {topic for topic, _ in stands}.difference(part.topics):
+    if outside := {topic for topic, _ in stands}.difference(part.decision.topics):
         wrong = f"its records are in {', '.join(sorted(outside))}, which its decision does not name"
     elif h.spread and spread_of(stands) != h.spread:
         wrong = (
@@ -366,34 +365,27 @@ def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Ve
         )
     elif other := part.other_batches:
         wrong = f"the headers of its records name other batches of a sink: {', '.join(sorted(other))}"
-    elif any(digest_of(part.spans, scope) == h.digest for scope in scopes):
+    elif part.matches:
         return Answer(RIGHT)
-    elif not h.form or not scopes or not h.digest or _is_dated(part):
+    elif not h.form or not part.scopes or not h.digest or part.is_dated:
         return verdict.leave(NO_DIGEST)
+    elif has_headers(h.form) and any(s.again != s.records for s in part.spans):  # gone before they were read again
+        return verdict.leave(REMOVED)
     else:
         digest = digest_of(part.spans, h.form)
-        wrong = f"its {h.records} visible records have the digest {digest}, but its task wrote {h.digest}"
-    return verdict.find(Anomaly.CORRUPT, f"{of}: {wrong}", **at, records=h.records)
+        wrong = (
+            f"its {h.records} visible records have the digest {digest}, but its task wrote {h.digest}; an interceptor "
+            "of the producer (kafka.interceptor.classes), or an agent in its JVM, that changes records causes the same"
+        )
+    return verdict.find(Anomaly.CORRUPT, f"{part.of}: {wrong}", part.decision, part.name, part.places, h.records)
 
 
-def _is_dated(part: PartSpans) -> bool:
-    """Return whether brokers have replaced the timestamps that its digest covers."""
-    return TIMESTAMP in part.handle.form and any(s.dated_by_broker for s in part.spans)
-
-
-def _judge_time(part: PartSpans, batch: str, decided_ms: int, verdict: Verdict) -> None:
+def _judge_time(part: PartSpans, decided_ms: int, verdict: Verdict) -> None:
     early = [s for s in part.spans if s.committed and 0 <= s.marked_ms < decided_ms - CLOCKS_MS]
     if early:
-        first = min(early, key=lambda s: s.marked_ms)
-        verdict.find(
-            Anomaly.PRECOMMITTED_READ,
-            f"part {part.handle.part} of {batch} was visible {decided_ms - first.marked_ms} ms before its decision",
-            batch=batch,
-            transaction=part.name,
-            places=tuple(s.place for s in early)[:MOST_PLACES],
-            records=sum(s.visible for s in early),
-        )
-        give(verdict.answers, early, Answer(WRONG))
+        before_ms, records = decided_ms - min(s.marked_ms for s in early), sum(s.visible for s in early)
+        what = f"{part.of} was visible {before_ms} ms before its decision"
+        verdict.find(Anomaly.PRECOMMITTED_READ, what, part.decision, part.name, records=records, spans=early)
 
 
 def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict) -> None:
@@ -411,18 +403,13 @@ def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict
         for (n, before), (later, spans) in pairwise(batches):
             first, last = min(s.first for s in spans), max(s.last for s in before)
             if first < last:
-                give(verdict.answers, spans, Answer(WRONG))
-                verdict.find(
-                    Anomaly.BATCH_REORDER,
-                    f"in {topic}-{partition}, batch {later} begins at offset {first}, before batch {n} ends at {last}",
-                    batch=f"batch {later}",
-                    places=(f"{topic}-{partition}@{first}", f"{topic}-{partition}@{last}"),
-                )
+                at = f"{topic}-{partition}"
+                what = f"in {at}, batch {later} begins at offset {first}, before batch {n} ends at {last}"
+                places, batch = (f"{at}@{first}", f"{at}@{last}"), f"batch {later}"
+                verdict.find(Anomaly.BATCH_REORDER, what, places=places, spans=spans, batch=batch)
 
 
-def _may_be_removed(
-    part: PartSpans, decision: Decision, removed: Mapping[Partition, int], whole: set[Partition]
-) -> bool:
+def _may_be_removed(part: PartSpans, removed: Mapping[Partition, int], whole: set[Partition]) -> bool:
     """Return whether retention or compaction explains what is missing.
 
     A transaction names only one of its partitions, and may have begun in any. Where an earlier batch still has records,
@@ -433,7 +420,7 @@ def _may_be_removed(
     place = part.handle.place
     if place is not None and place[:2] in removed and place.offset >= removed[place[:2]]:
         whole = {*whole, place[:2]}
-    return any(where[0] in decision.topics and where not in whole for where in removed)
+    return any(where[0] in part.decision.topics and where not in whole for where in removed)
 
 
 def latest(decisions: Iterable[Decision], later: LogState) -> list[Decision]:

@@ -7,16 +7,39 @@ may be copies of a decided part; of all else, only counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused
-from exactly_once.kafka.admin import Partition
-from exactly_once.participants.kafka.digest_scope import SCOPES, add_read, batches_in, is_computable
+from exactly_once.inspection.findings import batch_name
+from exactly_once.kafka.admin import Partition, Watermarks
+from exactly_once.participants.kafka.digest_scope import (
+    SCOPES,
+    add_read,
+    add_shorter,
+    batches_in,
+    has_headers,
+    is_computable,
+    with_added,
+)
 from exactly_once.protocol.batch_headers import Header
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.scan import LogBatch
+from exactly_once.verify.report import (
+    NOT_JUDGED,
+    NOT_PROVEN,
+    OTHER_BATCHES,
+    OTHERS,
+    UNCOMPARED,
+    UNDECIDED,
+    UNENDED,
+    WRONG,
+    Answer,
+    Balance,
+    TopicBalance,
+)
 
 #: Producer id and epoch.
 Writer = tuple[int, int]
@@ -32,25 +55,14 @@ _MOST_STRANGERS = 100_000
 class Span:
     """The records of one transaction in one partition, in the order of the log.
 
-    Attributes
-    ----------
-    first, last : int
-        Offsets of its first and last record.
-    records, hidden : int
-        How many there are, and how many of them a read_committed reader does not get.
-    digests : dict of str to RowDigest
-        By scope; empty for a writer whose contents do not matter.
-    named : set
-        The headers by which its records name their batch
-        (:func:`~exactly_once.participants.kafka.digest_scope.batches_in`).
-    committed : bool or None
-        By its end marker; None: it has none yet.
-    end, marked_ms : int
-        The offset of that marker, and when the leader wrote it; -1 without one.
-    dated_by_broker : bool
-        The timestamps are not those that the writer sent.
-    matters : bool
-        False for another application's; the ledger keeps of those only what was aborted or is open.
+    ``hidden`` of the ``records`` a read_committed reader does not get. ``digests`` are by scope, empty for a writer
+    whose contents do not matter; ``named`` has the headers by which the records name their batch
+    (:func:`~exactly_once.participants.kafka.digest_scope.batches_in`). ``shorter`` are digests by scope for records to
+    which an agent has added headers, made of the records that were read ``again`` (None: nobody asked). ``committed``
+    is by the end marker, None without one; ``end`` and ``marked_ms`` are its offset and when the leader wrote it, -1
+    without one.
+    ``dated_by_broker``: the timestamps are not those that the writer sent. ``matters`` is False for another
+    application's: the ledger keeps of those only what was aborted or is open.
     """
 
     where: Partition
@@ -59,9 +71,10 @@ class Span:
     last: int = -1
     records: int = 0
     hidden: int = 0
-    timestamp_ms: int = -1
     digests: dict[str, RowDigest] = field(default_factory=dict)
     named: set[tuple[Header, ...]] = field(default_factory=set)
+    shorter: dict[str, list[RowDigest | None]] = field(default_factory=dict)
+    again: int | None = None
     committed: bool | None = None
     end: int = -1
     marked_ms: int = -1
@@ -85,16 +98,8 @@ ScopesOf = Callable[[Writer], tuple[str, ...] | None]
 
 @dataclass(slots=True)
 class Stretch:
-    """The part of a partition that was read.
-
-    Attributes
-    ----------
-    first, next : int
-        The offset of its first record, and the one after its last.
-    markers : int
-        End markers in it.
-    gaps : int
-        Offsets in it under which nothing is kept: compaction removed what was there.
+    """The part of a partition that was read: from its ``first`` record to the one before ``next``, with the end
+    ``markers`` in it, and ``gaps``, the offsets under which compaction has left nothing.
     """
 
     first: int
@@ -103,7 +108,6 @@ class Stretch:
     gaps: int = 0
 
     def take(self, batch: LogBatch) -> None:
-        """Take the next batch."""
         self.first = min(self.first, batch.base_offset)  # the first batch may begin before the offset that was asked
         self.gaps += max(0, batch.base_offset - self.next) + batch.last_offset + 1 - batch.base_offset - batch.count
         self.next = batch.last_offset + 1
@@ -112,17 +116,9 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Copies:
-    """The transactions of other writers that are compared with decided parts.
-
-    Attributes
-    ----------
-    scopes : tuple of str
-        Those of the decided parts.
-    longest : int
-        The number of records of the largest decided part.
-    records : int
-        How many records are decoded for it at most: as many as the decided parts have, so that a topic in which others
-        write much does not take much longer.
+    """The transactions of other writers that are compared with decided parts: in the ``scopes`` of those, up to as many
+    records as the largest (``longest``). At most ``records`` are decoded for it, so that a topic in which others write
+    much does not take much longer.
     """
 
     scopes: tuple[str, ...] = ()
@@ -169,12 +165,23 @@ class Ledger:
         """Return the spans of one transaction, in any partition."""
         return self.spans.get(writer, [])
 
+    def add_again(self, batch: LogBatch) -> None:
+        """Take a batch of records again, for the digests without what an agent added to them, where they are asked."""
+        for span in self.of((batch.producer_id, batch.epoch)):
+            here = span.where == batch.where and span.first <= batch.base_offset <= span.last
+            if here and batch.marker is None and span.again is not None:
+                span.again += batch.count
+                records = list(batch.records())
+                for scope in filter(has_headers, span.digests):
+                    add_shorter(span.shorter.setdefault(scope, with_added(scope)), scope, *batch.where, records)
+
     def _grow(self, batch: LogBatch, scopes_of: ScopesOf) -> None:
         writer = batch.producer_id, batch.epoch
         span = self._open.get((batch.where, batch.producer_id))
         if span is None or span.writer != writer:
             scopes = scopes_of(writer)
-            wanted = self.copies.scopes if scopes is None and self._has_room() else scopes or ()
+            has_room = self._decoded < self.copies.records and self._kept < _MOST_STRANGERS
+            wanted = self.copies.scopes if scopes is None and has_room else scopes or ()
             digests = {scope: RowDigest() for scope in wanted if is_computable(scope)}
             span = Span(batch.where, writer, batch.base_offset, digests=digests, matters=scopes is not None)
             self._open[batch.where, batch.producer_id] = span
@@ -182,13 +189,9 @@ class Ledger:
         span.last = batch.last_offset
         span.records += batch.count
         span.hidden += batch.count if batch.hidden else 0
-        span.timestamp_ms = max(span.timestamp_ms, batch.timestamp_ms)
         span.dated_by_broker |= batch.dated_by_broker
         if span.digests:
             self._digest(span, batch)
-
-    def _has_room(self) -> bool:
-        return self._decoded < self.copies.records and self._kept < _MOST_STRANGERS
 
     def _digest(self, span: Span, batch: LogBatch) -> None:
         if not span.matters:
@@ -202,7 +205,9 @@ class Ledger:
         if not records:  # it is no copy of a decided part, or cannot be compared
             span.digests.clear()
         for scope, digest in span.digests.items():
-            add_read(digest, scope, *batch.where, records)
+            read = RowDigest()
+            add_read(read, scope, *batch.where, records)
+            digest.join(read)
         span.named |= batches_in(span.digests, batch.topic, records)
 
     def _end(self, batch: LogBatch) -> None:
@@ -233,15 +238,21 @@ def digest_of(spans: Iterable[Span], scope: str) -> str:
     return whole.text
 
 
-def scopes_to_try(scopes: Mapping[Writer, str], ours: frozenset[int]) -> ScopesOf:
-    """Say which digests to compute.
+def shorter_digests(spans: Sequence[Span], scope: str) -> set[str]:
+    """Return the digests that all records of these spans together may have without what an agent added to them."""
+    found = set[str]()
+    for digests in zip(*(span.shorter.get(scope, []) for span in spans), strict=False):
+        whole = RowDigest()
+        if None not in digests:
+            for digest in filter(None, digests):
+                whole.join(digest)
+            found.add(whole.text)
+    return found
 
-    Parameters
-    ----------
-    scopes : mapping
-        Of decided transactions: producer id and epoch -> the scope in the handle, "" when it does not say.
-    ours : set of int
-        The producer ids of the sink: what they wrote undecided is compared with what is decided.
+
+def scopes_to_try(scopes: Mapping[Writer, str], ours: frozenset[int]) -> ScopesOf:
+    """Say which digests to compute. ``scopes`` has the scope in the handle of each decided transaction, "" when it does
+    not say; ``ours`` are the producer ids of the sink: what they wrote undecided is compared with what is decided.
     """
     known = tuple(sorted({scope for scope in scopes.values() if scope}))
 
@@ -259,3 +270,62 @@ def copies_of(decisions: Iterable[Decision]) -> Copies:
     scopes = {scope for h in handles for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)}
     longest = max((h.records for h in handles), default=0)
     return Copies(tuple(sorted(scopes)), longest, max(_FEW, sum(h.records for h in handles)))
+
+
+def title(decision: Decision) -> str:
+    """Name the batch of a decision for people."""
+    return batch_name(decision.query_id, decision.batch_id)
+
+
+def decided_ms(log: LogState, decision: Decision) -> int:
+    """Return when a decision was written, by the brokers' clock where the log tells it."""
+    return log.decided_ms.get((decision.query_id, decision.batch_id), decision.decided_ms)
+
+
+def name_of(transactional_id: str, writer: Writer) -> str:
+    """Name a transaction for people."""
+    return f"{transactional_id} (producer {writer[0]}, epoch {writer[1]})"
+
+
+#: Where a span begins -> the answer on its records.
+Answers = dict[tuple[Partition, int], Answer]
+
+
+def give(answers: Answers, spans: Iterable[Span], answer: Answer) -> None:
+    """Give an answer on the records of ``spans``; what is wrong stays wrong."""
+    for s in spans:
+        before = answers.get((s.where, s.first))
+        if before is None or before.kind != WRONG:
+            answers[s.where, s.first] = answer
+
+
+def balance_of(ledger: Ledger, marks: Mapping[Partition, Watermarks], answers: Answers) -> Balance:
+    """Return the balance of what was read, up to the ends of every partition by its leader. A span without an answer is
+    not judged, or belongs to nobody's decision yet.
+    """
+    topics: dict[str, TopicBalance] = {}
+    for (topic, partition), ends in marks.items():
+        one = topics.setdefault(topic, TopicBalance())
+        one.offsets += ends.high - ends.low
+        read = ledger.stretches.get((topic, partition))
+        if read is None:
+            one.unread += ends.high - ends.low
+            continue
+        one.unread += read.first - ends.low
+        one.markers += read.markers
+        one.compacted += read.gaps + ends.high - read.next
+    for spans in (*ledger.spans.values(), *ledger.strangers.values()):
+        for s in spans:
+            one = topics.setdefault(s.where[0], TopicBalance())
+            if s.committed is False:
+                one.aborted += s.records
+            else:
+                done = s.committed is not None
+                others = Answer(NOT_JUDGED, OTHERS if done else UNENDED)
+                own = Answer(NOT_JUDGED, OTHER_BATCHES) if done else Answer(NOT_PROVEN, UNDECIDED)
+                one.count(answers.get((s.where, s.first)) or (own if s.matters else others), s.records)
+    for topic, records in ledger.others.items():
+        topics.setdefault(topic, TopicBalance()).not_judged[OTHERS] += records
+    for topic, records in ledger.uncompared.items():
+        topics.setdefault(topic, TopicBalance()).not_judged[UNCOMPARED] += records
+    return Balance(topics)

@@ -5,49 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from exactly_once.inspection.findings import batch_name
+from exactly_once.inspection.words import are, plural
 from exactly_once.kafka.admin import Partition
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, slot_of
 from exactly_once.protocol.records import Aborted, Decision, PreparedTransaction
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.answers import NOT_PROVEN, WRONG, Answer
-from exactly_once.verify.by_log.accounts import give
+from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.verify.by_log.judge import NO_HANDLES, Verdict
-from exactly_once.verify.by_log.ledger import Ledger, Span, Writer, digest_of
+from exactly_once.verify.by_log.ledger import Ledger, Span, decided_ms, digest_of, give, name_of, title
+from exactly_once.verify.report import NOT_PROVEN, WRONG, Answer
 
 #: After its completed mark, the end markers of a batch are written by then.
 _MARKERS_MS = 60_000
 
 #: Why a transaction that no decision names is not called an orphan.
 OLDER = "committed transactions that no decision names, which may be of batches older than the log"
-
-
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """A committed transaction that no decision names."""
-
-    writer: Writer
-    transactional_id: str
-    spans: tuple[Span, ...]
-
-    @property
-    def records(self) -> int:
-        """The number of its records that readers get."""
-        return sum(s.visible for s in self.spans)
-
-    @property
-    def part(self) -> PartId | None:
-        """The part that its transactional id names; None when it is not a part's."""
-        return PartId.parse(self.transactional_id)
-
-    def finding(self, anomaly: Anomaly, why: str, batch: str = "") -> Finding:
-        """Make a finding of it."""
-        who = f"{self.transactional_id or 'an id that no coordinator knows'} (producer {self.writer[0]}, epoch "
-        places = tuple(s.place for s in self.spans)[:MOST_PLACES]
-        name = f"{who}{self.writer[1]})"
-        what = f"{self.records} records of the transaction of {name} are visible, but no decision names it: {why}"
-        return Finding(anomaly, what, batch, name, places, self.records)
 
 
 @dataclass(slots=True)
@@ -70,31 +42,29 @@ def judge_orphans(
     verdict: Verdict,
     also: Sequence[Decision] = (),
 ) -> None:
-    """Add a finding for each orphan, and count the transactions that may be of batches before ``decisions``.
-
-    Parameters
-    ----------
-    decisions : sequence of Decision
-        Those that the output was read for, oldest first, at least one.
-    log : LogState
-        Read after the output: whatever is visible there was decided before.
-    ids : mapping
-        Producer id -> transactional id, of all ids of the sink.
-    also : sequence of Decision
-        Further decisions that name transactions in the range.
+    """Add a finding for each orphan, and count the transactions that may be of batches before ``decisions``: at least
+    one, oldest first, those that the output was read for. Further ones in ``also`` name transactions in the range;
+    ``ids`` has the transactional ids of the sink by producer id. ``log`` was read after the output, so whatever is
+    visible there was decided before.
     """
     named = {(h.producer_id, h.epoch) for d in (*decisions, *also, *log.decisions) for h in d.transactions}
     ranges, whole = _ranges(decisions, ledger), from_the_first(decisions, log)
     first = decisions[0]
-    first_ms = log.decided_ms.get((first.query_id, first.batch_id), first.decided_ms)
+    first_ms = decided_ms(log, first)
     for writer, spans in ledger.spans.items():
         if writer in named or writer[0] not in ids:
             continue
         visible = tuple(s for s in spans if s.committed and s.visible)
-        mine = tuple(s for s in visible if whole or s.marked_ms > first_ms + _MARKERS_MS or _in_range(s, ranges))
+        within = {s.where: some[0].first for s in visible if (some := ranges.get(s.where))}
+        late_ms = first_ms + _MARKERS_MS
+        mine = tuple(s for s in visible if whole or s.marked_ms > late_ms or s.first > within.get(s.where, s.first))
         if mine and not _excused(mine, log):
-            give(verdict.answers, mine, Answer(WRONG))
-            verdict.findings.append(_classify(Orphan(writer, ids[writer[0]], mine), ranges, decisions, log))
+            anomaly, why, batch = _classify(ids[writer[0]], mine, ranges, decisions, log)
+            name = name_of(ids[writer[0]] or "an id that no coordinator knows", writer)
+            records = sum(s.visible for s in mine)
+            seen = f"{plural(records, 'record')} of the transaction of {name} {are(records)} visible"
+            what = f"{seen}, but no decision names it: {why}"
+            verdict.find(anomaly, what, None, name, records=records, spans=mine, batch=batch)
         elif mine:
             give(verdict.answers, mine, Answer(NOT_PROVEN, NO_HANDLES))
         elif any(s.where not in ranges or s.marked_ms >= first_ms for s in visible):
@@ -103,12 +73,8 @@ def judge_orphans(
 
 
 def judge_copies(ledger: Ledger, decisions: Sequence[Decision], verdict: Verdict, ids: Mapping[int, str]) -> None:
-    """Add a finding for each committed transaction of another writer that has the rows of a decided part.
-
-    Parameters
-    ----------
-    ids : mapping
-        Producer id -> transactional id, of the other writers, as far as it is known.
+    """Add a finding for each committed transaction of another writer that has the rows of a decided part; ``ids`` has
+    the transactional ids of these writers by producer id, as far as they are known.
     """
     rows = {(h.records, h.digest): (d, h) for d in decisions for h in d.transactions if h.digest}
     for writer, spans in ledger.strangers.items():
@@ -117,17 +83,10 @@ def judge_copies(ledger: Ledger, decisions: Sequence[Decision], verdict: Verdict
             same = next((found for s in scopes if (found := rows.get((records, digest_of(one, s))))), None)
             if same is None or any(s.where[0] not in same[0].topics for s in one):  # elsewhere it is no copy
                 continue
-            give(verdict.answers, one, Answer(WRONG))
-            batch = _title(same[0])
-            name = f"{ids.get(writer[0]) or 'another application'} (producer {writer[0]}, epoch {writer[1]})"
-            verdict.find(
-                Anomaly.DUPLICATE,
-                f"{records} records of the transaction of {name} are the rows of part {same[1].part} of {batch}",
-                batch=batch,
-                transaction=name,
-                places=tuple(s.place for s in one)[:MOST_PLACES],
-                records=records,
-            )
+            name = name_of(ids.get(writer[0]) or "another application", writer)
+            rows_of = f"the rows of part {same[1].part} of {title(same[0])}"
+            what = f"{plural(records, 'record')} of the transaction of {name} {are(records)} {rows_of}"
+            verdict.find(Anomaly.DUPLICATE, what, same[0], name, records=records, spans=one)
 
 
 def _transactions(spans: Sequence[Span]) -> list[list[Span]]:
@@ -146,11 +105,7 @@ def _transactions(spans: Sequence[Span]) -> list[list[Span]]:
 
 def judge_without_decisions(ledger: Ledger, ids: Mapping[int, str], verdict: Verdict) -> tuple[int, tuple[str, ...]]:
     """Answer on the committed transactions of a sink whose commit log holds no decision at all: no decision names them.
-
-    Returns
-    -------
-    (int, tuple of str)
-        The number of their records, and where they are.
+    Returns the number of their records, and where they are.
     """
     mine = [s for w, spans in ledger.spans.items() if w[0] in ids for s in spans if s.committed and s.visible]
     give(verdict.answers, mine, Answer(WRONG))
@@ -167,41 +122,34 @@ def from_the_first(decisions: Sequence[Decision], log: LogState) -> bool:
     return bool(batches) and log.has_all and (batches[0].query_id, 0) in given
 
 
-def _classify(orphan: Orphan, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
-    followed = (s for s in orphan.spans if any(r.first > s.first for r in ranges.get(s.where, ())))
-    span = next(followed, orphan.spans[0])  # a batch after it in one partition tells more than none in another one
+def _classify(
+    transactional_id: str, spans: Sequence[Span], ranges: _Ranges, decisions: Sequence[Decision], log: LogState
+) -> tuple[Anomaly, str, str]:
+    """Return what a committed transaction that no decision names is, why, and the name of its batch."""
+    followed = (s for s in spans if any(r.first > s.first for r in ranges.get(s.where, ())))
+    span = next(followed, spans[0])  # a batch after it in one partition tells more than none in another one
     first, some = span.first, ranges.get(span.where, ())
     before = next((r for r in reversed(some) if r.first < first), None)
     after = next((r for r in some if r.first > first), None)
-    part, same = orphan.part, _same_rows(orphan, decisions)
+    part, same = PartId.parse(transactional_id), _same_rows(spans, decisions)
     if part is not None and before is not None and _superseded(part, before.decision, decisions):
         newer = f"claim {before.decision.token}, which had superseded its driver, wrote records before it"
-        return orphan.finding(Anomaly.ZOMBIE_VISIBLE, newer)
+        return Anomaly.ZOMBIE_VISIBLE, newer, ""
     if same is not None:
-        return orphan.finding(
-            Anomaly.DUPLICATE, f"they are the rows of part {same[1].part} of {_title(same[0])}", _title(same[0])
-        )
+        batch = title(same[0])
+        return Anomaly.DUPLICATE, f"they are the rows of part {same[1].part} of {batch}", batch
     if part is not None and (given_up := _given_up(part, after, decisions[-1], log)):
         batch = f"batch {given_up.batch_id}"
-        return orphan.finding(Anomaly.ABORTED_READ, f"the driver gave up this execution of {batch}", batch)
-    if (
-        part is not None
-        and before is not None
-        and first < before.end
-        and (other := _other_attempt(part, before.decision))
-    ):
-        batch = _title(before.decision)
-        return orphan.finding(Anomaly.MIXED_ATTEMPT, f"the decided attempt of part {part.part} is {other}", batch)
+        return Anomaly.ABORTED_READ, f"the driver gave up this execution of {batch}", batch
+    within = before.decision if before is not None and first < before.end else None
+    if part is not None and within is not None and (other := _other_attempt(part, within)):
+        return Anomaly.MIXED_ATTEMPT, f"the decided attempt of part {part.part} is {other}", title(within)
     if after is not None:
-        return orphan.finding(Anomaly.PHANTOM, f"it comes before {_title(after.decision)}")
+        return Anomaly.PHANTOM, f"it comes before {title(after.decision)}", ""
     last = decisions[-1]
-    if before is None and span.marked_ms < log.decided_ms.get((last.query_id, last.batch_id), last.decided_ms):
-        return orphan.finding(Anomaly.PHANTOM, f"it was committed before {_title(last)} was decided")
-    return orphan.finding(Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {_title(last)}")
-
-
-def _title(decision: Decision) -> str:
-    return batch_name(decision.query_id, decision.batch_id)
+    if before is None and span.marked_ms < decided_ms(log, last):
+        return Anomaly.PHANTOM, f"it was committed before {title(last)} was decided", ""
+    return Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {title(last)}", ""
 
 
 def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, list[_Range]]:
@@ -220,21 +168,12 @@ def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, li
     return found
 
 
-def _in_range(span: Span, ranges: _Ranges) -> bool:
-    """Return whether it lies after the first record of the first decided batch in its partition."""
-    some = ranges.get(span.where)
-    return some is not None and span.first > some[0].first
-
-
-def _same_rows(orphan: Orphan, decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:
-    """Return the decided part whose number and digest it has."""
-    scopes = set.intersection(*(set(s.digests) for s in orphan.spans))
-    mine = {(scope, digest_of(orphan.spans, scope)) for scope in scopes}
-    for d in decisions:
-        for h in d.transactions:
-            if h.records == sum(s.records for s in orphan.spans) and any(digest == h.digest for _, digest in mine):
-                return d, h
-    return None
+def _same_rows(spans: Sequence[Span], decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:
+    """Return the decided part whose number and digest they have."""
+    digests = {digest_of(spans, scope) for scope in set.intersection(*(set(s.digests) for s in spans))}
+    records = sum(s.records for s in spans)
+    of_all = ((d, h) for d in decisions for h in d.transactions)
+    return next(((d, h) for d, h in of_all if h.records == records and h.digest in digests), None)
 
 
 def _superseded(part: PartId, before: Decision, decisions: Sequence[Decision]) -> bool:
@@ -255,11 +194,8 @@ def _given_up(part: PartId, after: _Range | None, last: Decision, log: LogState)
 
 def _other_attempt(part: PartId, decision: Decision) -> str:
     """Return the decided transaction of the same part in another attempt; "" without one."""
-    for h in decision.transactions:
-        theirs = PartId.parse(h.transactional_id)
-        if theirs is not None and theirs.part == part.part and theirs != part:
-            return h.transactional_id
-    return ""
+    ids = {h.transactional_id: PartId.parse(h.transactional_id) for h in decision.transactions}
+    return next((name for name, p in ids.items() if p is not None and p.part == part.part and p != part), "")
 
 
 def _excused(spans: Sequence[Span], log: LogState) -> bool:
@@ -267,7 +203,7 @@ def _excused(spans: Sequence[Span], log: LogState) -> bool:
     for d in log.decisions:
         mark = log.marks.get((d.query_id, d.batch_id))
         if d.totals and mark is not None:
-            from_ms = log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms)
+            from_ms = decided_ms(log, d)
             if all(from_ms <= s.marked_ms <= mark.completed_ms + _MARKERS_MS for s in spans):
                 return True
     return False

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 
+from exactly_once.errors import BrokerRefused, UnknownTopic
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.scan import LogBatch, batches
+from exactly_once.verify.by_log.judge import OutputState, differing
 from exactly_once.verify.by_log.ledger import Copies, Ledger, ScopesOf, copies_of
 from exactly_once.verify.report import OnProgress, Progress
+
+#: The ends of each partition.
+Marks = dict[Partition, Watermarks]
 
 #: How far before the first guess the reading begins when a part was not found whole; the next step is eight times as
 #: long.
@@ -26,24 +32,13 @@ _TELL_EVERY = 50_000
 _EARLIER_MS = 60_000
 
 
-@dataclass(frozen=True)
-class OutputExtent:
-    """The partitions of the outputs, and which of their offsets may be missing for a good reason; ``topic_ids`` are the
-    brokers' ids of the topics, "" of one that is gone.
-    """
-
-    marks: Mapping[Partition, Watermarks]
-    removed: Mapping[Partition, int]
-    topic_ids: Mapping[str, str]
-
-
-def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> OutputExtent:
+def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> tuple[Marks, OutputState]:
     """Ask for the ends of every partition of the topics that ``decisions`` name, and of those in ``also``; topics that
     are gone have none.
     """
     topics = sorted({topic for d in decisions for topic in d.topics} | {*also})
     ids = dict(admin.topic_ids(topics))
-    marks: dict[Partition, Watermarks] = {}
+    marks: Marks = {}
     removed: dict[Partition, int] = {}
     for topic in topics:
         admin.check_rights(topic, ("READ",))  # a topic that may not be seen must not look like one that is gone
@@ -58,12 +53,12 @@ def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()
                 removed[where] = EVERY_OFFSET
             elif w.low > 0:
                 removed[where] = w.low
-    return OutputExtent(marks, removed, ids)
+    return marks, OutputState(removed, ids)
 
 
 def read_output(
     admin: Admin,
-    found: OutputExtent,
+    marks: Marks,
     decisions: Sequence[Decision],
     since_ms: int,
     scopes_of: ScopesOf,
@@ -75,15 +70,15 @@ def read_output(
     Begins at the records that are as old as ``since_ms`` (by the brokers' clock) and at the places that the decisions
     name; where a part is not found whole from there, further back, up to the beginning.
     """
-    starts = _starts(admin.renew(budget_s), found, decisions, since_ms)
+    starts = _starts(admin.renew(budget_s), marks, decisions, since_ms)
     step = _FIRST_STEP
     while True:
-        ledger = _read(admin, found, starts, copies_of(decisions), scopes_of, on_progress)
+        ledger = _read(admin, marks, starts, copies_of(decisions), scopes_of, on_progress)
         late = _incomplete(ledger, decisions)
         earlier = {
-            where: max(found.marks[where].low, start - step)
+            where: max(marks[where].low, start - step)
             for where, start in starts.items()
-            if where[0] in late and start > found.marks[where].low
+            if where[0] in late and start > marks[where].low
         }
         if not earlier:
             return ledger
@@ -91,9 +86,22 @@ def read_output(
         step *= _STEPS_GROW
 
 
-def _starts(admin: Admin, found: OutputExtent, decisions: Iterable[Decision], since_ms: int) -> dict[Partition, int]:
-    starts = {where: w.high for where, w in found.marks.items()}
-    for topic in {topic for topic, _ in found.marks}:
+def read_differing(admin: Admin, marks: Marks, decisions: Sequence[Decision], ledger: Ledger) -> None:
+    """Read the parts again whose records have another digest than their handles, without the headers that an agent may
+    have added to them. Reads nothing where all digests match, and never more than the first reading.
+    """
+    spans = differing(decisions, ledger)
+    for where in sorted({s.where for s in spans}):
+        here = [s for s in spans if s.where == where]
+        end = max(s.last for s in here) + 1
+        with suppress(BrokerRefused, UnknownTopic):  # removed since: the ledger counts what was read again
+            for batch in batches(admin, where, min(s.first for s in here), end, end):
+                ledger.add_again(_from(batch, marks[where].low))
+
+
+def _starts(admin: Admin, marks: Marks, decisions: Iterable[Decision], since_ms: int) -> dict[Partition, int]:
+    starts = {where: w.high for where, w in marks.items()}
+    for topic in {topic for topic, _ in marks}:
         since = admin.offsets_since(topic, max(0, since_ms - _EARLIER_MS))
         for partition, offset in since.items():
             if offset is not None and (topic, partition) in starts:
@@ -103,28 +111,28 @@ def _starts(admin: Admin, found: OutputExtent, decisions: Iterable[Decision], si
             if h.place is not None and h.place[:2] in starts:
                 where = h.place[:2]
                 starts[where] = min(starts[where], h.place.offset)
-    return {where: max(start, found.marks[where].low) for where, start in starts.items()}
+    return {where: max(start, marks[where].low) for where, start in starts.items()}
 
 
 def _read(
     admin: Admin,
-    found: OutputExtent,
+    marks: Marks,
     starts: Mapping[Partition, int],
     copies: Copies,
     scopes_of: ScopesOf,
     on_progress: OnProgress,
 ) -> Ledger:
     ledger = Ledger(copies)
-    whole, before, told = sum(found.marks[w].high - start for w, start in starts.items()), 0, 0
+    whole, before, told = sum(marks[w].high - start for w, start in starts.items()), 0, 0
     for where, start in sorted(starts.items()):
-        marks = found.marks[where]
+        ends = marks[where]
         ledger.begin(where, start)
-        for batch in batches(admin, where, start, marks.last_stable, marks.high):
-            ledger.add(_from(batch, marks.low), scopes_of)
+        for batch in batches(admin, where, start, ends.last_stable, ends.high):
+            ledger.add(_from(batch, ends.low), scopes_of)
             if ledger.read - told >= _TELL_EVERY:
                 told = ledger.read
                 on_progress(Progress("output", before + batch.last_offset - start, whole))
-        before += marks.high - start
+        before += ends.high - start
     on_progress(Progress("output", whole, whole))
     return ledger
 

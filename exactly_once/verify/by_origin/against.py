@@ -10,23 +10,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from exactly_once.errors import InvalidOption
+from exactly_once.checkpoint import first_offsets
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.errors import CheckpointAway, CheckpointUnusable, InvalidOption
+from exactly_once.inspection.words import never_claimed
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
-from exactly_once.verify.anomalies import Finding
-from exactly_once.verify.by_origin.content import Arrivals, Content, content_of, hash_of_content
-from exactly_once.verify.by_origin.counts import Counts, Flags
-from exactly_once.verify.by_origin.ledger import OriginLedger, telling
-from exactly_once.verify.by_origin.origin import SaysOrigin
-from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
-from exactly_once.verify.by_origin.resent import by_letters
+from exactly_once.verify.by_origin.content import (
+    Arrivals,
+    Content,
+    Flags,
+    by_letters,
+    content_of,
+    difference,
+    hash_of_content,
+)
+from exactly_once.verify.by_origin.counts import Pairs, Unlike
+from exactly_once.verify.by_origin.ledger import Compared, ComparisonResult, OriginLedger, SinkOutput, telling
+from exactly_once.verify.by_origin.origin import SaysOrigin, inputs_of
 from exactly_once.verify.by_origin.tally import UnlikeTally
-from exactly_once.verify.by_origin.versions import Version, Versions, versions_of
+from exactly_once.verify.expected import Expected, Positions, expected_input
 from exactly_once.verify.report import OnProgress
 
 #: Why the comparison says nothing of an input record.
@@ -34,30 +43,15 @@ FEWER = "input records of which one sink has less, where outputs were removed, o
 
 
 @dataclass(frozen=True)
-class AgainstResult:
-    """The result of the comparison.
-
-    Attributes
-    ----------
-    sink_id : str
-        The old sink.
-    offsets : int
-        The offsets of input that both have worked off, and that were compared.
-    counts : mapping
-        Input records: ``input`` have an output, ``same`` the same one in both, and those of each anomaly. Empty where
-        there was nothing to compare yet.
-    read : int
-        Output records that were read.
-    unproven : mapping
-        By reason, what it says nothing of.
+class Version:
+    """One of the two sinks. Without ``topics``, its output topics are those that its decisions name. Without
+    ``checkpoint``, the location is what its last claim names, if that can be read; else it counts as having read the
+    input from its beginning.
     """
 
     sink_id: str
-    offsets: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-    read: int = 0
-    unproven: Mapping[str, int] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
+    checkpoint: str | None = None
 
 
 def compare_versions(
@@ -72,33 +66,20 @@ def compare_versions(
     settle_s: float = 15.0,
     budget_s: float = 60.0,
     on_progress: OnProgress = lambda progress: None,
-) -> AgainstResult:
-    """Compare the outputs that two sinks have of the same input.
+) -> ComparisonResult:
+    """Compare the outputs that two sinks have of the same input: that which both have worked off, or only the newest
+    batches of it with at most ``last`` offsets. ``values`` shows what either has where they differ, cut short; the rest
+    is as in :func:`~exactly_once.verify.by_origin.comparison.compare_origins`.
 
-    Parameters
-    ----------
-    origin : SaysOrigin
-        How the records of both name their input.
-    last : int, optional
-        Of the input that both have worked off, only the newest batches with at most so many offsets.
-    values : bool
-        Show what either has where they differ, cut short.
-    settle_s, budget_s
-        As in :func:`~exactly_once.verify.by_origin.comparison.compare_origins`.
-
-    Raises
-    ------
-    InvalidOption
-        No record of one of them names its input record; or as in :func:`versions_of`.
-    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CheckpointUnusable
+    Raises InvalidOption where no record of one of them names its input record, or as :func:`versions_of` does;
+    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged or CheckpointUnusable.
     """
-    found = versions_of(connection, old, new, inputs, last, budget_s)
-    if found is None or not found.first:
-        return AgainstResult(old.sink_id)
+    compared = versions_of(connection, old, new, inputs, last, budget_s)
+    if compared is None or not compared.first:
+        return ComparisonResult(sink_id=old.sink_id)
     with Admin(connection, budget_s) as admin:
-        sinks, hash_of = (found.old, found.new), hash_of_content(origin.header)
-        ledger = OriginLedger(admin, sinks, found.first, found.end, origin, hash_of, settle_s, budget_s)
-        return _Comparison(found, ledger, origin, values).result(telling(on_progress, "against", ledger.length))
+        ledger = OriginLedger(admin, compared, origin, hash_of_content(origin.header), settle_s, budget_s)
+        return _Comparison(compared, ledger, origin, values).result(telling(on_progress, "against", ledger.length))
 
 
 class _Chunk(NamedTuple):
@@ -111,38 +92,37 @@ class _Chunk(NamedTuple):
 
 
 class _Comparison:
-    def __init__(self, versions: Versions, ledger: OriginLedger, origin: SaysOrigin, values: bool):
-        self._versions, self._ledger, self._outputs = versions, ledger, ledger.outputs
-        self._origin, self._values, memory = origin, values, ledger.memory
-        self._pairs = {p: Pairs(first, versions.end[p], memory) for p, first in versions.first.items()}
-        self._sinks = versions.old, versions.new
+    def __init__(self, compared: Compared, ledger: OriginLedger, origin: SaysOrigin, values: bool):
+        self._compared, self._sinks, self._ledger, self._outputs = compared, compared.sinks, ledger, ledger.outputs
+        self._origin, self._values = origin, values
+        self._bounds = {p: (first, compared.end[p]) for p, first in compared.first.items()}
+        self._pairs = {p: Pairs(first, end, ledger.memory) for p, (first, end) in self._bounds.items()}
         self._chunks: list[_Chunk] = []
         self._replaced: set[tuple[Partition, int]] = set()  # of the letters
         self._named: Counter[int] = Counter()
-        self._held: dict[tuple[int, Partition], Counts] | None = None
 
-    def result(self, tell: Callable[[int], None]) -> AgainstResult:
-        """Read everything, and judge."""
+    def result(self, tell: Callable[[int], None]) -> ComparisonResult:
         for some in self._outputs.committed(tell):
             self._take(self._ledger.number_of(some.where), some)
         self._check_any()
         self._replace()
-        tally, unproven = UnlikeTally(self._versions.old.sink_id, self._versions.new.sink_id), Counter[str]()
+        old, new = self._sinks
+        tally = UnlikeTally(old.sink_id, new.sink_id)
         for source, pairs in sorted(self._pairs.items()):
             for unlike in pairs.unlike():
                 doubtful = self._doubtful(source, unlike)
-                unproven[FEWER] += int(doubtful.sum())
+                tally.unproven[FEWER] += int(doubtful.sum())
                 tally.add(source, unlike.only(~doubtful))
-        unproven.update(self._ledger.unreadable)
+        tally.unproven.update(self._ledger.unreadable)
         records, same = (sum(n) for n in zip(*((p.records, p.same) for p in self._pairs.values()), strict=True))
         contents = self._read_again(tally.examples())
-        return AgainstResult(
-            self._versions.old.sink_id,
-            self._versions.offsets,
-            {"input": records, "same": same, **tally.counts()},
+        return ComparisonResult(
             tuple(tally.findings(lambda source, offset: difference(*contents[source, offset], self._values))),
+            {"input": records, "same": same, **tally.counts()},
             self._outputs.read,
-            {why: n for why, n in unproven.items() if n},
+            {why: n for why, n in tally.unproven.items() if n},
+            sink_id=old.sink_id,
+            offsets=self._compared.offsets,
         )
 
     def _take(self, number: int, some: Arrivals) -> None:
@@ -193,16 +173,11 @@ class _Comparison:
 
     def _doubtful(self, source: Partition, some: Unlike) -> Flags:
         """Return of which of these input records one sink has less, and may have had more."""
-        if self._held is None and (some.old != some.new).any():
-            ends = self._versions.end
-            self._held = self._ledger.held_back({p: (at, ends[p]) for p, at in self._versions.first.items()})
         doubtful = np.zeros(len(some.offsets), np.bool_)
         for number, fewer in enumerate((some.old < some.new, some.new < some.old)):
             if fewer.any():
-                before, held = self._ledger.removed[number].before(source), (self._held or {}).get((number, source))
-                doubtful |= fewer & (some.offsets < before)
-                if held is not None:
-                    doubtful |= fewer & held.seen(some.offsets)
+                doubtful |= fewer & (some.offsets < self._ledger.removed[number].before(source))
+                doubtful |= fewer & self._ledger.held_back(number, source, some.offsets, self._bounds)
         return doubtful
 
     def _read_again(
@@ -224,3 +199,89 @@ class _Comparison:
                     seen.add(stands)
                     both[self._ledger.number_of(chunk.where)].append(content_of(record, self._origin.header))
         return found
+
+
+def versions_of(
+    connection: Connection,
+    old: Version,
+    new: Version,
+    inputs: Sequence[str] = (),
+    last: int | None = None,
+    budget_s: float = 60.0,
+) -> Compared | None:
+    """Read what the two have worked off by now; None where one of them has decided nothing yet.
+
+    Raises InvalidOption for a sink that was never used, where nothing says where the new one began, and where both
+    write to one topic; BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged or CheckpointUnusable.
+    """
+    for version in (old, new):
+        log = read_log(connection, version.sink_id, budget_s)
+        if log.owner is None:
+            raise never_claimed(version.sink_id)
+        if not log.decisions:
+            return None
+        if version is old and not old.checkpoint:
+            old = replace(old, checkpoint=_with_beginning(log.owner.checkpoint))
+    its, other = _worked_off(connection, old, new, inputs, budget_s)
+    first, end = common(other, its)
+    if last is not None and first:
+        its, other = _worked_off(connection, old, new, inputs, budget_s, last, end)
+        first, end = common(other, its, end)
+    olds, news = apart(old, new, other.topics, its.topics)
+    return Compared((SinkOutput(old.sink_id, olds, other), SinkOutput(new.sink_id, news, its)), first, end)
+
+
+def common(
+    old: Expected, new: Expected, until: Positions | None = None
+) -> tuple[dict[Partition, int], dict[Partition, int]]:
+    """Return the input that both have worked off before ``until``, from its first offset to its end; without empty
+    partitions.
+    """
+    end = {p: min(offset, new.end[p]) for p, offset in old.end.items() if p in new.end}
+    if until is not None:
+        end = {p: min(offset, end[p]) for p, offset in until.items() if p in end}
+    first = {p: max(old.wanted.get(p, offset), new.wanted.get(p, offset)) for p, offset in end.items()}
+    return {p: o for p, o in first.items() if o < end[p]}, {p: o for p, o in end.items() if first[p] < o}
+
+
+def apart(
+    old: Version, new: Version, old_named: Sequence[str], new_named: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the topics of each version: as given, or as its decisions name them; raise InvalidOption where a record
+    may be of either.
+    """
+    its = new.topics or tuple(new_named)
+    other = old.topics or tuple(t for t in old_named if t not in new_named) or tuple(old_named)
+    for sink_id, topics in ((old.sink_id, other), (new.sink_id, its)):
+        if not topics:
+            raise InvalidOption(
+                f"no decision of sink {sink_id!r} names an output topic", "Run the command again after its first output"
+            )
+    if shared := sorted(set(its) & {*other, *old_named}):
+        raise InvalidOption(
+            f"{old.sink_id} and {new.sink_id} both write to {', '.join(shared)}, and nothing tells whose a record is",
+            f"Name with --topic only topics that {new.sink_id} alone has written to, such as its shadow topic",
+        )
+    return other, its
+
+
+def _worked_off(
+    connection: Connection,
+    old: Version,
+    new: Version,
+    inputs: Sequence[str],
+    budget_s: float,
+    last: int | None = None,
+    stop: Positions | None = None,
+) -> tuple[Expected, Expected]:
+    """Return what the new version has worked off, and the old one of the same topics."""
+    its = expected_input(connection, new.sink_id, new.checkpoint, inputs, budget_s, last, stop)
+    read = inputs or inputs_of(its.end)
+    return its, expected_input(connection, old.sink_id, old.checkpoint, read, budget_s, last, stop)
+
+
+def _with_beginning(location: str) -> str | None:
+    """Return a location whose checkpoint says where its stream began; None where it does not, or cannot be read."""
+    with suppress(CheckpointUnusable, CheckpointAway):
+        return location if location and first_offsets(location) else None
+    return None

@@ -6,7 +6,8 @@ beyond that. So whatever was decided before the read began is judged, and a stre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,20 +15,28 @@ import numpy as np
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
-from exactly_once.verify.anomalies import Anomaly, Finding
+from exactly_once.verify.anomalies import Anomaly
 from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.content import MASK, Arrivals, Offsets, hash_of_key
-from exactly_once.verify.by_origin.counts import Counts, Flags
+from exactly_once.verify.by_origin.content import (
+    MASK,
+    NO_LETTER,
+    OTHER_INPUT,
+    REPLACES,
+    TWICE,
+    Arrivals,
+    Flags,
+    Offsets,
+    by_letters,
+)
+from exactly_once.verify.by_origin.counts import Counts
 from exactly_once.verify.by_origin.input import Existing
-from exactly_once.verify.by_origin.ledger import OriginLedger, SinkOutput, telling
+from exactly_once.verify.by_origin.ledger import Compared, ComparisonResult, OriginLedger, SinkOutput, telling
 from exactly_once.verify.by_origin.order import Order
 from exactly_once.verify.by_origin.origin import PerInput, SaysOrigin
 from exactly_once.verify.by_origin.output import bytes_at_once, origin_hash
-from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, REPLACES, TWICE, by_letters
 from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import Expected
 from exactly_once.verify.report import OnProgress
-from exactly_once.verify.window import Window
 
 #: What is expected to keep the order of the input.
 ORDERS = ("key", "partition", "none")
@@ -43,22 +52,12 @@ LETTER_REMOVED = "output records that were sent again for what retention or comp
 
 @dataclass(frozen=True)
 class Question:
-    """The form in which the records of a sink name their origin, and what is expected of them.
+    """The form in which the records of a sink name their origin, and what is expected of them. Raises InvalidOption.
 
-    Attributes
-    ----------
-    origin : SaysOrigin
-        Such as an :class:`~exactly_once.verify.by_origin.origin.Origin`.
-    outputs : PerInput
-    order : str
-        Of :data:`ORDERS`. ``key``: the records of a key keep the order of each input partition. ``partition``: all
-        records do. ``none``: the stream shuffles.
-    refuse_foreign : bool
-        Nobody else writes to these topics: a record without an origin is a phantom.
-    backfilled : bool
-        Records from before the stream's first offset are a backfill's; else they are phantoms.
-
-    Raises InvalidOption.
+    ``order`` is one of :data:`ORDERS`. ``key``: the records of a key keep the order of each input partition;
+    ``partition``: all records do; ``none``: the stream shuffles. ``refuse_foreign``: nobody else writes to these
+    topics, so a record without an origin is a phantom. ``backfilled``: records from before the stream's first offset
+    are a backfill's; else they are phantoms.
     """
 
     origin: SaysOrigin
@@ -73,27 +72,33 @@ class Question:
 
 
 @dataclass(frozen=True)
-class OriginResult:
-    """The result of the comparison.
+class ToCompare:
+    """The input that is ``expected``, ``existing`` of it, and the outputs of ``ledger``."""
 
-    Attributes
-    ----------
-    by_origin : mapping
-        ``input`` records expected; ``output`` records read, of which so many are ``foreign``, came from ``earlier``
-        input, or from input of batches that are ``under way``, or were ``sent again`` in the place of others.
-    read : int
-        Output records that were read.
-    unproven : mapping
-        By reason, what it says nothing of.
-    window : Window or None
-        The part of the input that was compared; None for all of it.
+    connection: Connection
+    question: Question
+    expected: Expected
+    existing: Existing
+    ledger: OriginLedger
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """The records that another reader of both topics leaves to be judged, ``arrivals``, and what it has counted of the
+    others: input ``records``, output of batches that are ``under way`` or of ``earlier`` input, and ``unproven`` by
+    reason. By input partition, ``complete`` has the blocks of :class:`Counts` of which nothing is left.
     """
 
-    findings: tuple[Finding, ...] = ()
-    by_origin: Mapping[str, int] = field(default_factory=dict)
-    read: int = 0
-    unproven: Mapping[str, int] = field(default_factory=dict)
-    window: Window | None = None
+    arrivals: Iterable[Arrivals]
+    records: int = 0
+    under_way: int = 0
+    earlier: int = 0
+    unproven: Counter[str] = field(default_factory=Counter)
+    complete: Mapping[Partition, Iterable[int]] = field(default_factory=dict)
+
+
+#: Reads both topics, and counts what is right; notes in ``ledger.outputs`` what was read, foreign and sent again.
+ReadsElsewhere = Callable[[ToCompare], Remainder]
 
 
 def compare_origins(
@@ -105,55 +110,49 @@ def compare_origins(
     settle_s: float = 15.0,
     budget_s: float = 60.0,
     on_progress: OnProgress = lambda progress: None,
-) -> OriginResult:
+    elsewhere: ReadsElsewhere | None = None,
+) -> ComparisonResult:
     """Compare the outputs with the input.
 
-    Parameters
-    ----------
-    topics : sequence of str
-        The output topics; together they hold what came from an input record. Empty: those that the decisions name.
-    expected : callable
-        Returns the input that the stream has worked off, with a window if only the newest part is to be compared;
-        called twice.
-    settle_s : float
-        For how long readers of the outputs may be held back: the markers of a batch that is decided take a moment.
-    budget_s : float
-        For each question to the brokers; reading takes as long as it takes.
+    ``topics`` are the output topics, which together hold what came from an input record; empty: those that the
+    decisions name. ``expected``, called twice, returns the input that the stream has worked off, with a window if only
+    the newest part is to be compared. Readers of the outputs may be held back for ``settle_s``: the markers of a batch
+    that is decided take a moment. ``budget_s`` is for each question to the brokers; reading takes as long as it takes.
+    Without ``elsewhere``, this process reads all records.
 
-    Raises
-    ------
-    BrokerUnreachable, NotAuthorized, UnknownTopic, CheckpointUnusable
-    InvalidOption
-        When no record of the outputs names an input record, or nothing names the outputs.
+    Raises InvalidOption when no record of the outputs names an input record, or nothing names the outputs;
+    BrokerUnreachable, NotAuthorized, UnknownTopic or CheckpointUnusable.
     """
     before = expected()
     topics = topics or before.topics
     if not topics:
         raise InvalidOption("no decision names an output topic", "Name the output topics with --topic")
-    first, end = before.first, before.end
+    end = before.end
+    compared = Compared((SinkOutput("", tuple(topics), before),), before.first, end)
     with Admin(connection, budget_s) as admin, Admin(connection, budget_s) as input_admin:
-        sink, hash_of = SinkOutput("", tuple(topics), before), hash_of_key if question.order == "key" else None
-        ledger = OriginLedger(admin, [sink], first, end, question.origin, hash_of, settle_s, budget_s)
+        ledger = OriginLedger(admin, compared, question.origin, None, settle_s, budget_s)
         after = expected()
         reach = {p: max(end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
         tell = telling(on_progress, "origins", ledger.length + sum(o - before.wanted[p] for p, o in end.items()))
         existing = Existing(input_admin, end, budget_s, bytes_at_once(len(end)), tell)
-        return _Comparison(question, replace(before, reach=reach), existing, ledger).result(tell)
+        compared_to = ToCompare(connection, question, replace(before, reach=reach), existing, ledger)
+        left = Remainder(ledger.outputs.committed(tell)) if elsewhere is None else elsewhere(compared_to)
+        return _Comparison(compared_to, left).result()
 
 
 class _Comparison:
-    def __init__(self, question: Question, expected: Expected, existing: Existing, ledger: OriginLedger):
-        self._question, self._expected, self._existing, self._ledger = question, expected, existing, ledger
+    def __init__(self, of: ToCompare, left: Remainder):
+        self._question, self._expected, self._existing, self._left = of.question, of.expected, of.existing, left
+        self._ledger = ledger = of.ledger
         self._outputs, self._removed, self._short = ledger.outputs, ledger.removed[0], bool(ledger.tails[0].short)
         self._counts = dict[Partition, Counts]()
         self._numbered: bool | None = None
         self._order = Order()
-        self._tally = FindingTally(expected.batches)
-        self._sums = {"earlier": 0, "under way": 0, "sent again": 0}
+        self._tally = FindingTally(of.expected.batches)
+        self._sums = {"earlier": left.earlier, "under way": left.under_way, "sent again": 0}
 
-    def result(self, tell: Callable[[int], None]) -> OriginResult:
-        """Read everything, and judge."""
-        for some in self._outputs.committed(tell):
+    def result(self) -> ComparisonResult:
+        for some in self._left.arrivals:
             self._judge(some)
         foreign = self._outputs.foreign
         if not self._question.refuse_foreign:
@@ -169,26 +168,29 @@ class _Comparison:
             if self._existing.removed.get(p, 0) > self._expected.wanted[p]
         )
         unproven[NO_ROOM] += self._order.unchecked
+        unproven.update(self._left.unproven)
         unproven.update(self._ledger.unreadable)
         sums = {
-            "input": sum(counts.records for counts in self._counts.values()),
+            "input": self._left.records + sum(counts.records for counts in self._counts.values()),
             "output": self._outputs.read,
             "foreign": foreign.count,
             **self._sums,
         }
-        findings, known = tuple(self._tally.findings()), {why: n for why, n in unproven.items() if n}
-        return OriginResult(findings, sums, self._outputs.read, known, self._expected.window)
+        known = {why: n for why, n in unproven.items() if n}
+        return ComparisonResult(tuple(self._tally.findings()), sums, self._outputs.read, known, self._expected.window)
 
     # -- while reading --------------------------------------------------------------------------------------------
 
     def _judge(self, some: Arrivals) -> None:
         ks = self._ks(some)
-        counts = self._of_source(some.source)
-        if counts is None:
+        if some.source not in self._expected.reach:  # the stream has not read any of it
             self._tally.phantoms(some, np.ones(len(some.at), np.bool_), c.BEYOND)
             return
-        verdicts = counts.add(some.offsets, ks)
-        self._sums["under way"] += int(((verdicts == c.FINE) & (some.offsets >= counts.end)).sum())
+        counts = self._of_source(some.source)
+        open_ = np.arange(len(some.at)) if some.open is None else np.flatnonzero(some.open)
+        verdicts = np.full(len(some.at), c.FINE, np.uint8)
+        verdicts[open_] = counts.add(some.offsets[open_], None if ks is None else ks[open_])
+        self._sums["under way"] += int(((verdicts == c.FINE) & (some.offsets >= counts.end))[open_].sum())
         if self._question.backfilled:
             self._sums["earlier"] += int((verdicts == c.BEFORE).sum())
             verdicts[verdicts == c.BEFORE] = c.FINE
@@ -196,27 +198,19 @@ class _Comparison:
             self._tally.phantoms(some, verdicts == kind, kind)
         self._tally.duplicates(some, verdicts == c.DUPLICATE)
         fine = (verdicts == c.FINE) & (some.offsets >= counts.first)
-        self._removed.enter(some, some.offsets[fine])
+        if some.open is None:
+            self._removed.enter(some, some.offsets[fine])
         self._in_order(some, fine)
 
     def _ks(self, some: Arrivals) -> Offsets | None:
         """Return, for each record, which output of its input record it is; None when the records do not say."""
+        says = some.numbers >= 0
         if self._numbered is None:
-            self._numbered = bool((some.numbers >= 0).any())
-        if not self._numbered and (some.numbers >= 0).any():
-            self._numbered_late(some, int(np.flatnonzero(some.numbers >= 0)[0]))
-        if self._numbered and (some.numbers < 0).any():
-            self._numbered_late(some, int(np.flatnonzero(some.numbers < 0)[0]))
+            self._numbered = bool(says.any())
+        others = np.flatnonzero(says != self._numbered)
+        if len(others):
+            raise mixed_numbers(some.where, int(some.at[others[0]]), self._numbered)
         return some.numbers if self._numbered else None
-
-    def _numbered_late(self, some: Arrivals, index: int) -> None:
-        place = f"{some.where[0]}-{some.where[1]}@{some.at[index]}"
-        has, had = ("#k", "no #k") if some.numbers[index] >= 0 else ("no #k", "#k")
-        raise InvalidOption(
-            f"the origin of {place} ends in {has}, but the origins of earlier records ended in {had}",
-            "Make either all output records of the stream say which output of their input record they are (#0, #1, "
-            "...), or none of them",
-        )
 
     def _in_order(self, some: Arrivals, fine: Flags) -> None:
         kept = np.flatnonzero(fine)
@@ -230,21 +224,20 @@ class _Comparison:
         for descent in self._order.add(keys, some.offsets[kept]):
             self._tally.out_of_order(some, int(kept[descent.record]), descent.after)
 
-    def _of_source(self, source: Partition) -> Counts | None:
-        """Return the counts of an input partition; None when the stream has not read any of it."""
+    def _of_source(self, source: Partition) -> Counts:
+        """Return the counts of an input partition that the stream has read."""
         if source not in self._counts:
-            if source not in self._expected.reach:
-                return None
             first = self._expected.first.get(source, 0)
             self._counts[source] = Counts(
                 first,
-                max(first, self._expected.end.get(source, first)),
-                self._expected.reach[source],
-                self._question.outputs,
-                bool(self._numbered),
-                lambda start, stop: self._existing.kinds(source, start, stop),
-                self._ledger.memory,
-                self._expected.wanted.get(source),
+                end=max(first, self._expected.end.get(source, first)),
+                reach=self._expected.reach[source],
+                outputs=self._question.outputs,
+                numbered=bool(self._numbered),
+                kinds_of=lambda start, stop: self._existing.kinds(source, start, stop),
+                memory=self._ledger.memory,
+                wanted=self._expected.wanted.get(source),
+                complete=self._left.complete.get(source, ()),
             )
         return self._counts[source]
 
@@ -275,10 +268,8 @@ class _Comparison:
 
     def _account_for(self) -> None:
         """Name what is not in the outputs: lost, held back, or removed since."""
-        unseen: dict[tuple[int, Partition], Counts] | None = None
         for source in sorted(self._expected.end):
             counts = self._of_source(source)
-            assert counts is not None
             unsure = self._removed.before(source)
             for offsets, _ in counts.missing():
                 if self._short or not self._question.outputs.exactly:
@@ -288,17 +279,18 @@ class _Comparison:
                 self._tally.unproven[OUTPUT_REMOVED] += int(removed.sum())
                 offsets = offsets[~removed]
                 if len(offsets):
-                    if unseen is None:
-                        unseen = self._ledger.held_back({p: (c.first, c.reach) for p, c in self._counts.items()})
-                    self._missing(source, offsets, unseen.get((0, source)))
-        self._tally.torn(lambda source, start, stop: self._of_source_now(source).present(start, stop))
+                    bounds = {p: (its.first, its.reach) for p, its in self._counts.items()}
+                    held = self._ledger.held_back(0, source, offsets, bounds)
+                    self._tally.missing(Anomaly.UNSEEN, source, offsets[held])
+                    self._tally.missing(Anomaly.LOST, source, offsets[~held])
+        self._tally.torn(lambda source, start, stop: self._of_source(source).present(start, stop))
 
-    def _missing(self, source: Partition, offsets: Offsets, unseen: Counts | None) -> None:
-        held = np.zeros(len(offsets), np.bool_) if unseen is None else unseen.seen(offsets)
-        self._tally.missing(Anomaly.UNSEEN, source, offsets[held])
-        self._tally.missing(Anomaly.LOST, source, offsets[~held])
 
-    def _of_source_now(self, source: Partition) -> Counts:
-        found = self._of_source(source)
-        assert found is not None
-        return found
+def mixed_numbers(where: Partition, at: int, numbered: bool) -> InvalidOption:
+    """Return the error over the first record that is not ``numbered`` as those before it, or is and they are not."""
+    has, had = ("no #k", "#k") if numbered else ("#k", "no #k")
+    return InvalidOption(
+        f"the origin of {where[0]}-{where[1]}@{at} ends in {has}, but the origins of earlier records ended in {had}",
+        "Make either all output records of the stream say which output of their input record they are (#0, #1, ...), "
+        "or none of them",
+    )

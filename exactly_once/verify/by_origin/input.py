@@ -12,21 +12,10 @@ from exactly_once.verify.by_origin.counts import ABORTED, NO_RECORD, RECORD, UNK
 
 
 class Existing:
-    """Reads the input, a block at a time, mostly from one end to the other.
+    """Reads the input, a block at a time, mostly from one end to the other, with so many bytes of each partition in
+    memory; ``on_read`` is told how many offsets were read.
 
-    Parameters
-    ----------
-    budget_s : float
-        For each question to the brokers.
-    at_once : int
-        Bytes of each partition in memory.
-    on_read : callable
-        Is told how many offsets were read.
-
-    Attributes
-    ----------
-    removed : dict
-        By partition, the first offset that retention has left.
+    ``marks`` has the ends of each partition, ``removed`` the first offset that retention has left.
     """
 
     def __init__(
@@ -41,54 +30,44 @@ class Existing:
         topics = sorted({topic for topic, _ in partitions})
         for topic in topics:
             admin.renew(budget_s).check_rights(topic, ("READ",))
-        self._marks = admin.marks(topics)
-        self.removed = {where: w.low for where, w in self._marks.items()}
+        self.marks = admin.marks(topics)
+        self.removed = {where: w.low for where, w in self.marks.items()}
         self._readers: dict[Partition, _Reader] = {}
 
     def kinds(self, where: Partition, start: int, stop: int) -> Bytes:
         """Return the kind of each offset from ``start`` to ``stop``."""
         found = np.full(stop - start, NO_RECORD, np.uint8)
-        if where not in self._marks:  # the topic was recreated, with fewer partitions
+        if where not in self.marks:  # the topic was recreated, with fewer partitions
             return np.full(stop - start, UNKNOWN, np.uint8)
-        reader = self._readers.get(where)
+        reader, ends = self._readers.get(where), self.marks[where]
         if reader is None or reader.at != start:
-            reader = self._readers[where] = self._reader(where, start)
+            first = max(start, self.removed[where])
+            its = batches(self._admin, where, first, ends.last_stable, ends.high, self._at_once)
+            reader = self._readers[where] = _Reader(start, its)
         for batch in reader.until(stop):
             _mark(found, batch, start)
         self._on_read(stop - start)
         low = self._admin.renew(self._budget_s).earliest([where])[where]
         self.removed[where] = max(self.removed[where], low)
         found[: max(0, low - start)] = UNKNOWN
-        found[max(0, self._marks[where].high - start) :] = UNKNOWN  # the topic was recreated, and is shorter
+        found[max(0, ends.high - start) :] = UNKNOWN  # the topic was recreated, and is shorter
         return found
-
-    def _reader(self, where: Partition, start: int) -> _Reader:
-        marks = self._marks[where]
-        first = max(start, self.removed[where])
-        return _Reader(start, batches(self._admin, where, first, marks.last_stable, marks.high, self._at_once))
 
 
 class _Reader:
     """Batches of a partition, and the offset up to which they were taken."""
 
-    def __init__(self, at: int, found: Iterator[LogBatch]):
-        self.at, self._batches, self._ahead = at, found, None
-
-    _ahead: LogBatch | None
+    def __init__(self, at: int, batches: Iterator[LogBatch]):
+        self.at, self._batches = at, batches
+        self._ahead: LogBatch | None = None
 
     def until(self, stop: int) -> Iterator[LogBatch]:
         """Yield the next batches with offsets before ``stop``; one that goes beyond comes again next time."""
         self.at = stop
-        while True:
-            batch = self._ahead or next(self._batches, None)
-            self._ahead = None
-            if batch is None:
-                return
-            if batch.last_offset >= stop:
-                self._ahead = batch
-            if batch.base_offset >= stop:
-                return
-            yield batch
+        while (batch := self._ahead or next(self._batches, None)) is not None:
+            self._ahead = batch if batch.last_offset >= stop else None
+            if batch.base_offset < stop:
+                yield batch
             if self._ahead is not None:
                 return
 

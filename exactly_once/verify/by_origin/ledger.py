@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from exactly_once.kafka.admin import Admin, Partition, Watermarks
-from exactly_once.verify.by_origin.blocks import Memory
-from exactly_once.verify.by_origin.content import HashOf
-from exactly_once.verify.by_origin.counts import Counts
-from exactly_once.verify.by_origin.origin import Places, SaysOrigin, inputs_of
+import numpy as np
+
+from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.verify.anomalies import Finding
+from exactly_once.verify.by_origin.content import Flags, HashOf, Offsets
+from exactly_once.verify.by_origin.counts import Counts, Memory
+from exactly_once.verify.by_origin.origin import SaysOrigin, inputs_of
 from exactly_once.verify.by_origin.output import Outputs
-from exactly_once.verify.by_origin.removed import Removed
-from exactly_once.verify.by_origin.tails import Tails, compacted, settled, tails
-from exactly_once.verify.expected import Expected
+from exactly_once.verify.by_origin.tails import Removed, Tails, compacted, settled, tails
+from exactly_once.verify.expected import Expected, Positions, Window
 from exactly_once.verify.report import OnProgress, Progress
-from exactly_once.verify.window import Positions
 
 #: Why a comparison says nothing of a record.
 UNREADABLE = "output records whose origin cannot be read"
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """The result of a comparison by origin: with the input, or with the output of an older sink.
+
+    ``counts`` has, with the input: ``input`` records expected; ``output`` records read, of which so many are
+    ``foreign``, came from ``earlier`` input, or from input of batches that are ``under way``, or were ``sent again`` in
+    the place of others. With the older sink ``sink_id``: ``input`` records have an output, ``same`` the same one in
+    both, and those of each anomaly. It is empty where there was nothing to compare yet. ``read`` counts output records;
+    ``unproven``, by reason, what it says nothing of. ``window`` is the part of the input that was compared, None for
+    all of it; ``offsets`` are those of input that both sinks have worked off.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    read: int = 0
+    unproven: Mapping[str, int] = field(default_factory=dict)
+    window: Window | None = None
+    sink_id: str = ""
+    offsets: int = 0
 
 
 @dataclass(frozen=True)
@@ -30,46 +51,49 @@ class SinkOutput:
     expected: Expected
 
 
+@dataclass(frozen=True)
+class Compared:
+    """One sink, or the old one and the new one of the same input; and the input that is compared: by partition, its
+    first offset and its end. A window of the sinks limits what is read.
+    """
+
+    sinks: tuple[SinkOutput, ...]
+    first: Positions
+    end: Positions
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets of this input, markers and aborted records included."""
+        return sum(self.end[p] - first for p, first in self.first.items())
+
+
 class OriginLedger:
-    """The outputs that are read, and what explains that a record is not among them.
-
-    Parameters
-    ----------
-    sinks : sequence of SinkOutput
-        One, or the old one and the new one of the same input. A window of theirs limits what is read.
-    first, end : mapping
-        The input that is compared.
-
-    Attributes
-    ----------
-    length : int
-        The number of offsets to read.
-    tails, removed : list
-        Of each sink: which parts of its outputs are read, and what they may lack.
+    """The outputs that are read, ``length`` offsets, and what explains that a record is not among them: of each sink,
+    ``tails`` has the parts of its outputs that are read, ``removed`` what they may lack.
     """
 
     def __init__(
         self,
         admin: Admin,
-        sinks: Sequence[SinkOutput],
-        first: Positions,
-        end: Positions,
+        compared: Compared,
         origin: SaysOrigin,
         hash_of: HashOf | None,
         settle_s: float,
         budget_s: float,
     ):
+        sinks, first, end = compared.sinks, compared.first, compared.end
         self._number = {topic: n for n, sink in enumerate(sinks) for topic in sink.topics}
+        self._held: dict[tuple[int, Partition], Counts] | None = None
         for topic in self._number:
             admin.check_rights(topic, ("READ",))
         marks = settled(admin, list(self._number), settle_s, budget_s)
         self.tails, self.removed = list[Tails](), list[Removed]()
         for sink in sinks:
             here = {where: w for where, w in marks.items() if where[0] in sink.topics}
-            tail = _tails(admin, here, sink.expected, end, origin, budget_s)
-            gone = compacted(admin.renew(budget_s), sink.topics)
+            tail = tails(admin, here, sink.expected, end, origin, budget_s)
+            unsure = compacted(admin.renew(budget_s), sink.topics)
             self.tails.append(tail)
-            self.removed.append(Removed(tail.truncated, sink.expected.batches, end, gone, bool(tail.short)))
+            self.removed.append(Removed(tail.truncated, sink.expected.batches, end, unsure, bool(tail.short)))
         read = {where: w for tail in self.tails for where, w in tail.marks.items()}
         lows, inputs = {where: w.low for where, w in marks.items()}, {p: 0 for s in sinks for p in s.expected.end}
 
@@ -84,40 +108,28 @@ class OriginLedger:
         """Return the number of the sink that writes to a partition."""
         return self._number[where[0]]
 
-    def held_back(self, bounds: Mapping[Partition, tuple[int, int]]) -> dict[tuple[int, Partition], Counts]:
-        """Return the input records of each sink, from one offset to another of each partition, whose outputs are in the
-        log, where readers do not get to.
+    def held_back(
+        self, number: int, source: Partition, offsets: Offsets, bounds: Mapping[Partition, tuple[int, int]]
+    ) -> Flags:
+        """Return of which of these input records a sink has outputs in the log, where readers do not get to.
+
+        ``bounds`` has the first offset of each input partition and the one after the last that may be asked for; the
+        first call reads them all.
         """
-        found: dict[tuple[int, Partition], Counts] = {}
-        for some in self.outputs.held_back():
-            key = self.number_of(some.where), some.source
-            if some.source in bounds:
-                counts = found.setdefault(key, Counts.of_any(*bounds[some.source], self.memory))
-                counts.add(some.offsets)
-        return found
+        if self._held is None:
+            self._held = {}
+            for some in self.outputs.held_back():
+                if some.source in bounds:
+                    key, any_of = (self.number_of(some.where), some.source), bounds[some.source]
+                    self._held.setdefault(key, Counts.of_any(*any_of, self.memory)).add(some.offsets)
+        counts = self._held.get((number, source))
+        return np.zeros(len(offsets), np.bool_) if counts is None else counts.seen(offsets)
 
     @property
     def unreadable(self) -> dict[str, int]:
         """The number of records whose text should name their input and does not, by reason; empty without any."""
         foreign = self.outputs.foreign
         return {f"{UNREADABLE}, first {foreign.places[0]}": foreign.unreadable} if foreign.unreadable else {}
-
-
-def _tails(
-    admin: Admin,
-    marks: Mapping[Partition, Watermarks],
-    expected: Expected,
-    end: Positions,
-    origin: SaysOrigin,
-    budget_s: float,
-) -> Tails:
-    """Return the parts of one sink's outputs to read."""
-    window = expected.window
-    if window is None:
-        return Tails.whole(marks)
-    ahead = sum(expected.end[p] - stop for p, stop in end.items())  # what only this sink has read so far
-    window = replace(window, last=window.last + ahead)
-    return tails(admin, marks, window, expected.first, origin, Places(inputs_of(expected.end)), budget_s)
 
 
 def telling(on_progress: OnProgress, step: str, of: int) -> Callable[[int], None]:

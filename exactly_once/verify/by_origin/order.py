@@ -27,13 +27,7 @@ class Descent(NamedTuple):
 
 
 class Order:
-    """The last input offset of each key.
-
-    Attributes
-    ----------
-    unchecked : int
-        Records of keys for which there was no room.
-    """
+    """The last input offset of each key; ``unchecked`` counts records of keys for which there was no room."""
 
     def __init__(self, keys: int = KEYS):
         self._keys = np.zeros(keys, np.uint64)
@@ -42,14 +36,8 @@ class Order:
         self.unchecked = 0
 
     def add(self, keys: Hashes, offsets: Offsets) -> list[Descent]:
-        """Take records in the order of their output partition; returns those out of order.
-
-        Parameters
-        ----------
-        keys : array
-            A hash of key, input partition and output partition; never 0.
-        offsets : array
-            The records' input offsets.
+        """Take records in the order of their output partition; returns those out of order. ``keys`` are hashes of key,
+        input partition and output partition, never 0; ``offsets`` are the records' input offsets.
         """
         if not len(keys):
             return []

@@ -24,6 +24,9 @@ TextOf = Callable[[Any], bytes | None]
 #: The most outputs of one input record that are told apart.
 MOST_OUTPUTS = 64
 
+#: An offset has 63 bits.
+MOST_DIGITS = 18
+
 _AT_MOST = re.compile(r"at[- ]most[- ](\d+)")
 _NAMED = ("header", "json")
 
@@ -48,6 +51,10 @@ class SaysOrigin(Protocol):
         """True when only records of this stream have such a text."""
 
     @property
+    def way(self) -> str:
+        """``header``, ``key`` or ``value`` where that alone is the text; else something else."""
+
+    @property
     def header(self) -> str:
         """The header that holds the text; "" without one."""
 
@@ -57,14 +64,8 @@ class SaysOrigin(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """The place where an output record says what it came from.
-
-    Attributes
-    ----------
-    way : str
-        ``header``, ``key``, ``value`` or ``json``.
-    name : str
-        The header, or the field of the JSON value: ``source``, or ``meta.source`` for a field of a field.
+    """The place where an output record says what it came from: ``way`` is ``header``, ``key``, ``value`` or ``json``;
+    ``name`` is the header, or the field of the JSON value (``meta.source`` for a field of a field).
     """
 
     way: str
@@ -90,7 +91,6 @@ class Origin:
         return record.value if self.way == "value" else _field(record.value, self.name)
 
     def of(self, where: Partition) -> TextOf:
-        """Return :meth:`text`: the same in all partitions."""
         return self.text
 
     @property
@@ -100,7 +100,6 @@ class Origin:
 
     @property
     def header(self) -> str:
-        """The header that holds the text; "" without one."""
         return self.name if self.way == "header" else ""
 
     def __str__(self) -> str:
@@ -121,18 +120,18 @@ def _field(value: bytes | None, path: str) -> bytes | None:
 
 
 class Places:
-    """Reads the texts; remembers the partitions that it has met.
-
-    Parameters
-    ----------
-    topics : iterable of str
-        The input topics. What names another one came from another stream.
+    """Reads the texts, and remembers the partitions that it has met; a text that names another topic than one of the
+    input's ``topics`` came from another stream.
     """
 
     def __init__(self, topics: Iterable[str]):
-        self._topics = frozenset(topics)
-        self._only = next(iter(self._topics)) if len(self._topics) == 1 else None
+        self.topics = tuple(dict.fromkeys(topics))
+        self._only = self.topics[0] if len(self.topics) == 1 else None
         self._known: dict[bytes, Partition] = {}
+
+    def read_any(self, text: bytes | None) -> OriginPlace | None:
+        """Return what ``text`` names, as :meth:`read`; None for no text."""
+        return self.read(text) if text is not None else None
 
     def read(self, text: bytes) -> OriginPlace | None:
         """Return what ``text`` names; None for a record of another stream's input. Raise Unreadable if it names
@@ -144,11 +143,12 @@ class Places:
             place, _, number = text.rpartition(b"#")
             k = _number(number, text)
         separator = b"/" if b"/" in place else b"-"
-        head, _, offset = place.rpartition(separator)
+        behind = place.rfind(separator) + 1
+        head, offset = place[:behind], place[behind:]
         where = self._known.get(head)
         if where is None:
-            where = self._partition(head, separator, text)
-            if where.__class__ is not tuple or where[0] not in self._topics:
+            where = self._partition(head[:-1], separator, text)
+            if where.__class__ is not tuple or where[0] not in self.topics:
                 return None
             self._known[head] = where
         return OriginPlace(where, _number(offset, text), k)
@@ -159,26 +159,21 @@ class Places:
         if topic:
             return topic.decode(errors="replace"), number
         if self._only is None:
-            raise Unreadable(f"{_short(text)} names no topic, and the stream has {len(self._topics)}")
+            raise Unreadable(f"{_short(text)} names no topic, and the stream has {len(self.topics)}")
         return self._only, number
 
 
 def named(record: Any, text: TextOf, places: Places) -> OriginPlace | None:
-    """Return the input record that a record names; None for another writer's.
+    """Return the input record that a record names; None for another writer's. Raises Unreadable.
 
     A rejected record, or a dead letter, is that of its error headers where these name a record of the input: its text
     may be what an earlier stream has written. Any other is that of its text.
-
-    Raises
-    ------
-    Unreadable
-        The text names nothing.
     """
     said, rejected = text(record), _by_headers(record.headers, places)
     if rejected is None:
-        return places.read(said) if said is not None else None
+        return places.read_any(said)
     with suppress(Unreadable):
-        place = places.read(said) if said is not None else None
+        place = places.read_any(said)
         if place is not None and (place.partition, place.offset) == (rejected.partition, rejected.offset):
             return place  # which may also say which of its outputs this is
     return rejected
@@ -199,7 +194,7 @@ def _by_headers(headers: Sequence[tuple[str, bytes | None]], places: Places) -> 
 
 
 def _number(digits: bytes, text: bytes) -> int:
-    if not digits.isdigit() or len(digits) > 18:  # an offset has 63 bits
+    if not digits.isdigit() or len(digits) > MOST_DIGITS:
         raise Unreadable(f"{_short(text)} is not topic-partition-offset")
     return int(digits)
 
@@ -210,14 +205,8 @@ def _short(text: bytes) -> str:
 
 @dataclass(frozen=True)
 class PerInput:
-    """The number of outputs of an input record.
-
-    Attributes
-    ----------
-    most : int or None
-        None: any number.
-    exactly : bool
-        Each input record has ``most`` of them; else some have fewer, and then nothing tells that one is lost.
+    """The number of outputs of an input record: ``most`` (None: any number). Not ``exactly``: some have fewer, and then
+    nothing tells that one is lost.
     """
 
     most: int | None = 1

@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from exactly_once.error_headers import CODE, replaced_in
+from exactly_once.error_headers import CODE, RESENT, replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 from exactly_once.verify.anomalies import MOST_PLACES
-from exactly_once.verify.by_origin.content import MASK, Arrivals, HashOf
+from exactly_once.verify.by_origin.columns import ABSENT, FieldBytes, OriginColumns, RecordColumns
+from exactly_once.verify.by_origin.content import MASK, Arrivals, Flags, Hashes, HashOf, Offsets, Replacing
 from exactly_once.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, TextOf, Unreadable, named
-from exactly_once.verify.by_origin.resent import Replacing
 
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
@@ -37,17 +38,8 @@ _ASK_S = 30.0
 
 @dataclass
 class Foreign:
-    """Records that name no record of the input: other writers'.
-
-    Attributes
-    ----------
-    count : int
-    unreadable : int
-        How many of them have a text that should name one and cannot be read.
-    places : list of str
-        Of the first unreadable ones, each with what it says.
-    topics : Counter
-        How many stand in each topic.
+    """Records that name no record of the input: other writers'. ``unreadable`` of them have a text that should name one
+    and cannot be read; ``places`` has the first of these, each with what it says; ``topics`` counts all by topic.
     """
 
     count: int = 0
@@ -75,24 +67,13 @@ def bytes_at_once(partitions: int) -> int:
 
 
 class Outputs:
-    """The outputs, from the beginning to the ends that ``marks`` name.
+    """The outputs, from the beginning to the ends that ``marks`` name, which may begin later than ``lows``: the first
+    offsets that retention has left.
 
-    A record that was sent again is no arrival: it is kept apart, as long as retention has left its letter.
-
-    Parameters
-    ----------
-    lows : mapping
-        By partition, the first offset that retention has left: ``marks`` may begin later.
-    progress : callable
-        How far the stream had come at an input record: partitions of the output that are behind are read first, so
-        that what belongs together is read at about the same time.
-    hash_of : callable, optional
-        What to hash of each record.
-
-    Attributes
-    ----------
-    resent : list of Arrivals
-        What was sent again, of :meth:`committed`.
+    A record that was sent again is no arrival: it is kept in ``resent``, as long as retention has left its letter.
+    Hashes are those of ``hash_of``; without it, of key, input partition and output partition: 0 without a key.
+    ``progress`` says how far the stream had come at an input record: partitions of the output that are behind are read
+    first, so that what belongs together is read at about the same time.
     """
 
     def __init__(
@@ -105,7 +86,8 @@ class Outputs:
         progress: Callable[[Partition, int], int],
         hash_of: HashOf | None,
     ):
-        self._admin, self._marks, self._origin, self._places = admin, marks, origin, Places(inputs)
+        self._admin, self._origin, self._places = admin, origin, Places(inputs)
+        self.marks, self.topics = marks, self._places.topics
         self._lows, self._letters = lows, Places({topic for topic, _ in marks})
         self._progress, self._hash_of = progress, hash_of
         self.foreign, self.resent = Foreign(), list[Arrivals]()
@@ -113,17 +95,17 @@ class Outputs:
 
     def committed(self, on_read: Callable[[int], None]) -> Iterator[Arrivals]:
         """Yield what a read_committed reader gets; ``on_read`` is told how many offsets were read."""
-        at_once = bytes_at_once(len(self._marks))
+        at_once = bytes_at_once(len(self.marks))
         readers = [
             _Reader(where, batches(self._admin, where, w.low, w.last_stable, w.last_stable, at_once), w.low)
-            for where, w in self._marks.items()
+            for where, w in self.marks.items()
         ]
         behind = [(0, n) for n in range(len(readers))]
         while behind:
             _, n = heapq.heappop(behind)
             reader = readers[n]
             before = reader.at
-            some = [b for b in reader.next(TOGETHER) if b.marker is None and not b.hidden]
+            some = [b for b in reader.next(TOGETHER, at_once) if b.marker is None and not b.hidden]
             for found in self._taken(reader.where, some, self.resent):
                 yield found
                 reader.reached[found.source] = self._progress(found.source, int(found.offsets[-1]))
@@ -131,9 +113,19 @@ class Outputs:
             if not reader.over:
                 heapq.heappush(behind, (sum(reader.reached.values()), n))
 
+    def first_of(self, where: Partition) -> list[Arrivals]:
+        """Return the first arrivals of a partition, and count nothing."""
+        counted, self.foreign, w = (self.foreign, self.read), Foreign(), self.marks[where]
+        found = batches(self._admin, where, w.low, w.last_stable, w.last_stable, _FEWEST_BYTES)
+        some = [b for b in _Reader(where, found, w.low).next(TOGETHER, MANY_BYTES) if b.marker is None and not b.hidden]
+        try:
+            return list(self._taken(where, some))
+        finally:
+            self.foreign, self.read = counted
+
     def held_back(self) -> Iterator[Arrivals]:
         """Yield what is in the log after the last stable offset, and was not aborted."""
-        for where, w in self._marks.items():
+        for where, w in self.marks.items():
             if w.last_stable >= w.high:
                 continue
             ends: dict[int, list[tuple[int, bool]]] = {}
@@ -174,7 +166,7 @@ class Outputs:
 
     def has_read(self, where: Partition, offset: int) -> bool:
         """Return whether :meth:`committed` came by this offset."""
-        return self._marks[where].low <= offset < self._marks[where].last_stable
+        return self.marks[where].low <= offset < self.marks[where].last_stable
 
     def ends_of(self, where: Partition) -> tuple[int, int]:
         """Return the first offset of a partition by now, and the last stable one; 0 and 0 where there is none."""
@@ -196,29 +188,63 @@ class Outputs:
         self, where: Partition, some: Sequence[LogBatch], resent: list[Arrivals] | None = None
     ) -> Iterator[Arrivals]:
         """Yield what names its input; what was sent again goes to ``resent``."""
-        arrived, again, count, text = _Columns(), _Columns(), 0, self._origin.of(where)
-        low = self._marks[where].low
-        for batch in some:
-            for record in batch.records():
-                if record.offset < low:  # of a batch that retention, or the window, has cut
-                    continue
-                count += 1
-                said = replaced_in(record.headers)
-                letter = self._letter(said) if said is not None else None
-                if letter is not None:
-                    came_from = origin_hash(self._read(record, text))
-                    again.add(letter, record.offset, came_from, self._hash(record, letter, where))
-                    continue
-                place = self._place_of(where, record, text)
-                if place is not None:
-                    arrived.add(place, record.offset, place.k, self._hash(record, place, where))
-        self.read += count
+        records, texts, alone = self._columns(some)
+        found = OriginColumns.of(records, texts, self.topics)
+        inside = records.offsets >= self.marks[where].low  # a batch may be cut by retention, or by the window
+        found.topics[alone | ~inside] = -1
+        hashes, again = np.zeros(len(alone), np.uint64), Resent()
+        for row, record in _one_by_one(some, np.flatnonzero(inside & (found.topics < 0)), alone):
+            if record is None:
+                said, at = records.text(texts, row), int(records.offsets[row])
+                place = self._own_or_foreign(where, at, partial(self._places.read_any, said))
+            else:
+                place = self.place_of(where, record, again)
+            if place is not None:
+                found.put(row, place, self.topics)
+                if self._hash_of is not None:
+                    hashes[row] = self._hash_of(record, place.partition, where)
+        self.read += int(inside.sum())
         if resent is not None:
             resent += again.arrivals(where)
-        yield from arrived.arrivals(where)
+        if self._hash_of is None:
+            hashes = records.hashes(records.keys)
+        for source, rows in found.by_partition(self.topics):
+            its = hashes[rows]
+            if self._hash_of is None:
+                its = salted(its, records.keys.length[rows] < 0, source, where)
+            yield Arrivals(where, source, found.offsets[rows], found.ks[rows], records.offsets[rows], its)
 
-    def _hash(self, record: Any, place: OriginPlace, where: Partition) -> int:
-        return self._hash_of(record, place.partition, where) if self._hash_of is not None else 0
+    def _columns(self, some: Sequence[LogBatch]) -> tuple[RecordColumns, FieldBytes, Flags]:
+        """Return the records with the texts of their origins, and which of them have to be decoded one by one."""
+        header, way = self._origin.header, self._origin.way if self._hash_of is None else ""
+        records = RecordColumns(some, (CODE, RESENT, header) if header else (CODE, RESENT))
+        texts = {"header": records.headers.get(header), "key": records.keys, "value": records.values}.get(way)
+        if texts is None:
+            return records, records.keys, np.ones(len(records.offsets), np.bool_)
+        special = [records.headers[name].length != ABSENT for name in (CODE, RESENT)]
+        return records, texts, special[0] | special[1]
+
+    def place_of(self, where: Partition, record: Any, again: Resent) -> OriginPlace | None:
+        """Return the input record that a record names; None for another writer's, which is counted, and for what was
+        sent again, which goes to ``again``.
+        """
+        text, replaced = self._origin.of(where), replaced_in(record.headers)
+        letter = self._letter(replaced) if replaced is not None else None
+        if letter is not None:
+            hashed = self._hash_of(record, letter.partition, where) if self._hash_of is not None else 0
+            again.add(letter, record.offset, origin_hash(self._read(record, text)), hashed)
+            return None
+        return self._own_or_foreign(where, record.offset, lambda: named(record, text, self._places))
+
+    def _own_or_foreign(self, where: Partition, at: int, read: Callable[[], OriginPlace | None]) -> OriginPlace | None:
+        why = ""
+        try:
+            place = read()
+        except Unreadable as e:
+            place, why = None, str(e) if self._origin.certain else ""
+        if place is None:
+            self.foreign.add(where, at, why)
+        return place
 
     def _letter(self, said: bytes) -> OriginPlace | None:
         """Return the letter that a record names; None for another stream's, and for one that is no longer there: then
@@ -229,25 +255,22 @@ class Outputs:
             return letter if letter is not None and letter.offset >= self._lows.get(letter.partition, 0) else None
         return None
 
-    def _place_of(self, where: Partition, record: Any, text: TextOf) -> OriginPlace | None:
-        """Return what a record names; None for another writer's, which is counted."""
-        why = ""
-        try:
-            place = named(record, text, self._places)
-        except Unreadable as e:
-            place, why = None, str(e) if self._origin.certain else ""
-        if place is None:
-            self.foreign.add(where, record.offset, why)
-        return place
-
 
 def origin_hash(place: OriginPlace | None) -> int:
     """Return a hash of what a record came from, in 63 bits and of this process; 0 when it does not say."""
     return 0 if place is None else hash(place) & (MASK >> 1) or 1
 
 
-class _Columns:
-    """Records on their way into arrays, by the partition that each names."""
+def salted(hashes: Hashes, without: Flags, source: Partition, where: Partition) -> Hashes:
+    """Return hashes of key, input partition and output partition of those of keys; 0 for records ``without`` a key."""
+    found = hashes ^ np.uint64(hash((source, where)) & MASK)
+    found[found == 0] = 1
+    found[without] = 0
+    return found
+
+
+class Resent:
+    """Records that were sent again, on their way into arrays, by the partition of the letter that each names."""
 
     def __init__(self) -> None:
         self._partitions: dict[Partition, int] = {}
@@ -255,9 +278,9 @@ class _Columns:
         self._rows: list[tuple[int, int, int]] = []
         self._hashes: list[int] = []
 
-    def add(self, place: OriginPlace, at: int, number: int, hashed: int) -> None:
-        self._which.append(self._partitions.setdefault(place.partition, len(self._partitions)))
-        self._rows.append((place.offset, at, number))
+    def add(self, letter: OriginPlace, at: int, came_from: int, hashed: int) -> None:
+        self._which.append(self._partitions.setdefault(letter.partition, len(self._partitions)))
+        self._rows.append((letter.offset, at, came_from))
         self._hashes.append(hashed)
 
     def arrivals(self, where: Partition) -> Iterator[Arrivals]:
@@ -269,25 +292,33 @@ class _Columns:
 
 
 class _Reader:
-    """The batches of an output partition, and how far it has come."""
-
     def __init__(self, where: Partition, found: Iterator[LogBatch], at: int):
         self.where, self._batches, self.at = where, found, at
         self.over = False
         self.reached: dict[Partition, int] = {}
 
-    def next(self, records: int) -> list[LogBatch]:
-        """Batches with about as many records."""
-        some, count = [], 0
-        while count < records:
+    def next(self, records: int, most_bytes: int) -> list[LogBatch]:
+        """Return batches with about as many records, and not many more bytes."""
+        some, count, size = [], 0, 0
+        while count < records and size < most_bytes:
             batch = next(self._batches, None)
             if batch is None:
                 self.over = True
                 break
             some.append(batch)
             count += batch.count
+            size += len(batch.raw)
             self.at = batch.last_offset + 1
         return some
+
+
+def _one_by_one(some: Sequence[LogBatch], rows: Offsets, alone: Flags) -> Iterator[tuple[int, Any]]:
+    """Yield these rows, each with its record if it stands ``alone``, else with None."""
+    ends = np.cumsum([batch.count for batch in some])
+    for batch, end, its in zip(some, ends, np.split(rows, np.searchsorted(rows, ends)), strict=False):
+        records = list(batch.records()) if alone[its].any() else []
+        first = int(end) - batch.count
+        yield from ((row, records[row - first] if alone[row] else None) for row in its.tolist())
 
 
 def _aborted(batch: LogBatch, ends: Mapping[int, list[tuple[int, bool]]]) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
 from exactly_once.kafka.admin import Partition
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.content import Arrivals, Offsets
-from exactly_once.verify.by_origin.counts import Flags
-from exactly_once.verify.by_origin.pairs import Unlike
-from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, TWICE, Replacing
+from exactly_once.verify.by_origin.content import NO_LETTER, OTHER_INPUT, TWICE, Arrivals, Flags, Offsets, Replacing
 from exactly_once.verify.expected import BatchRange
 
 _PHANTOM = {
@@ -40,16 +38,11 @@ FOREIGN = "output records that name no input record of the stream"
 
 @dataclass
 class _Group:
+    """Records of one finding; ``shown`` are the input records to show with what differs."""
+
     records: int = 0
     places: list[str] = field(default_factory=list)
-    examples: list[int] = field(default_factory=list)
-
-    def add(self, records: int, places: Iterable[str]) -> None:
-        self.records += records
-        for place in places:
-            if len(self.places) >= MOST_PLACES:
-                break
-            self.places.append(place)
+    shown: list[tuple[Partition, int]] = field(default_factory=list)
 
 
 #: Returns how many records an input partition has from one offset to another, and how many are wholly in the outputs.
@@ -57,83 +50,78 @@ Present = Callable[[Partition, int, int], tuple[int, int]]
 
 
 class FindingTally:
-    """Findings by anomaly, partition and batch.
+    """Findings by anomaly, partition and batch; ``unproven`` counts by reason."""
 
-    Attributes
-    ----------
-    unproven : Counter
-        By reason.
-    """
-
-    def __init__(self, batches: Sequence[BatchRange]):
+    def __init__(self, batches: Sequence[BatchRange] = ()):
         self._batches = batches
         self._groups: dict[tuple[Anomaly, str, str], _Group] = {}
         self._torn: list[Finding] = []
         self._lacking: set[str] = set()  # batches
         self.unproven: Counter[str] = Counter()
 
-    def findings(self) -> list[Finding]:
-        """All findings, by anomaly."""
+    def findings(self, text: Callable[[Partition, int], str] = lambda source, offset: "") -> list[Finding]:
+        """All findings, by anomaly; ``text`` says how the outputs of an input record that is shown differ."""
         found = [
-            Finding(anomaly, what.format(n=g.records), batch, "", tuple(g.places), g.records)
+            Finding(
+                anomaly,
+                f"{what}: {g.records:,}",
+                batch,
+                places=tuple(g.places),
+                records=g.records,
+                examples=tuple(f"{_name(p)}@{o}: {text(p, o)}".removesuffix(": ") for p, o in g.shown),
+            )
             for (anomaly, what, batch), g in self._groups.items()
         ]
-        order = list(Anomaly)
-        return sorted([*found, *self._torn], key=lambda f: order.index(f.anomaly))
+        return sorted([*found, *self._torn], key=lambda f: list(Anomaly).index(f.anomaly))
 
     def missing(self, anomaly: Anomaly, source: Partition, offsets: Offsets) -> None:
         """Input records without all of their outputs: lost, or unseen."""
-        name = f"{source[0]}-{source[1]}"
+        why = "that are not in the outputs"
+        if anomaly is Anomaly.UNSEEN:
+            why = "whose outputs are in the log, but which readers cannot reach yet"
         for batch, mine in self._by_batch(source, offsets):
-            some = offsets[mine]
-            what = f"input records of {name} that are not in the outputs: {{n:,}}"
-            if anomaly is Anomaly.UNSEEN:
-                what = (
-                    f"input records of {name} whose outputs are in the log, but which readers cannot reach yet: {{n:,}}"
-                )
-            self._group(anomaly, what, batch).add(len(some), (f"{name}@{o}" for o in some[:MOST_PLACES]))
+            self._input(anomaly, source, why, offsets[mine], batch)
             self._lacking.add(batch)
 
     def duplicates(self, some: Arrivals, which: Flags) -> None:
         """Output records of input that is in the outputs already."""
         source, where = _name(some.source), _name(some.where)
         found = np.flatnonzero(which)
-        what = f"output records that came from records of {source} whose output was already there: {{n:,}}"
+        what = f"output records that came from records of {source} whose output was already there"
         for batch, mine in self._by_batch(some.source, some.offsets[found]):
             both = ((some.offsets[i], some.at[i]) for i in found[mine][:MOST_PLACES])
             places = (place for o, at in both for place in (f"{source}@{o}", f"{where}@{at}..{at}"))
-            self._group(Anomaly.DUPLICATE, what, batch).add(int(mine.sum()), places)
+            self._add(Anomaly.DUPLICATE, what, int(mine.sum()), places, batch)
 
     def phantoms(self, some: Arrivals, which: Flags, kind: int) -> None:
         """Output records that came from nothing that the stream should have read."""
         found = np.flatnonzero(which)
         if len(found):
             where, first = _name(some.where), int(some.offsets[found[0]])
-            what = f"records of {where} that came from {_PHANTOM[kind]}: {{n:,}}"
-            group = self._group(Anomaly.PHANTOM, what, "")
             places = [f"{where}@{o}..{o}" for o in some.at[found[:MOST_PLACES]]]
-            group.add(len(found), [*places[:1], f"{_name(some.source)}@{first}", *places[1:]])
+            places.insert(1, f"{_name(some.source)}@{first}")
+            self._add(Anomaly.PHANTOM, f"records of {where} that came from {_PHANTOM[kind]}", len(found), places)
 
     def sent_again(self, some: Replacing, which: Flags, kind: int) -> None:
         """Count records that were sent again and replace nothing."""
         letters, (anomaly, why) = _name(some.letters), _RESENT[kind]
         for partition, at, named in some.in_partitions(which):
             where = _name(partition)
-            what = f"records of {where} that were sent again {why.format(letters=letters)}: {{n:,}}"
             both = zip(at[:MOST_PLACES], named[:MOST_PLACES], strict=True)
             places = (place for o, letter in both for place in (f"{where}@{o}..{o}", f"{letters}@{letter}..{letter}"))
-            self._group(anomaly, what, "").add(len(at), places)
+            what = f"records of {where} that were sent again {why.format(letters=letters)}"
+            self._add(anomaly, what, len(at), places)
 
     def foreign(self, count: int, places: Iterable[str]) -> None:
         """Count records that name no input record, where nobody else may write."""
-        self._group(Anomaly.PHANTOM, f"{FOREIGN}: {{n:,}}", "").add(count, places)
+        self._add(Anomaly.PHANTOM, FOREIGN, count, places)
 
     def out_of_order(self, some: Arrivals, index: int, after: int) -> None:
         """Count the output record at ``index``, which is after one that came from the input offset ``after``."""
         source, where = _name(some.source), _name(some.where)
-        what = f"records of {where} that come after records of later input of {source}: {{n:,}}"
+        what = f"records of {where} that come after records of later input of {source}"
         places = (f"{where}@{some.at[index]}..{some.at[index]}", f"{source}@{some.offsets[index]}", f"{source}@{after}")
-        self._group(Anomaly.KEY_REORDER, what, "").add(1, places)
+        self._add(Anomaly.KEY_REORDER, what, 1, places)
 
     def torn(self, present: Present) -> None:
         """Find the batches of which something is missing, and something is there."""
@@ -149,8 +137,15 @@ class FindingTally:
                     Finding(Anomaly.TORN_BATCH, what, batch.batch, "", places[:MOST_PLACES], records - whole)
                 )
 
-    def _group(self, anomaly: Anomaly, what: str, batch: str) -> _Group:
-        return self._groups.setdefault((anomaly, what, batch), _Group())
+    def _add(self, anomaly: Anomaly, what: str, records: int, places: Iterable[str], batch: str = "") -> _Group:
+        group = self._groups.setdefault((anomaly, what, batch), _Group())
+        group.records += records
+        group.places += islice(places, MOST_PLACES - len(group.places))
+        return group
+
+    def _input(self, anomaly: Anomaly, source: Partition, why: str, offsets: Offsets, batch: str = "") -> _Group:
+        places = (f"{_name(source)}@{o}" for o in offsets[:MOST_PLACES])
+        return self._add(anomaly, f"input records of {_name(source)} {why}", len(offsets), places, batch)
 
     def _by_batch(self, source: Partition, offsets: Offsets) -> Iterable[tuple[str, Flags]]:
         """Yield which of these offsets each batch has read; "" for batches that are not known."""
@@ -165,49 +160,36 @@ class FindingTally:
             yield "", left
 
 
-class UnlikeTally:
+class UnlikeTally(FindingTally):
     """The differences between two sinks of one input, by anomaly and input partition."""
 
     def __init__(self, old: str, new: str):
-        self._said = {
+        super().__init__()
+        self._why = {
             Anomaly.DIFFERS: f"of which {new} has other output than {old}",
             Anomaly.ONLY_OLD: f"of which {old} has output, and {new} has none",
             Anomaly.ONLY_NEW: f"of which {new} has output, and {old} has none",
         }
-        self._groups: dict[tuple[Anomaly, Partition], _Group] = {}
 
-    def add(self, source: Partition, some: Unlike) -> None:
-        """Count input records."""
-        for anomaly in self._said:
+    def add(self, source: Partition, some: c.Unlike) -> None:
+        for anomaly, why in self._why.items():
             offsets = some.offsets[some.flags(anomaly)]
             if len(offsets):
-                group = self._groups.setdefault((anomaly, source), _Group())
-                group.add(len(offsets), (f"{_name(source)}@{o}" for o in offsets[:MOST_PLACES]))
-                group.examples += [int(o) for o in offsets[: EXAMPLES - len(group.examples)]]
+                group = self._input(anomaly, source, why, offsets)
+                group.shown += [(source, int(o)) for o in offsets[: EXAMPLES - len(group.shown)]]
 
     def counts(self) -> dict[str, int]:
         """Return the number of input records by anomaly."""
-        found = Counter({anomaly.value: 0 for anomaly in self._said})
-        for (anomaly, _), group in self._groups.items():
-            found[anomaly.value] += group.records
-        return dict(found)
+        return {
+            anomaly.value: sum(group.records for key, group in self._groups.items() if key[0] is anomaly)
+            for anomaly in self._why
+        }
 
     def examples(self) -> dict[Partition, set[int]]:
         """Return the input records that are shown."""
         found: dict[Partition, set[int]] = {}
-        for (_, source), group in self._groups.items():
-            found.setdefault(source, set()).update(group.examples)
-        return found
-
-    def findings(self, text: Callable[[Partition, int], str]) -> list[Finding]:
-        """Return all findings, by anomaly; ``text`` says how the outputs of an input record differ."""
-        order = [*self._said]
-        found = []
-        for anomaly, source in sorted(self._groups, key=lambda g: (order.index(g[0]), g[1])):
-            name, group = _name(source), self._groups[anomaly, source]
-            shown = tuple(f"{name}@{o}: {text(source, o)}".removesuffix(": ") for o in group.examples)
-            what = f"input records of {name} {self._said[anomaly]}: {group.records:,}"
-            found.append(Finding(anomaly, what, "", "", tuple(group.places), group.records, shown))
+        for source, offset in (place for group in self._groups.values() for place in group.shown):
+            found.setdefault(source, set()).add(offset)
         return found
 
 

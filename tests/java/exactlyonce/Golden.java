@@ -77,8 +77,8 @@ final class Golden {
 
     private static Map<String, Object> made() throws Exception {
         Map<String, Object> made = new LinkedHashMap<>();
-        made.put("check-request", new Border.CheckRequest(OPTIONS, true, SCHEMA, PEM));
-        made.put("check-request-least", new Border.CheckRequest(OPTIONS, false, null, null));
+        made.put("check-request", new Border.CheckRequest(OPTIONS, true, SCHEMA, PEM, "append", false));
+        made.put("check-request-least", new Border.CheckRequest(OPTIONS, false, null, null, null, true));
         Map<String, String> settings = Map.of("spark.speculation", "false");
         List<String> sources = List.of("orders", "returns");
         made.put(

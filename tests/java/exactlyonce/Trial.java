@@ -23,6 +23,7 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.errors.DisconnectException;
@@ -47,6 +48,7 @@ final class Trial {
     public static void main(String[] arguments) throws Exception {
         switch (arguments[0]) {
             case "produce" -> produce(arguments[1]);
+            case "begins" -> begins(arguments[1], arguments[2], arguments[3]);
             case "digest" -> digest(Path.of(arguments[1]));
             case "errors" -> errors();
             case "child" -> child();
@@ -91,6 +93,23 @@ final class Trial {
                     asked);
             Producers.leave(producer);
         }
+    }
+
+    /**
+     * Begins a transaction that expects partitions 0 and 1, sends a record that lingers to partition 0, and prints whether the producer could
+     * expect them, whether its coordinator then knew the transaction before its record was sent, and whether that was so before it began. Leaves
+     * it open.
+     */
+    private static void begins(String servers, String topic, String id) throws Exception {
+        Map<String, Object> lingers = new HashMap<>(settings(servers));
+        lingers.put("linger.ms", "60000");
+        TransactionalProducer producer = Producers.take(new Producers.Use(lingers, null), id);
+        producer.beginTransaction();
+        boolean early = producer.isKnownToCoordinator(), can = producer.canExpect();
+        if (can) producer.expect(List.of(new TopicPartition(topic, 0), new TopicPartition(topic, 1)));
+        producer.send(new ProducerRecord<>(topic, 0, null, new byte[] {1}));
+        for (int n = 0; n < 500 && can && !producer.isKnownToCoordinator(); n++) Thread.sleep(10);
+        System.out.println(can + " " + producer.isKnownToCoordinator() + " " + early);
     }
 
     /**

@@ -15,11 +15,13 @@ import pytest
 from benchmarks import bars, report, streams
 from benchmarks.common import OURS, SPARKS
 from benchmarks.compare import BATCH, BATCHES, batch_of
+from benchmarks.distance import FarRun, ratios, round_trips
 from benchmarks.flink_sql import STATEMENTS, script
 from benchmarks.monitor import Sample, end_of, steady
 from benchmarks.results import Conditions, Lines, Throughput, read
 from benchmarks.torn import bursts
 from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, WORKLOADS, bid_records, text_records
+from testkit.far import Asked, one_after_the_other
 
 CONDITIONS = Conditions("Linux", 2, 8.0, "4.2.0", "4.3.1", "4.2.0", None, None, None, "17", "3.11")
 
@@ -183,3 +185,24 @@ def test_a_query_that_waits_for_a_batch_has_not_ended_it() -> None:
     assert streams._last(query) == 3
     query.lastProgress = {"batchId": 4, "durationMs": {**steps, "addBatch": 2}}
     assert streams._last(query) == 4
+
+
+def far_run(system: str, number: int, round_trip_ms: float, batch_ms: float) -> FarRun:
+    return FarRun(system, number, round_trip_ms, round_trip_ms + 1, 60, batch_ms, batch_ms - 20, {})
+
+
+def test_round_trips_are_the_slope_of_each_round_and_ratios_pair_the_runs_of_a_round() -> None:
+    """False screen: a slow hour between two rounds is taken for distance, or for this sink."""
+    runs = [
+        *(far_run(SPARKS, n, ms, 80 * n + 5 * ms) for n in (1, 2) for ms in (0, 2, 10)),
+        *(far_run(OURS, n, ms, 100 * n + 9 * ms) for n in (1, 2) for ms in (0, 2, 10)),
+    ]
+    assert [round(slope, 6) for slope in round_trips(runs, OURS)] == [9, 9]
+    assert ratios(runs, OURS, 10) == [190 / 130, 290 / 210]
+    assert round_trips(runs[:1], SPARKS) == []
+
+
+def test_requests_at_once_are_one_wait() -> None:
+    """False screen: requests are counted, and not what somebody waits for."""
+    asked = [Asked("c", api, 1, sent, answered) for api, sent, answered in (("a", 0, 2), ("b", 1, 3), ("c", 2, 4))]
+    assert [a.api for a in one_after_the_other(reversed(asked))] == ["a", "c"]

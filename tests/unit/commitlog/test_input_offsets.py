@@ -69,3 +69,16 @@ def test_what_the_client_says_is_what_is_said(offsets: InputOffsets) -> None:
     with pytest.raises(OffsetsRefused, match="GROUP_AUTHORIZATION_FAILED"):
         offsets.send(Producer(refused), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
     offsets.send(Producer(None), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
+
+
+def test_a_coordinator_that_has_just_answered_is_not_asked_again_until_it_fails(
+    offsets: InputOffsets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a round trip of each decision, and against a log that is held by a coordinator that went away."""
+    answers = iter([True, False])
+    monkeypatch.setattr(InputOffsets, "_answers", lambda *_: next(answers))
+    offsets._not_before = 0.0
+    assert [offsets.may_be_sent(OFFSETS, Deadline(1.0)) for _ in range(3)] == [True] * 3
+    with pytest.raises(OffsetsRefused):
+        offsets.send(Producer(KafkaException(KafkaError(KafkaError._TIMED_OUT))), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
+    assert not offsets.may_be_sent(OFFSETS, Deadline(1.0))

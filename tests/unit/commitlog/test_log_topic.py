@@ -24,7 +24,8 @@ def test_a_new_commit_log_outlives_the_loss_of_a_broker_where_there_are_three(
             raise UnknownTopic("no such topic", "Create it")
         return dict.fromkeys(topics, 1)
 
-    def create(topic: str, count: int, replication: int, config: dict[str, str]) -> None:
+    def create(topic: str, count: int, replication: int, config: dict[str, str], validate_only: bool) -> None:
+        assert not validate_only
         made.append((replication, config))
 
     admin: Any = MagicMock()

@@ -96,13 +96,19 @@ class Leaders:
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
         return {t: f"id of {t}" for t in topics}
 
-    def mismatches(self, handles: object, described: object) -> tuple[dict[str, str], str]:
+    def begin_asking(self, handles: object, topics: object) -> None:
+        """Nobody answers at once."""
+
+    def end_asking(self, begun: None) -> None:
+        return begun
+
+    def mismatches(self, handles: object, described: object, heard: None) -> tuple[dict[str, str], str]:
         return {}, self.unasked
 
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_the_double(monkeypatch, kafka_transactions, "describe", "mismatches")
+    ask_the_double(monkeypatch, kafka_transactions, "describe", "begin_asking", "end_asking", "mismatches")
 
 
 STATE = DriverState(2, Batch("q", -1, ""), 5, 900_000, 0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once.coordinator.hanging import to_commit
+from exactly_once.coordinator.resolve import to_commit
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import (

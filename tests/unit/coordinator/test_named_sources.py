@@ -20,9 +20,9 @@ from exactly_once.errors import CheckpointRewound
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.encoding import decode, encode, headers_of
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.part import empty_part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
+from exactly_once.protocol.ticket import empty_part
 from tests.unit.ops.test_checkpoint_repair import Site
 from tests.unit.ops.test_named_sources import FIRST, SECOND, text, write
 

@@ -19,7 +19,7 @@ from exactly_once.errors import (
     NotAuthorized,
     Unfinished,
 )
-from exactly_once.kafka.errors import name_of
+from exactly_once.kafka.errors import RAISE, name_of
 from exactly_once.participant import Scope
 from exactly_once.participants.kafka import topics as kafka_topics
 from exactly_once.participants.kafka import transactions as kafka_transactions
@@ -88,6 +88,10 @@ class Answers:
         self.sent: list[tuple[End, bool, int]] = []
         self.ids: dict[str, str] = {}
         self.evidence = {LOST: Fate.ABORTED, UNKNOWN: Fate.UNKNOWN}
+        self.level = 2
+
+    def transaction_level(self) -> int:
+        return self.level
 
     def fates(self, handles: Sequence[PreparedTransaction]) -> dict[str, Fate]:
         return {h.transactional_id: self.evidence[self.outcomes[h.transactional_id]] for h in handles}
@@ -120,7 +124,9 @@ class Answers:
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_the_double(
-        monkeypatch, kafka_transactions, "describe", "end_all", "end_txn_version", "fates", "list_transactions"
+        monkeypatch,
+        kafka_transactions,
+        *("describe", "end_all", "end_txn_version", "fates", "list_transactions", "transaction_level"),
     )
     monkeypatch.setattr(kafka_transactions, "check_seen", lambda admin, prefix: None)
     monkeypatch.setattr(kafka_transactions, "_end_hanging", lambda admin, handles: None)
@@ -158,6 +164,25 @@ def test_a_batch_with_one_part_unproven_is_not_complete(
     """Spark would write commits/N and never come back for the part (invariant 3)."""
     with pytest.raises(error, match=r"batch 12 of sink 'job'"):
         completing(*outcomes)
+
+
+@pytest.mark.parametrize(
+    ("version", "level", "way_out"),
+    [
+        (5, 0, RAISE),
+        (5, 2, "Restart the brokers one after the other, those that are down first, and start the stream again"),
+        (4, 0, "Once the brokers answer, start the stream again"),
+    ],
+)
+def test_a_transaction_that_its_coordinator_does_not_end_names_the_level_of_the_cluster(
+    version: int, level: int, way_out: str
+) -> None:
+    """Mishap: a person waits for brokers that answer, while readers wait for a restart of them."""
+    control = Answers(DONE, RETRY, DONE, DONE)
+    control.level = level
+    with pytest.raises(Unfinished) as ended:
+        complete_session(session_of(control), replace(DECISION, end_txn_version=version))
+    assert ended.value.way_out.startswith(way_out)
 
 
 def test_who_reads_of_parts_in_doubt_reads_of_those_that_are_lost_too() -> None:

@@ -13,10 +13,10 @@ from exactly_once.coordinator.micro_batch import earlier_decision
 from exactly_once.digest import RowDigest
 from exactly_once.errors import Expired
 from exactly_once.participants.kafka.digest_scope import PLAIN, add_read, scope_of
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
 from exactly_once.protocol.replay import lost_handles, match, rows_of, stands_for_lost
+from exactly_once.protocol.ticket import Part
 
 
 def part(number: int, rows: str, token: int = 1) -> PreparedTransaction:

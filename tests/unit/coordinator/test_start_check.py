@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from exactly_once.commitlog.log_search import Holder
+from exactly_once.commitlog.log_reader import Holder
 from exactly_once.coordinator.start import check_mode, check_start
 from exactly_once.errors import CheckpointRewound, SinkOwned, UnsupportedMode
 from exactly_once.options import SinkOptions

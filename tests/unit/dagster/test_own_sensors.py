@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,7 @@ from dagster_exactly_once import (
     exactly_once_stream,
     observed_stream,
 )
+from testkit.syntax import ROOT
 
 RESOURCES = exactly_once_resources(work_dir="s", checkpoints="s3://c", kafka={"bootstrap_servers": "b1:9092"})
 
@@ -114,3 +117,10 @@ def test_a_list_of_streams_is_refused_in_a_sentence_that_says_how_to_pass_them(m
     said = r"streams one by one, and got a list\. Write \w+\(first, second\), or \w+\(\*streams\)"
     with pytest.raises(BadDeclaration, match=said):
         make([orders, clicks])
+
+
+def test_a_code_location_loads_without_warnings_that_nobody_can_act_on() -> None:
+    """Mishap: seventeen BetaWarnings, of Dagster's own copies of the sensors, before anything else in the terminal."""
+    load = "from platform_assets.definitions import defs; defs.get_repository_def()"
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert "Warning" not in done.stderr, done.stderr

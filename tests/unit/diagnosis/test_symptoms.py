@@ -181,6 +181,10 @@ BROKE = Diagnosis("EO-X", Severity.ERROR, "run r0", "it broke", "Mend it")
         ("stopped", ALIVE, stream(claimed_here=True)),
         ("failed", GONE, stream(5, failed=BROKE)),
         ("failed", ALIVE, stream(5, claimed_here=True, failed=BROKE)),
+        ("orphaned", ALIVE, stream(5, claimed_here=True, orphaned="run r1 was deleted")),
+        ("stalled", ALIVE, stream(5, 121, claimed_here=True, orphaned="run r1 was deleted")),
+        ("frozen", FROZEN, stream(5, claimed_here=True, orphaned="run r1 was deleted")),
+        ("stopped", GONE, stream(5, claimed_here=True, orphaned="run r1 was deleted")),
         ("starting", GONE, stream(5, worker=STARTS, failed=BROKE)),
         ("failed", GONE, stream(5, failed=replace(BROKE, severity=Severity.WARN))),  # and is started again
         ("never used", None, stream()),

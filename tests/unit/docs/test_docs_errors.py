@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from dagster_exactly_once.runs import failures
+from dagster_exactly_once.runs import failures, history
 from exactly_once.errors import ExactlyOnceError, all_errors
 from testkit.syntax import ROOT, nodes
 
@@ -26,11 +26,20 @@ def entries() -> dict[str, str]:
     return {code: text.split("\n## ")[0].strip() for code, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
+#: What has the shape of a code, and is a name of others.
+NO_CODES = {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+
 @cache
 def codes() -> dict[str, bool]:
-    """The code of every error class and of every diagnosis, and whether a restart heals it."""
+    """The code of every error class and of every end of a run, and whether a restart heals it."""
     found = {code: heals for _, code, _, heals in failures._SPARK} | {"UNCLASSIFIED": False}
+    found |= dict.fromkeys(history._HOPELESS, False)
     for node in nodes():
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == failures.failure.__name__:
+            code, heals = node.args[0], node.args[3] if len(node.args) > 3 else ast.Constant(True)
+            if isinstance(code, ast.Constant) and isinstance(heals, ast.Constant):
+                found[code.value] = heals.value
         if isinstance(node, ast.ClassDef):
             fields = {
                 target.id: statement.value.value
@@ -55,6 +64,22 @@ def test_every_code_and_every_warning_has_its_entry_and_no_other() -> None:
     known = codes()
     assert {ExactlyOnceError.code, *all_errors()} <= set(known) and "EO-REFUSED" in known
     assert sorted(entries()) == sorted([*known, *warnings()])
+
+
+def shown() -> set[str]:
+    """Every text in the code that has the shape of a code: whoever meets one searches this page for it."""
+    texts = [n.value for n in nodes() if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    python = {text for text in texts if re.fullmatch(r"[A-Z]{2,}(?:-[A-Z0-9]+)+", text)}
+    java = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "java").rglob("*.java"))
+    return (python | set(re.findall(r"\bEO-[A-Z]+(?:-[A-Z]+)*\b", java))) - NO_CODES
+
+
+def test_whatever_looks_like_a_code_anywhere_in_the_product_is_on_the_page() -> None:
+    """Mishap: PROCESS-GONE, the code after every kill -9, had no entry, and a search gave that of another."""
+    listed = set(re.findall(r"^- `([A-Z]+(?:-[A-Z0-9]+)+)`", PAGE, flags=re.M))
+    assert {"PROCESS-GONE", "HEALTH-STARTING", "DOCTOR-CLOCK", "CHECK-REJECTED", "SPARK-JVM-GONE"} <= shown()
+    assert shown() - listed - set(entries()) == set()
+    assert listed - shown() == set()
 
 
 # by the page, which has each code: every process of the tests would read all of the code to name these tests

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -59,6 +60,41 @@ def test_an_example_loads_in_dagster(source: str, monkeypatch: pytest.MonkeyPatc
     if made is None and streams:
         made = exactly_once_definitions(*streams, resources=found.get("resources", RESOURCES))
     dg.Definitions.validate_loadable(made or dg.Definitions(assets=assets, resources=found.get("resources")))
+
+
+@pytest.mark.parametrize("condition", ["of the page", "eager alone"])
+def test_hours_that_close_late_are_requested_by_the_condition_of_the_page(
+    condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mishap: the watermark's delay, or a stop, closes hours after the next one has ended, and nothing downstream is
+    ever built of them. The first tick requests no hour that is closed already: the page sends people to a backfill.
+    """
+    [source] = [one for one in EXAMPLES if "AutomationCondition" in one]
+    if condition == "eager alone":
+        source = re.sub(r"eager\(\).*,$", "eager(),", source, flags=re.M)
+    hourly = vars(executed(source, monkeypatch))["hourly_revenue"]
+    declare = exactly_once_stream(
+        name="paid_orders", source="orders", outputs=["orders_paid"], complete=Complete.hourly("2026-01-01")
+    )
+    stream = declare(lambda events: events)
+    defs = dg.Definitions.merge(exactly_once_definitions(stream, resources=RESOURCES), dg.Definitions([hourly]))
+    cursor = None
+
+    def requested(at: str, *closed: str) -> set[str]:
+        nonlocal cursor
+        for hour in closed:
+            event = dg.AssetMaterialization(stream.completed, partition=f"2026-01-31-{hour}:00")
+            instance.report_runless_asset_event(event)
+        now = datetime.fromisoformat(f"2026-01-31T{at}:00+00:00")
+        found = dg.evaluate_automation_conditions(defs, instance, cursor=cursor, evaluation_time=now)
+        cursor = found.cursor
+        return {name[-5:-3] for name in found.get_requested_partitions(hourly.key)}
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert requested("15:00", "09", "10") == set()
+        late = requested("15:30", "11", "12", "13")
+        newest = requested("15:50", "14")
+    assert (late, newest) == ((set() if condition == "eager alone" else {"11", "12", "13"}), {"14"})
 
 
 def test_the_example_of_the_readme_is_the_first_one_of_the_page() -> None:

@@ -9,8 +9,9 @@ ROOT = Path(__file__).parents[3]
 
 #: Six minutes.
 README_WORDS = 1_200
-#: About 40,000 words: at 200 a minute, some three hours of reading and a day of trying.
-USERS_WORDS = 41_000
+#: The bound of issue 44: at 200 a minute, some four hours of reading and a day of trying. It counts the tables of what
+#: brokers and engines really do, which are looked up.
+USERS_WORDS = 45_000
 #: Pages of ``docs/`` for those who change this project; ``docs/lab/`` is their journal.
 OF_DEVELOPERS = {"benchmark.md", "dagster.md", "promises.md"}
 
@@ -30,7 +31,7 @@ def test_the_readme_has_about_1200_words() -> None:
     assert words(prose((ROOT / "README.md").read_text(encoding="utf-8"))) <= README_WORDS
 
 
-def test_the_users_documentation_has_about_40000_words() -> None:
+def test_the_users_documentation_has_at_most_45000_words() -> None:
     """Mishap: a page grows by every answer, and nobody finds the one for tonight. Code counts: it is read, too."""
     pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in OF_DEVELOPERS]
     pages += [ROOT / "SECURITY.md", ROOT / "observability" / "README.md"]  # the README has a limit of its own

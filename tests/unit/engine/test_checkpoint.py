@@ -6,14 +6,18 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.fs as pafs
 import pytest
 
 from exactly_once.checkpoint import (
     LONGEST_KEPT_OFFSETS,
     Checkpoint,
     batch_in_flight,
+    file_system,
     first_offsets,
+    listed,
     read_checkpoint,
+    same_location,
 )
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnsupportedMode
 from exactly_once.operation.repair.files import read_files
@@ -101,10 +105,101 @@ def test_every_way_to_write_a_local_folder_is_the_same_folder(tmp_path: Path, fo
     assert batch_in_flight(form.format(path=root)) == batch_in_flight(str(root))
 
 
-@pytest.mark.parametrize("name", ["with space", "ä-ö", "a:b", "a%20b", "date=2024-01-01", "file:x"])
-def test_a_folder_of_any_name_is_read(tmp_path: Path, name: str) -> None:
-    """As a path; what is special in a URI is not special there."""
-    assert batch_in_flight(str(write(tmp_path / name, 1, 0))).batch_id == 1
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("with space", "ä-ö", "a:b", "a%20b", "date=2024-01-01", "file:x", "orders#2", "a?b", "a[1]", "{env}", "100%"),
+        *("a+b", "a*b", "a&b;c", "'q'\"", "$x", "~", "\\", "..."),
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}/"])
+def test_a_folder_of_any_name_is_read(tmp_path: Path, name: str, form: str) -> None:
+    """Outage: Spark writes to the folder, and the sink reads another one, of another query, or none."""
+    write(tmp_path / "orders", 5, 5)
+    location = form.format(write(tmp_path / name, 1, 0))
+    assert batch_in_flight(location).batch_id == 1
+    assert first_offsets(location) == {"flights": {0: 0, 1: 0}}
+    assert [info.base_name for info in listed(location, "commits")] == ["0"]
+    assert set(read_files(location).offsets) == {0, 1}
+    assert same_location(location, str(tmp_path / name)) and not same_location(location, str(tmp_path / "orders"))
+
+
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        ("file://data/chk", "write file:///data/chk"),
+        ("C:\\data", "behind C: it does not go on"),
+        ("C:/data", "Unrecognized filesystem type"),
+        ("s3a:/chk", "finds no bucket"),
+        ("abfss://box@account.example/chk", "finds no bucket"),
+        ("wasbs://box@account.blob.core.windows.net/chk", "Unrecognized filesystem type"),
+        ("oss://bucket/chk", "Unrecognized filesystem type"),
+    ],
+)
+def test_a_location_that_names_no_folder_is_refused_with_the_reason(location: str, says: str) -> None:
+    """Outage: file://data/chk is /chk to one reader, and no file system's to Spark."""
+    with pytest.raises(CheckpointUnusable, match=r"EO-CHECKPOINT: ") as refusal:
+        read_checkpoint(location)
+    assert says in refusal.value.what
+
+
+@pytest.mark.parametrize(
+    ("location", "where"),
+    [
+        ("gs://bucket/my chk#2?x=%20", ("gcs", "bucket/my chk#2?x=%20")),
+        ("abfss://box@account.dfs.core.windows.net/my chk#2", ("abfs", "box/my chk#2")),
+        ("hdfs://nn:8020/my chk#2?x=%20/", ("py::fsspec+hdfs", "/my chk#2?x=%20")),
+        ("dbfs:/streams/my chk#2", ("local", "/dbfs/streams/my chk#2")),
+        ("dbfs:///Volumes/main/chk/", ("local", "/Volumes/main/chk")),
+    ],
+)
+def test_a_location_on_a_store_is_given_to_its_client_as_it_is_written(location: str, where: tuple[str, str]) -> None:
+    """Outage: a client that decodes the path, or ends it at its #, reads another folder than Spark's."""
+    files, path = file_system(location)
+    assert (files.type_name, path) == where
+
+
+@pytest.mark.parametrize(
+    ("host", "account", "dfs", "blob"),
+    [
+        ("a.dfs.core.windows.net", "a", ".dfs.core.windows.net", ".blob.core.windows.net"),
+        ("a.blob.core.windows.net", "a", ".dfs.core.windows.net", ".blob.core.windows.net"),
+        ("a.dfs.core.chinacloudapi.cn", "a", ".dfs.core.chinacloudapi.cn", ".blob.core.chinacloudapi.cn"),
+        ("a.dfs.core.usgovcloudapi.net", "a", ".dfs.core.usgovcloudapi.net", ".blob.core.usgovcloudapi.net"),
+        ("a.z12.dfs.storage.azure.net", "a", ".z12.dfs.storage.azure.net", ".z12.blob.storage.azure.net"),
+        ("onelake.dfs.fabric.microsoft.com", "onelake", ".dfs.fabric.microsoft.com", ".blob.fabric.microsoft.com"),
+        (
+            "eu-onelake.dfs.fabric.microsoft.com",
+            "eu-onelake",
+            ".dfs.fabric.microsoft.com",
+            ".blob.fabric.microsoft.com",
+        ),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["abfs", "abfss"])
+def test_an_account_of_any_of_azures_clouds_is_asked_in_its_cloud(
+    scheme: str, host: str, account: str, dfs: str, blob: str
+) -> None:
+    """Outage: pyarrow's own reader of addresses takes the container for the account, and asks another cloud."""
+    files, path = file_system(f"{scheme}://box@{host}/my chk#2/")
+    assert path == "box/my chk#2"
+    _, (made, *_) = files.__reduce__()
+    assert (made["account_name"], made["dfs_storage_authority"], made["blob_storage_authority"]) == (account, dfs, blob)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_every_name_of_hadoops_for_s3_is_pyarrows(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outage: pyarrow knows one name for S3, Hadoop three."""
+    asked: list[str] = []
+
+    class Store:
+        @staticmethod
+        def from_uri(uri: str) -> tuple[object, str]:
+            asked.append(uri)
+            return object(), "bucket"
+
+    monkeypatch.setattr(pafs, "FileSystem", Store)
+    assert (file_system(f"{scheme}://bucket/my chk#2")[1], asked) == ("bucket/my chk#2", ["s3://bucket"])
 
 
 def test_a_location_where_nothing_is_yet_is_a_new_checkpoint(tmp_path: Path) -> None:
@@ -119,8 +214,12 @@ def test_a_query_that_runs_without_a_checkpoint_here_is_refused(tmp_path: Path) 
     """The driver's Python sees another disk, or HDFS was meant: writing would have no history to be checked against."""
     with pytest.raises(
         CheckpointUnusable, match=r"EO-CHECKPOINT: there is no checkpoint at .*although the query is running"
-    ):
+    ) as refused:
         batch_in_flight(str(tmp_path / "none"))
+    assert "on this host's disk" in refused.value.what and "fs.defaultFS" in refused.value.way_out
+    with pytest.raises(CheckpointUnusable) as refused:
+        batch_in_flight(f"file:{tmp_path}/none")
+    assert "fs.defaultFS" not in refused.value.way_out
 
 
 @pytest.mark.parametrize(("planned", "committed"), [(-1, -1), (0, 0), (5, 5)])
@@ -153,7 +252,7 @@ def test_a_process_without_a_client_for_hdfs_says_so_and_names_two(
     look: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow's own error is each of a hundred places where a library is not: nobody finds the way out in it."""
-    monkeypatch.setattr("exactly_once.hdfs._native", lambda: None)
+    monkeypatch.setattr("exactly_once.hdfs._native", lambda _: None)
     for name in ("ARROW_LIBHDFS_DIR", "HADOOP_HOME", "JAVA_HOME", "CLASSPATH"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(CheckpointUnusable) as refusal:

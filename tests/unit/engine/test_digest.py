@@ -12,7 +12,7 @@ import pytest
 
 from exactly_once.digest import RowDigest
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, place_of, scope_of
-from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.batch_headers import pair_of
 from testkit.stream import ROOT
 

@@ -39,6 +39,7 @@ CODES = {
     "EO-DENIED": "NotAuthorized",
     "EO-RECORD": "InvalidRecord",
     "EO-PREPARE": "PrepareFailed",
+    "EO-TOPIC-LIMIT": "TopicLimitLowered",
     "EO-FENCED": "Fenced",
     "EO-EXPIRING": "Expiring",
     "EO-DECIDED": "AlreadyDecided",
@@ -63,6 +64,7 @@ HEALS = {
     "EO-UNREACHABLE",
     "EO-COORDINATOR",
     "EO-PREPARE",
+    "EO-TOPIC-LIMIT",
     "EO-EXPIRING",
     "EO-DECIDED",
     "EO-UNFINISHED",
@@ -124,6 +126,13 @@ JAVA_ALONE = {
     },
     "a task of a replay fails in Java alone": {
         "The batch is decided, and the next start writes its missing rows again"
+    },
+    "librdkafka says at once that a batch is too large": {
+        "was lowered to",
+        "while this task sent batches of up to",
+        "bytes, which the brokers refuse since then",
+        "Start the stream again: its batches then fit into the limit. If one record is larger, the error is EO-RECORD: "
+        "then raise max.message.bytes of the topic",
     },
     "only Java's tasks have dead letters": {"is the dead letter topic of this sink"},
     "only Java sends under a weaker guarantee": {

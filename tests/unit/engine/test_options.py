@@ -21,7 +21,8 @@ SSL = {"kafka.security.protocol": "SSL"}
 SASL = {
     "kafka.security.protocol": "SASL_SSL",
     "kafka.sasl.mechanism": "SCRAM-SHA-512",
-    "kafka.sasl.jaas.config": 'x.ScramLoginModule required username="u" password="hunter2";',
+    "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="u" password="hunter2";',
 }
 
 

@@ -41,6 +41,7 @@ def test_without_a_word_everything_stays_on_this_machine(tmp_path):
 
 def test_on_a_cluster_the_environment_says_where(tmp_path, monkeypatch):
     """Sensors and checks must look for checkpoints where the runs keep them."""
+    monkeypatch.setattr("exactly_once.spark.launch.launched", lambda: None)  # the JVM of an earlier test has jars
     monkeypatch.setenv("EXACTLY_ONCE_DEPLOYMENT", "cluster")
     monkeypatch.setenv("EXACTLY_ONCE_SPARK_MASTER", "k8s://https://cluster")
     monkeypatch.setenv("EXACTLY_ONCE_SPARK_CONNECTOR", "false")

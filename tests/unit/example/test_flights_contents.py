@@ -2,7 +2,7 @@
 
 import json
 
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Record
 from exactly_once.error_headers import MESSAGE, OFFSET, PARTITION, TOPIC
 from platform_assets.report.contents import Contents
 

@@ -258,6 +258,16 @@ def test_a_number_in_a_union_takes_the_branch_of_its_own_type(branches: list[str
     assert plan("AVRO", type, json.dumps(branches), "value")["branch"] == branch
 
 
+@pytest.mark.parametrize(
+    "branches", [["null", "double", "long"], ["null", "long", "double"], ["float", "long", "null"]]
+)
+def test_no_digit_of_a_long_is_lost_in_a_union_of_numbers(branches: list[str]) -> None:
+    """Guards against ids that readers get rounded: above 2**53 a double has not every whole number."""
+    for value in (2**53 + 1, 2**63 - 1, -(2**63)):
+        assert read(branches, "long", value) == value
+    assert "value" in refused([b for b in branches if b != "long"], "long")
+
+
 def test_a_schema_is_not_named_like_a_type_of_avro() -> None:
     """Guards against a record that a reader takes for a string."""
     with pytest.raises(InvalidSchema, match="name of a type of Avro"):

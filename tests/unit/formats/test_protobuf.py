@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from exactly_once.errors import InvalidOption, InvalidSchema
-from exactly_once.formats import derive, full_name, plan, proto_text
+from exactly_once.formats import derive, full_name, plan, protobuf
 from tests.unit.formats.interpreter import Refused, encode
 from tests.unit.formats.samples import COMMON, COMMON_ROW, array, map_of, optional, struct
 
@@ -21,7 +21,7 @@ PROTO3 = 'syntax = "proto3"; package shop; import "google/protobuf/timestamp.pro
 
 def read(text: str, type: Any, row: Any, indexes: tuple[int, ...] = (0,)) -> Any:
     """The message that Google's library reads from a row that the plan wrote."""
-    found = GetMessageClass(proto_text.message(text, indexes))()
+    found = GetMessageClass(protobuf.message_of(text, indexes))()
     found.ParseFromString(encode("PROTOBUF", plan("PROTOBUF", type, text, "value", indexes), row))
     assert len(UnknownFieldSet(found)) == 0
     return found
@@ -93,7 +93,7 @@ def test_derived_messages_have_names_of_their_own() -> None:
     one = struct(x="long")
     type = struct(Order=one, Item=one, item=one, _=one, m=map_of("integer", one), m_entry=one, deep=struct(deep=one))
     text = derive("PROTOBUF", type, "Order")
-    nested = [m.name for m in proto_text.message(text, (0,)).nested_types if not m.GetOptions().map_entry]
+    nested = [m.name for m in protobuf.message_of(text, (0,)).nested_types if not m.GetOptions().map_entry]
     assert nested == ["OrderValue", "ItemValue", "ItemValue_2", "Value", "M", "MEntryValue", "Deep"]
     assert full_name("PROTOBUF", text, (0, 6, 0)) == "Order.Deep.DeepValue"
     assert plan("PROTOBUF", type, text, "value")["width"] == 7

@@ -278,14 +278,6 @@ def test_no_secret_is_in_the_text_of_a_connection(
     [
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "password is missing"),
-        (
-            {
-                "kafka.security.protocol": "SASL_SSL",
-                "kafka.sasl.mechanism": "PLAIN",
-                "kafka.sasl.jaas.config": 'x required password="s3cret";',
-            },
-            "the SASL user name or password is missing",
-        ),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "built without Kerberos"),
     ],
 )
@@ -295,6 +287,14 @@ def test_what_not_all_three_clients_can_follow_is_refused(options: dict[str, str
         Connection.from_options({**SERVERS, **options})
     assert says in str(refusal.value)
     assert "s3cret" not in str(refusal.value)
+
+
+def test_blanks_around_a_value_are_javas_to_take_away() -> None:
+    """Outage: a blank at the end of a line of client.properties, which Kafka's own tools do not see."""
+    login = {"kafka.security.protocol": " SASL_SSL\t", "kafka.sasl.mechanism": "PLAIN ", **PEM}
+    login |= {"kafka.ssl.truststore.location": " /ca.pem ", "kafka.ssl.truststore.type": "PEM\n"}
+    found = Connection.from_options({**SERVERS, **login, "kafka.sasl.username": "u ", "kafka.sasl.password": " p"})
+    assert found == Connection("a:9092,b:9092", "SASL_SSL", "PLAIN", "u ", " p", "/ca.pem")
 
 
 OAUTH = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}

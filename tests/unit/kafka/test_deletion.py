@@ -96,6 +96,21 @@ def test_a_topic_is_named_once_and_its_settings_are_asked_for_again_before_that(
     assert warn(80 * DAY_MS) == []
 
 
+def test_settings_that_were_asked_for_since_are_gone_by(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a retention that becomes shorter under a stream, and against one more request for it."""
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr("exactly_once.participants.kafka.deletion.now_ms", lambda: 100 * DAY_MS)
+    brokers, deletion = Brokers({**KEPT, "retention.ms": str(20 * DAY_MS)}), Deletion("s")
+    deletion.warn(brokers, decision("t", 90 * DAY_MS))  # type: ignore[arg-type]
+    assert deletion.topics == ["t"] and "EO-WARN-RETENTION" not in caplog.text
+    deletion.take({"t": KEPT, "eo.s.commit-log": KEPT})
+    brokers.config = KEPT
+    deletion.warn(brokers, decision("t", 90 * DAY_MS))  # type: ignore[arg-type]
+    assert "EO-WARN-RETENTION" in caplog.text and deletion.topics == []
+
+
 def test_topics_that_come_from_data_are_not_asked_for_without_end() -> None:
     """Guards against a request, and a memory, for each of a million topics."""
     brokers, deletion = Brokers(KEPT), Deletion("s")

@@ -1,12 +1,14 @@
 """Which consumer groups wait: one that cannot be asked hides none of the others, and what is missing is said."""
 
+import asyncio
 from collections import namedtuple
+from types import SimpleNamespace as NS
 
 import pytest
 from kafka.errors import GroupAuthorizationFailedError
 
 from exactly_once.deadline import Deadline
-from exactly_once.kafka.groups import find_readers, published_batches
+from exactly_once.kafka.groups import find_readers, published_offsets
 
 Position = namedtuple("Position", "offset")
 
@@ -32,6 +34,23 @@ class Cluster:
         return {g: dict.fromkeys(partitions, Position(self.groups[g])) for g, partitions in wanted.items()}
 
 
+class Answering:
+    """An Admin whose group has these words beside its offsets, one on each partition."""
+
+    def __init__(self, words):
+        self.words = words
+
+    def ask(self, question):
+        return asyncio.run(question())
+
+    async def group_coordinator(self, group):
+        return 1
+
+    async def send(self, request, node):
+        places = [NS(partition_index=n, committed_offset=1, metadata=w, error_code=0) for n, w in enumerate(self.words)]
+        return NS(groups=[NS(error_code=0, topics=[NS(name="t", partitions=places)])])
+
+
 def test_groups_with_a_committed_offset_are_named():
     assert find_readers(Cluster({"b": 0, "a": 7, "never": -1}), [("t", 0)], 60) == ({("t", 0): ("a", "b")}, True)
 
@@ -55,9 +74,7 @@ def test_a_spent_budget_is_said():
 def test_the_last_batch_of_each_query_is_read_from_the_words_beside_the_offsets():
     """Loss or a refusal for nothing: offsets of people, of earlier versions and of earlier queries stand there too."""
     words = ["q/7", "q/12\0", "older/40", "", None, "q/x", "q/1/2", "anything", "q/" + "9" * 30]
-    positions = {n: namedtuple("Position", "offset metadata")(1, word) for n, word in enumerate(words)}
-    cluster = Cluster({})
-    cluster.call, cluster.list_group_offsets = lambda act: act(), lambda wanted: {"g": positions}
-    assert published_batches(cluster, "g") == {"q": 12, "older": 40}
-    cluster.list_group_offsets = lambda wanted: {}
-    assert published_batches(cluster, "g") == {}
+    cluster = Answering(words)
+    assert published_offsets(cluster, "g").batches == {"q": 12, "older": 40}
+    cluster.words = []
+    assert published_offsets(cluster, "g").batches == {}

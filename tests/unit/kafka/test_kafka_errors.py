@@ -17,7 +17,18 @@ from exactly_once.errors import (
     PrepareFailed,
     UnknownTopic,
 )
-from exactly_once.kafka.errors import Cause, cause_of, check, name_of, of_admin, of_commit_log, of_delivery, of_sender
+from exactly_once.kafka.errors import (
+    RAISE,
+    SENTENCE_SHOWN,
+    Cause,
+    cause_of,
+    check,
+    name_of,
+    of_admin,
+    of_commit_log,
+    of_delivery,
+    of_sender,
+)
 
 #: librdkafka's code, its cause, and what the commit log and a part's producer call it.
 LIBRDKAFKA = [
@@ -164,3 +175,37 @@ def test_a_timeout_that_is_too_long_leads_to_the_figure_that_the_brokers_allow()
     """Mishap: "lower the option", and not to what."""
     refused = KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT))
     assert "which exactly-once doctor shows" in of_sender(refused, "eo:orders:1:0:0.0").way_out
+
+
+REQUEST = "Request 'CreateTopicsRequest(topics=[CreatableTopic(name='t')])' failed with response '{}'."
+
+
+@pytest.mark.parametrize(
+    ("response", "sentence"),
+    [
+        (
+            "CreateTopicsResponse(topics=[T(error_code=44, error_message='too small')])",
+            "PolicyViolationError; too small",
+        ),
+        ("CreateTopicsResponse(topics=[T(error_message=\"'a' is \\n small\")])", "PolicyViolationError; 'a' is small"),
+        ("ListTransactionsResponse(error_code=44)", "PolicyViolationError"),
+    ],
+)
+@pytest.mark.parametrize("kind", [python.PolicyViolationError, python.TopicAuthorizationFailedError])
+def test_a_client_s_request_is_in_no_error(kind: type[Exception], response: str, sentence: str) -> None:
+    """Mishap: 800 characters of request and response, and the brokers' own sentence near their end."""
+    error = of_admin(kind(REQUEST.format(response)), "h:1", 5)
+    assert sentence.replace("PolicyViolationError", kind.__name__) in error.what
+    assert "Request" not in str(error) and "Response" not in str(error)
+
+
+def test_a_sentence_of_the_brokers_is_one_line_of_a_length_that_is_read() -> None:
+    """A policy of the cluster may say anything, at any length."""
+    error = of_admin(python.PolicyViolationError("first\n  " + 1000 * "second "), "h:1", 5)
+    assert "first second second" in error.what and len(error.what) < SENTENCE_SHOWN + 60 and "\n" not in error.what
+
+
+def test_a_version_that_brokers_refuse_names_the_level_that_may_be_the_cause() -> None:
+    """Mishap: "correct the setting", where transaction.version was lowered to 0 behind the ids of a sink."""
+    error = of_sender(KafkaException(KafkaError(KafkaError.UNSUPPORTED_VERSION)), "eo:s:1:0:0.0")
+    assert isinstance(error, BrokerRefused) and RAISE in error.way_out

@@ -37,7 +37,7 @@ def test_a_token_is_kept_until_a_quarter_of_its_life_is_left() -> None:
     """Outage: a request to the token endpoint for every task, until it throttles; or a token that expires in use."""
     clock, made = Clock(), iter(Token(f"t{n}", 1_000.0 + 100 * (n + 1)) for n in range(3))
     tokens = Tokens(lambda: next(made), clock)
-    assert [tokens.token(), tokens.refresh("")] == ["t0", ("t0", 1_100.0)]
+    assert [tokens.token(), tokens.refresh("")] == ["t0", ("t0", 1_100.0, "", {})]
     clock.now = 1_074
     assert tokens.token() == "t0"
     clock.now = 1_080  # librdkafka asks again after 80 %: the same token would be asked for again and again

@@ -55,11 +55,12 @@ def test_a_linger_beyond_the_time_for_deliveries_is_refused_at_the_start() -> No
 _OFFERED = """
 import os, psutil, sys
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka import sender
-from exactly_once.participants.kafka.sender import Sender
-sender.STALLED_S = 0.5
+from exactly_once.participants.kafka import part as tasks
+tasks.STALLED_S, settings, tasks.PartTransaction._open = 0.5, tasks._settings, lambda *_: None
+OF_TRANSACTIONS = ("transactional.id", "transaction.timeout.ms")  # no broker opens one here
+tasks._settings = lambda *a: {k: v for k, v in settings(*a).items() if k not in OF_TRANSACTIONS}
 options = SinkOptions.parse(dict(pair.split("=") for pair in sys.argv[1:]))
-part = Sender(options.connection, options.producer, {"enable.idempotence": True}, "part")
+part = tasks.PartTransaction(options.connection, options.producer, "part", 60_000, None)
 before, record = psutil.Process().memory_info().rss, os.urandom(10_000)
 ended = "all were taken"
 try:

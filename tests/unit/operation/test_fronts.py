@@ -12,13 +12,14 @@ from rich.console import Console
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK, config_of
 from dagster_exactly_once.names import MEMORY
-from dagster_exactly_once.recovery.operations import operation_job
-from dagster_exactly_once.recovery.work import SinkRegistry
+from dagster_exactly_once.recovery.operations import SinkRegistry, operation_job
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.operation import operations
 from exactly_once.operation.end_hanging import COMMIT_HANGING
+from exactly_once.operation.log_records import DROP_FOREIGN, UNDO, Logged, UndoParameters
 from exactly_once.operation.model import (
     Operation,
+    OperationContext,
     OperationJob,
     OperationOutcome,
     OperationStep,
@@ -32,7 +33,9 @@ from exactly_once.operation.model import (
 from exactly_once.operation.rules import Refused
 from exactly_once.ops import cli
 from exactly_once.ops.cli.arguments import parse
-from exactly_once.ops.cli.operations import show_plan
+from exactly_once.ops.cli.operations import chosen, show_plan
+from exactly_once.protocol.names import commit_log_id
+from exactly_once.protocol.records import Decision
 
 NOBODY = "127.0.0.1:1"
 
@@ -46,6 +49,13 @@ class CountParameters:
     dry_run: bool = parameter(True, "Only say what there is to count.", "--apply", form="dry_run")
     most: int = parameter(3, "Count up to it.", "--most", metavar="N", form="most")
     reason: str = reason_parameter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AloneParameters(CountParameters):
+    """The parameters of an operation on a sink that nobody chooses."""
+
+    sink_id: str = sink_parameter("The sink.", form="")
 
 
 def examined(context, p):
@@ -64,7 +74,7 @@ COUNT = Operation(
     (OperationStep("count", "Counts.", counted),),
     verb="count",
     does="count to a number",
-    job=OperationJob("exactly_once_count", "Counts.", "ask", "Asks.", stage="count", prefix="count"),
+    job=OperationJob("exactly_once_count", "Counts.", "ask", "Asks."),
 )
 
 
@@ -92,6 +102,33 @@ def test_a_dry_run_prints_the_command_that_does_it():
     p = CountParameters(sink_id="my orders", most=7)
     show_plan(examined(None, p), COUNT.command("exactly-once", replace(p, dry_run=False)), console)
     assert "exactly-once count 'my orders' --apply --most 7 --force 'count it'" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("flags", "operation"),
+    [((), None), (("--undo", "0"), UNDO), (("--undo", "7", "--force", "x"), UNDO), (("--drop-foreign",), DROP_FOREIGN)],
+)
+def test_a_verb_that_shows_something_runs_an_operation_only_where_a_flag_chooses_it(flags, operation):
+    """Loss: a list that undoes a record; and a first record, at offset 0, that nothing undoes."""
+    assert chosen(parse(["log", "orders", *flags])) is operation
+
+
+def test_a_record_of_the_sink_s_own_is_undone_by_no_step_without_the_phrase(monkeypatch):
+    """Duplicate: a decision that is forgotten by a mistyped offset, so that its batch is written again."""
+    own = Logged(7, 1, b"decision:q:1", Decision("q", 1, 1, (), "d", 2, 0), 5, commit_log_id("orders"), b"v")
+    written = []
+    monkeypatch.setattr("exactly_once.operation.log_records.log_records", lambda connection, sink_id: [own])
+    monkeypatch.setattr("exactly_once.operation.log_records._write", lambda *what: written.append(what[2]))
+    context, p = OperationContext(None), UndoParameters(sink_id="orders", offset=7)
+    found = UNDO.examine(context, p)
+    phrase = "forget decision of batch 1 of q at offset 7"
+    assert found.refusal.phrase == phrase and found.document["undone"]["own"] is True
+    with pytest.raises(Refused):
+        UNDO.apply(context, p)
+    assert not written
+    done = UNDO.apply(context, replace(p, force=phrase))
+    assert written == [[(b"decision:q:1", None)]] and done.document["restored"] is None
+    assert done.sentence.startswith("Undid decision of batch 1 of q at offset 7. No record is in force")
 
 
 def test_a_new_operation_is_a_job_with_its_configuration_and_its_audit_trail():
@@ -122,6 +159,38 @@ def test_a_new_operation_is_a_job_with_its_configuration_and_its_audit_trail():
         {"number": "0", "square": "0"},
         {"number": "1", "square": "1"},
     ]
+
+
+def test_an_operation_of_one_op_on_a_sink_of_its_own_runs_again_from_its_failure_as_a_whole():
+    """A step of its own would begin without what the examination kept in the memory of a process that is gone."""
+    shown = replace(COUNT.job, passed="")
+    operation = replace(COUNT, job=shown, preset={"sink_id": "orders-count"}, parameters=AloneParameters)
+    seen = []
+
+    def within(context, told):
+        seen.append(told.budget_s)
+        return replace(told, budget_s=7.0)
+
+    def acted(context, p, before):
+        seen.append(context.budget_s)
+        return counted(context, p, before)
+
+    operation = replace(operation, steps=(OperationStep("count", "Counts.", acted),))
+    job = operation_job(operation, SinkRegistry(()), tags={"whose": "orders"}, within=within)
+    resources = {"transactions": TransactionAdmin(bootstrap_servers=NOBODY)}
+    job = dg.Definitions(jobs=[job], resources=resources).resolve_job_def("exactly_once_count")
+    assert job.tags == {"whose": "orders"} and [*job.graph.node_dict] == ["ask"]
+
+    def run(**config):
+        with dg.DagsterInstance.ephemeral() as instance:
+            given = {"ops": {"ask": {"config": config}}}
+            return job.execute_in_process(run_config=given, instance=instance, raise_on_error=False)
+
+    assert run().success and seen == [10.0], "a dry run by default"
+    assert not run(dry_run=False).success and 7.0 not in seen
+    done = run(dry_run=False, consequence="count it")
+    [ended] = done.get_asset_materialization_events()
+    assert done.success and seen[-1] == 7.0 and ended.materialization.description == "Counted orders-count."
 
 
 @pytest.mark.parametrize("operation", operations(), ids=lambda o: o.parameters.__name__)

@@ -14,7 +14,7 @@ import pytest
 from exactly_once.checkpoint import check_whole, read_checkpoint, same_location
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.inspection.progress import compare
-from exactly_once.operation.repair.applying import Repair, _Work
+from exactly_once.operation.repair.applying import Repair, Work
 from exactly_once.operation.repair.files import checksum_of, is_checksum_of, read_files
 from exactly_once.operation.repair.verdicts import Action, FileFinding, judge_files
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
@@ -459,7 +459,7 @@ def test_a_repair_is_done_on_every_file_system(anywhere: tuple[Any, str]) -> Non
         put(name, text)
     decision = Decision(QUERY, 0, 3, (), digest_of(offsets(0)), 5, 0, offsets=offsets(0))
     log = LogState(Claim(3, QUERY, 0, "stream", "h", 1, root), (decision,))
-    work = _Work(Repair("s", root, judge_files(read_files(root), log, "s", plan_anew=True)), 4, "me")
+    work = Work(Repair("s", root, judge_files(read_files(root), log, "s", plan_anew=True)), 4, "me")
     work.keep()
     for finding in work.findings:
         work.change(finding)

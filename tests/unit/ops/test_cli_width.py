@@ -26,7 +26,7 @@ from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.progress import StreamProgress
 from exactly_once.operation.log_records import Logged
 from exactly_once.operation.model import OperationOutcome
-from exactly_once.operation.repair import Repair
+from exactly_once.operation.repair.applying import Repair
 from exactly_once.operation.repair.verdicts import Action, FileFinding
 from exactly_once.operation.repair_checkpoint import _outcome
 from exactly_once.operation.rules import Refused
@@ -67,7 +67,7 @@ FAULT = FileFinding(
 IDLE = Description(ID, "CompleteCommit", 123_456, 7, 900_000, -1, (), 1)
 TORN = Checkpoint(PATH, query_id=QUERY, source_offsets=("{}",), torn={"offsets/7": f"{ID} is not what it names"})
 PROGRESS = StreamProgress("checkpoint lost", QUERY, 1_234, 1_233, 1_236, tuple(range(1_200, 1_236)), None)
-REPAIR = OperationOutcome(**_outcome(Repair(SINK, PATH, [FAULT])))
+REPAIR = _outcome(Repair(SINK, PATH, [FAULT]))
 PLACE = f"{TOPIC}-117@123456789012..123456789999"
 REPORT = Report(
     SINK, (Finding(Anomaly.LOST, f"{ID} is not there", transaction=ID, places=(PLACE,)),), last_batch=f"write {SINK}"

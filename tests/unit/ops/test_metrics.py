@@ -9,6 +9,7 @@ import pytest
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.groups import Published
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics import observer
 from exactly_once.ops.metrics.figures import History, gauges, output_topics
@@ -183,7 +184,7 @@ class Cluster:
     def __init__(self, monkeypatch):
         self.names, self.error, self.down, self.dies_at = ["a", "b"], {}, None, None
         monkeypatch.setattr(observer, "Admin", lambda *_: self)
-        ask_the_double(monkeypatch, observer, "group_offsets", "partition_ends")
+        ask_the_double(monkeypatch, observer, "published_offsets", "partition_ends")
         monkeypatch.setattr(observer, "sinks", lambda *_: list(self.names))
         monkeypatch.setattr(observer, "inspect_sink", self._inspect)
         self.looks = []
@@ -212,8 +213,8 @@ class Cluster:
         if self.down:
             raise self.down
 
-    def group_offsets(self, group):
-        return {}
+    def published_offsets(self, group):
+        return Published({}, {})
 
     def partition_ends(self, topics):
         return {}
@@ -313,7 +314,7 @@ def test_a_lag_that_may_not_be_asked_for_is_absent_and_the_rest_is_there(cluster
     def refused(group):
         raise silence()
 
-    cluster.group_offsets = refused
+    cluster.published_offsets = refused
     observing = Observer(NOWHERE, ("a",), 15)
     observing.observe()
     assert shown(observing, i.UP) == {"a": 1} and shown(observing, i.READER_LAG) == {}

@@ -12,8 +12,8 @@ import pytest
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import main
+from exactly_once.ops.cli.metrics import observe
 from exactly_once.ops.metrics import instruments as i
-from exactly_once.ops.metrics import observe
 from exactly_once.ops.metrics.export import Exporter
 from exactly_once.ops.metrics.instruments import INSTRUMENTS, Kind, Point
 from testkit.scrape import Scrape
@@ -105,7 +105,7 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "exactly_once.ops.metrics.export")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
     with pytest.raises(InvalidOption, match=r"EO-OPTION: .*opentelemetry.*\[metrics\]"):
-        observe(NOWHERE, (), "localhost", 0, 15, threading.Event())
+        next(observe(NOWHERE, (), "localhost", 0, 15, threading.Event()))
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_exactly_once.resources.transactions import TransactionAdmin
-from exactly_once.inspection.findings import Owner
-from exactly_once.inspection.hanging import attribute, decided_as
+from exactly_once.inspection.findings import Owner, naming
+from exactly_once.inspection.hanging import attribute
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.kafka.connection import Connection
+from exactly_once.operation.model import OperationContext
 from exactly_once.operation.rules import Refused, check_abort, check_commit, check_hanging, check_owner
-from exactly_once.operation.transactions import abort, commit
+from exactly_once.operation.transactions import ABORT, COMMIT, TransactionParameters
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Claim, Completed, Decision, PreparedTransaction
 from exactly_once.txn.coordinators import Description
@@ -64,7 +64,7 @@ def test_an_undecided_transaction_may_be_aborted_and_not_committed():
 @pytest.mark.parametrize("other", [{"producer_id": 12}, {"epoch": 3}])
 def test_another_transaction_of_the_same_id_is_not_the_decided_one(other):
     """An id is used again after its slot came round: only producer id and epoch tell."""
-    assert decided_as(transaction(**other), DECIDED) is None
+    assert naming(transaction(**other), DECIDED) is None
     with pytest.raises(Refused):
         check_commit(transaction(**other), DECIDED)
 
@@ -79,11 +79,9 @@ def test_what_is_not_under_way_is_neither_committed_nor_aborted_nor_forced(state
 
 @pytest.mark.parametrize("foreign", ["flights-feed", "eo:s:log", "eo.s.1.2", "other"])
 def test_foreign_ids_are_refused_before_anything_is_asked(foreign):
-    admin = TransactionAdmin(bootstrap_servers=NOBODY)
-    nobody = Connection(NOBODY)
-    for act in (admin.commit, admin.abort, lambda i: commit(nobody, i), lambda i: abort(nobody, i)):
+    for operation in (COMMIT, ABORT):
         with pytest.raises(Refused, match="is not the transactional id of a part"):
-            act(foreign)
+            operation.apply(OperationContext(Connection(NOBODY)), TransactionParameters(id=foreign))
 
 
 # -- typed consequences ------------------------------------------------------------------------------------------------

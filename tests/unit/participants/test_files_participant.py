@@ -42,7 +42,6 @@ def handle(part: int, batch: int = 7, token: int = 3, attempt: str = "0.1", sink
         "http://h/x",
         "memory://x",
         "sftp://h/x",
-        "simplecache::s3://b/x",
         "zip://a::s3://b/x",
     ],
 )
@@ -67,6 +66,27 @@ def test_files_on_hdfs_are_written_by_arrow_whatever_else_is_installed(monkeypat
         store = store_of(url)
         assert isinstance(store, HdfsStore) and store.root == store.fs.base_path.rstrip("/") == "/archive/orders"
     assert asked == [("nameService", 8020, None, 3), ("nameService", 0, "etl", 2)]
+
+
+@pytest.mark.parametrize("name", ["my files", "a%20b", "orders#2", "a?b", "a[1]", "a:b", "100%"])
+def test_a_folder_of_any_name_is_the_one_that_spark_reads(tmp_path: Path, name: str) -> None:
+    """Loss: rows that are written to a folder beside the one that readers look at."""
+    for url in (f"{tmp_path}/{name}", f"file:{tmp_path}/{name}", f"file://{tmp_path}/{name}/"):
+        participant = FileParticipant("files", url)
+        assert participant.url == store_of(participant.url).root == f"{tmp_path}/{name}"
+
+
+def test_hdfs_takes_the_path_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss: as above; a URI would end at its # or its ?."""
+    monkeypatch.setattr(pafs, "HadoopFileSystem", lambda *_, **__: pafs.LocalFileSystem())
+    assert store_of("hdfs://nn:8020/a b#2?c%20d/").root == "/a b#2?c%20d"
+
+
+@pytest.mark.parametrize("url", ["file://data/x", "simplecache::s3://b/x", "C:\\x", ""])
+def test_a_text_that_names_no_folder_is_refused(url: str) -> None:
+    """Loss: file://data/x has been the folder data/x below the working directory."""
+    with pytest.raises(StoreRefused, match=r"EO-STORE: .* is no location"):
+        FileParticipant("files", url)
 
 
 def test_local_paths_and_urls_are_the_same_place(tmp_path: Path) -> None:

@@ -165,8 +165,8 @@ def test_ci_without_an_argument_runs_everything(ci: Callable[..., tuple[int, lis
     code, asked = ci()
     assert code == 0
     assert " ".join(dict.fromkeys(asked)) == (
-        "setup check test test-restart test-sparks guard test-newest-kafka test-extras test-pythons tutorial "
-        "test-kafkas sbom audit coverage faults soak test-long"
+        "setup check test test-restart test-sparks test-upgrades guard test-newest-kafka test-extras test-pythons "
+        "tutorial test-kafkas test-managed sbom audit coverage faults soak test-long"
     )
 
 

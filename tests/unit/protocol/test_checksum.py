@@ -14,7 +14,7 @@ from exactly_once.protocol.checksum import mismatch, not_whole
 from exactly_once.protocol.records import Extent, PreparedTransaction
 from exactly_once.txn import leaders
 from exactly_once.txn.coordinators import Description
-from exactly_once.txn.leaders import Open, mismatches
+from exactly_once.txn.leaders import LeadersAnswer, mismatches
 from testkit.doubles import ask_the_double
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
@@ -113,7 +113,7 @@ class Leaders:
         self.deadline = Deadline(1)
         self.asked: list[list[tuple[str, int]]] = []
 
-    def _producers_on(self, partitions: list[tuple[str, int]]) -> tuple[Open, str, bool]:
+    def _producers_on(self, partitions: list[tuple[str, int]]) -> LeadersAnswer:
         self.asked.append(partitions)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, str):
@@ -121,7 +121,7 @@ class Leaders:
         found = {p: {(7, 3): e} if e else {(7, 2): Extent(1, 1), (8, 3): Extent(1, 1)} for p, e in answer.items()}
         heard = {p: found[p] for p in partitions if p in found and p not in self.denied}
         out = [p for p in partitions if p not in heard]
-        return heard, f"{out[0]} is silent" if out else "", bool(set(out) - set(self.denied))
+        return LeadersAnswer(heard, f"{out[0]} is silent" if out else "", bool(set(out) - set(self.denied)))
 
 
 @pytest.fixture(autouse=True)

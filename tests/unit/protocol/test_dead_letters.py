@@ -20,10 +20,10 @@ from exactly_once.protocol.dead_letters import (
     check_number,
     own_headers,
 )
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.protocol.row_schema import HEADERS
+from exactly_once.protocol.ticket import Part
 
 OPTIONS = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1", "topic": "out"}
 DEAD = DeadLetterTopic("dead", 3)

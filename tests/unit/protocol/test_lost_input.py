@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.protocol.lost_input import COMMITTED, DECIDED, UNDECIDED, advice, gone, standing_of
+from exactly_once.protocol.input_topics import COMMITTED, DECIDED, UNDECIDED, advice, gone, standing_of
 
 
 @pytest.mark.parametrize(

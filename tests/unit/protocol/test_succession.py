@@ -9,7 +9,7 @@ import pytest
 from exactly_once.errors import SinkRetired
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Retired
-from exactly_once.protocol.succession import check_not_retired, ends_of, option
+from exactly_once.protocol.takeover import check_not_retired, ends_of, option
 
 RETIRED = Retired(3, "orders-v2", "q", 41, {"orders": {"0": 120, "10": 7}}, 9)
 

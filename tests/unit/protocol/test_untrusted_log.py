@@ -281,7 +281,7 @@ def test_the_format_is_the_one_that_these_tests_forge() -> None:
     assert FORMAT == 6
 
 
-@pytest.mark.parametrize("check", [file_of, postgres._check])
+@pytest.mark.parametrize("check", [file_of, lambda handle: postgres._check([handle])])
 def test_a_forged_handle_of_an_output_leads_to_the_command_that_undoes_it(
     check: Callable[[PreparedPart], object],
 ) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from exactly_once.spark import coalesce
-from exactly_once.spark.coalesce import together
+from exactly_once.spark import tasks
+from exactly_once.spark.tasks import together
 
 
 def batch(*numbers: int) -> pa.RecordBatch:
@@ -22,7 +22,7 @@ def numbers(batches: Iterator[pa.RecordBatch]) -> list[list[int]]:
 
 def test_every_row_comes_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against rows that stay behind in the last, small batch, and against an order that changes."""
-    monkeypatch.setattr(coalesce, "ROWS", 5)
+    monkeypatch.setattr(tasks, "ROWS", 5)
     given = [batch(0), batch(1, 2), batch(), batch(3), batch(4, 5, 6), batch(7)]
     assert numbers(together(given)) == [[0], [1, 2, 3, 4, 5, 6], [7]]
     assert numbers(together([])) == numbers(together([batch()])) == []
@@ -30,7 +30,7 @@ def test_every_row_comes_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_large_batches_come_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against twice the memory for rows that are large already."""
-    monkeypatch.setattr(coalesce, "BYTES", 10)
+    monkeypatch.setattr(tasks, "BYTES", 10)
     given = [batch(1), batch(2)]
     assert [a is b for a, b in zip(together(given), given, strict=True)] == [True, True]
 
@@ -43,6 +43,6 @@ def test_rows_that_come_slowly_do_not_wait_for_others(monkeypatch: pytest.Monkey
     def slowly() -> Iterator[pa.RecordBatch]:
         for n in range(4):
             yield batch(n)
-            now[0] += coalesce.WAIT_S
+            now[0] += tasks.WAIT_S
 
     assert numbers(together(slowly())) == [[0], [1], [2], [3]]

@@ -38,6 +38,7 @@ def plan(border: Coordinators, **more: Any) -> dict[str, Any]:
         ({"call": "check", "options": {**GOOD, "kafka.acks": "1"}, "batch": False}, "EO-OPTION"),
         ({"call": "check", "options": GOOD, "batch": True}, "EO-OPTION"),
         ({"call": "check", "options": {**GOOD, "checkpointLocation": None}, "batch": False}, "EO-CHECKPOINT"),
+        ({"call": "check", "options": GOOD, "batch": True, "mode": "overwrite"}, "EO-MODE"),
         ({"call": "commit", "run": "unknown", "batch": 1, "parts": []}, "EO-PROTOCOL"),
         ({"call": "nonsense"}, "EO-PROTOCOL"),
         ([], "EO-PROTOCOL"),
@@ -53,7 +54,6 @@ def test_a_refusal_is_an_answer_with_its_code_first(asked: Any, code: str) -> No
     ("more", "code"),
     [
         ({"overwrite": True}, "EO-MODE"),
-        ({"overwrite": True, "write": True}, "EO-MODE"),
         ({"settings": {"spark.speculation": "true"}}, "EO-MODE"),
         ({"settings": {"spark.speculation": "true"}, "write": True}, "EO-MODE"),
         ({"settings": {"spark.sql.streaming.stopTimeout": "5s"}}, "EO-MODE"),
@@ -134,6 +134,7 @@ def test_a_call_that_takes_long_holds_up_no_other(monkeypatch: pytest.MonkeyPatc
     assert done.wait(20) and answers.getvalue() == '2 "fast"\n1 "slow"\n'
 
 
+@pytest.mark.long
 def test_a_child_process_answers_by_number_and_ends_with_its_input() -> None:
     """Guards against answers that a library's output cuts in two, against a child that outlives its JVM, and against
     one that ends by the Ctrl-C by which spark-shell cancels a job.

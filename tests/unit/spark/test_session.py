@@ -15,10 +15,19 @@ from pyspark.sql import SparkSession
 import exactly_once
 from exactly_once.connector import coordinate
 from exactly_once.errors import SessionWithoutJar
-from exactly_once.spark import session
+from exactly_once.spark import launch, session
 from exactly_once.sparkenv.java import OLDEST_JAVA
 
 OURS = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+
+
+@pytest.fixture(autouse=True)
+def nothing_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No JVM of another test, and no setting of this machine; the folder of spark-defaults.conf."""
+    monkeypatch.setattr(launch, "launched", lambda: None)
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    return tmp_path
 
 
 def settings(builder: Any) -> dict[str, str]:
@@ -69,6 +78,92 @@ def test_a_connector_in_sparks_own_folder_is_enough(tmp_path: Path, monkeypatch:
     (tmp_path / "jars" / "spark-sql-kafka-0-10_2.13-4.2.0-amzn-1.jar").touch()
     monkeypatch.setattr(find_spark_home, "_find_spark_home", lambda: str(tmp_path))
     assert settings(SparkSession.builder) == {"spark.jars": exactly_once.jar()}
+
+
+CONNECTOR = "/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "defaults", "jars", "added"),
+    [
+        ("", f"spark.jars {CONNECTOR},/u.jar", [CONNECTOR, "/u.jar"], ""),
+        ("", f"# spark.jars=/no.jar\nspark.jars={CONNECTOR}\n", [CONNECTOR], ""),
+        ("", f"spark.jars : {CONNECTOR}", [CONNECTOR], ""),
+        ("", f"spark.jars /a.jar,\\\n  {CONNECTOR}", ["/a.jar", CONNECTOR], ""),
+        (
+            "",
+            f"! spark.jars=/no.jar\r\n spark.jars\\\r\n  =/a\\ b.jar,\\u002fc.jar,{CONNECTOR} ",
+            ["/a b.jar", "/c.jar", CONNECTOR],
+            "",
+        ),
+        ("", "spark.jars /a.jar", ["/a.jar"], OURS),
+        ("", f"spark.jars.packages org:x:1,{OURS}", [], ""),
+        ("", "spark.jars.packages org:x:1", [], f"org:x:1,{OURS}"),
+        (f"--jars {CONNECTOR} pyspark-shell", "spark.jars /no.jar", [CONNECTOR], ""),
+        (f"--jars={CONNECTOR} --conf spark.jars=/no.jar pyspark-shell", "", [CONNECTOR], ""),
+        (f"--conf 'spark.jars={CONNECTOR}' pyspark-shell", "spark.jars /no.jar", [CONNECTOR], ""),
+        (f"--packages {OURS} pyspark-shell", "spark.jars /u.jar", ["/u.jar"], ""),
+        ("", f"spark.driver.extraClassPath {CONNECTOR}\nspark.executor.extraClassPath /a.jar:{CONNECTOR}", [], ""),
+        (f"--driver-class-path {CONNECTOR} pyspark-shell", f"spark.executor.extraClassPath {CONNECTOR}", [], ""),
+        ("", f"spark.driver.extraClassPath {CONNECTOR}", [], OURS),
+    ],
+)
+def test_what_spark_submit_would_take_of_jars_stays(
+    arguments: str, defaults: str, jars: list[str], added: str, nothing_given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mishap: spark.jars becomes the sink's jar alone, and a task ends with ClassNotFoundException."""
+    monkeypatch.setattr(pyspark, "__version__", "4.2.0")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    (nothing_given / "spark-defaults.conf").write_text(defaults)
+    made = settings(SparkSession.builder)
+    assert made["spark.jars"] == ",".join([*jars, exactly_once.jar()])
+    assert made.get("spark.jars.packages", "") == added
+
+
+def test_the_file_of_properties_file_stands_for_spark_defaults(
+    nothing_given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As spark-submit reads it."""
+    (nothing_given / "spark-defaults.conf").write_text("spark.jars /no.jar")
+    (tmp_path / "own.conf").write_text(f"spark.jars {CONNECTOR}")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {tmp_path / 'own.conf'} pyspark-shell")
+    assert settings(SparkSession.builder)["spark.jars"] == f"{CONNECTOR},{exactly_once.jar()}"
+
+
+def test_spark_defaults_are_read_beside_a_file_where_spark_4_is_told_so(
+    nothing_given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mishap: what spark-defaults.conf has of jars is replaced by the sink's."""
+    (nothing_given / "spark-defaults.conf").write_text(f"spark.jars {CONNECTOR}")
+    (tmp_path / "own.conf").write_text("spark.app.name x")
+    arguments = f"--properties-file {tmp_path / 'own.conf'} --load-spark-defaults pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    assert settings(SparkSession.builder)["spark.jars"] == f"{CONNECTOR},{exactly_once.jar()}"
+
+
+def test_a_folder_of_jars_on_both_class_paths_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mishap: a download that a cluster without a network waits for, although its image has the connector."""
+    builder = SparkSession.builder
+    for side in ("driver", "executor"):
+        builder = builder.config(f"spark.{side}.extraClassPath", f"/opt/none/*:{tmp_path}/*")
+    assert OURS.partition(":")[0] in settings(builder)["spark.jars.packages"]
+    (tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar").touch()
+    made = settings(builder.config("spark.jars.packages", ""))
+    assert made["spark.jars.packages"] == ""
+
+
+def test_under_spark_submit_the_jars_of_its_jvm_stay_and_nobody_is_asked_to_fetch_others(
+    nothing_given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mishap: executors get the sink's jar alone; and a package is named that no one downloads for a JVM that runs."""
+    (nothing_given / "spark-defaults.conf").write_text("spark.jars /no.jar")
+    for jars in (CONNECTOR, "/a.jar", None):
+        system = SimpleNamespace(getProperty={"spark.jars": jars}.get)
+        jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
+        monkeypatch.setattr(launch, "launched", lambda jvm=jvm: jvm)
+        made = settings(SparkSession.builder.config("spark.app.name", "x"))
+        assert made["spark.jars"] == ",".join(filter(None, [jars, exactly_once.jar()]))
+        assert "spark.jars.packages" not in made
 
 
 @pytest.mark.parametrize(

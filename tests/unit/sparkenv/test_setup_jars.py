@@ -97,6 +97,7 @@ def test_a_jar_that_is_not_the_pinned_one_is_an_error_that_names_it(repository) 
     assert not jars.is_resolved() and not list((repository / "cache").glob("retrieving-*"))
 
 
+@pytest.mark.long
 def test_a_dependency_without_a_pinned_sum_is_an_error(repository) -> None:
     sums = repository / "project" / "ivy.sha256"
     sums.write_text(sums.read_text().splitlines()[0] + "\n")
@@ -104,6 +105,7 @@ def test_a_dependency_without_a_pinned_sum_is_an_error(repository) -> None:
         jars.resolve()
 
 
+@pytest.mark.long
 def test_a_jar_that_cannot_be_had_is_named_with_the_log(repository) -> None:
     (repository / "project" / "ivy.xml").write_text(IVY_XML.replace('rev="2"', 'rev="3"'))
     with pytest.raises(JarsUnusable, match=r"could not resolve .*o#server;3") as refused:
@@ -118,6 +120,7 @@ def test_a_jar_that_somebody_removed_from_the_cache_comes_back(repository) -> No
     assert (jars.resolve() / "broker" / "server-2.jar").is_file()
 
 
+@pytest.mark.long
 def test_what_a_killed_process_left_is_cleared_away(repository) -> None:
     left = repository / "cache" / "retrieving-x1"
     left.mkdir(parents=True)
@@ -125,6 +128,7 @@ def test_what_a_killed_process_left_is_cleared_away(repository) -> None:
     assert not left.exists()
 
 
+@pytest.mark.long
 def test_two_processes_at_once_resolve_once(repository) -> None:
     code = (
         "import pathlib; from exactly_once.sparkenv import jars\n"
@@ -138,6 +142,7 @@ def test_two_processes_at_once_resolve_once(repository) -> None:
     assert sorted(process.communicate(timeout=60)[0].strip() for process in started) == ["0", "2"]
 
 
+@pytest.mark.long
 def test_after_a_change_of_ivy_xml_the_sums_are_pinned_anew(repository) -> None:
     (repository / "project" / "ivy.sha256").write_text("")
     jars.lock()
@@ -148,6 +153,7 @@ def test_after_a_change_of_ivy_xml_the_sums_are_pinned_anew(repository) -> None:
     assert jars.resolve()
 
 
+@pytest.mark.long
 def test_one_configuration_of_another_ivy_file_is_resolved_by_the_sums_beside_it(repository) -> None:
     """Guards against tests on a broker whose jars nobody has checked, and against fetching those of every other one."""
     other = repository / "project" / "other.xml"
@@ -197,5 +203,5 @@ def test_each_pyspark_gets_the_connector_of_its_own_minor(spark: str, connector:
     names = [Path(jar).name for jar in jars.connector_jars(spark)]
     assert connector in names and any(name.startswith("kafka-clients-") for name in names)
     assert len(names) == 4  # what PySpark has itself is not among them
-    monkeypatch.setattr(jars.importlib.metadata, "version", lambda name: spark)
+    monkeypatch.setattr(jars, "installed_pyspark", lambda: spark)
     assert [Path(jar).name for jar in jars.connector_jars()] == names

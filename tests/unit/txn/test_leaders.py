@@ -12,6 +12,7 @@ from kafka.errors import (
     KafkaError,
     LeaderNotAvailableError,
     TopicAuthorizationFailedError,
+    UnknownBrokerIdError,
     UnknownTopicOrPartitionError,
 )
 
@@ -20,7 +21,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.txn import leaders
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.hanging import was_aborted
-from exactly_once.txn.leaders import Hanging, Trail, _hangs, abort_hanging, trail_of
+from exactly_once.txn.leaders import Hanging, Trail, _hangs, end_by_marker, trail_of
 from testkit.doubles import ask_the_double
 
 OPEN = Hanging("t", 0, 7, 3, 0, 100, 0)
@@ -133,7 +134,7 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
     monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.0)
     ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "write_marker")
-    assert abort_hanging(Connection("h:1"), OPEN) is aborted
+    assert end_by_marker(Connection("h:1"), OPEN) is aborted
     assert bool(cluster.aborted) is aborted and cluster.listings == []
 
 
@@ -145,7 +146,7 @@ def test_a_transaction_whose_coordinator_may_be_hidden_is_not_ended_by_hand(monk
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
     ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe")
     with pytest.raises(NotAuthorized):
-        abort_hanging(Connection("h:1"), OPEN)
+        end_by_marker(Connection("h:1"), OPEN)
     assert cluster.aborted == []
 
 
@@ -171,3 +172,76 @@ def test_a_leader_that_does_not_tell_who_wrote_is_not_taken_for_one_that_knows_n
     admin: Any = SimpleNamespace(ask=lambda question: asyncio.run(question()))
     ours, secret, half = frozenset({"ours", "half"}), frozenset({"secret"}), frozenset({"half"})
     assert trail_of(admin, [7], ["ours", "theirs", "secret", "gone", "half"]) == Trail(ours, secret, half)
+
+
+class Moved:
+    """A cluster whose partition t-0 broker 1 has led before, and ``leader`` leads now. It answers for itself."""
+
+    def __init__(self, leader: int, denied: tuple[str, ...] = ()):
+        self._leader, self._denied = leader, denied
+        self.asked: list[int] = []
+        self.left: set[int] = set()
+
+    def led_before(self, topics: Iterable[str]) -> dict[int, list[tuple[str, int]]]:
+        return {1: [("t", 0)]}
+
+    async def leaders(
+        self, topics: list[str], leaderless: Any, ids: dict[str, str] | None, denied: dict[str, KafkaError]
+    ) -> dict[int, list[tuple[str, int]]]:
+        denied |= {topic: TopicAuthorizationFailedError() for topic in self._denied}
+        if ids is not None:
+            ids |= {topic: f"id of {topic}" for topic in topics if topic not in denied}
+        return {self._leader: [("t", 0), ("input", 0)]}
+
+    def send(self, request: Any, node: int) -> Any:
+        if node in self.left:
+            raise UnknownBrokerIdError(node)
+        self.asked.append(node)
+        answered = asyncio.get_running_loop().create_future()
+        answered.set_result(node)
+        return answered
+
+    def run(self, question: Any) -> Any:
+        async def awaited() -> Any:
+            return await question()
+
+        return asyncio.run(awaited())
+
+    def begin(self, question: Any) -> Any:
+        return question()
+
+
+@pytest.mark.parametrize(
+    ("leader", "left", "asked"),
+    [
+        pytest.param(1, (), [1], id="it leads"),
+        pytest.param(2, (), [1, 2], id="another one leads"),
+        pytest.param(2, (1,), [2], id="it has left the cluster"),
+    ],
+)
+def test_a_leader_is_asked_before_it_is_known_to_lead_and_believed_if_it_did(
+    leader: int, left: tuple[int, ...], asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss: a broker that has been deposed says what it had, and a transaction that its successor lost is decided. And
+    an outage: a broker that is gone for good is asked by every sweep, which fails.
+    """
+
+    def answers(node: int) -> list[leaders._Answer]:
+        return [leaders._Answer("t", 0, None, [OPEN._replace(records=node)])]
+
+    monkeypatch.setattr(leaders, "_answers", answers)
+    monkeypatch.setattr(leaders, "_pairs", lambda handles: [("t", 0)])
+    cluster: Any = Moved(leader, denied=("input",))
+    cluster.left |= set(left)
+    heard = leaders.end_asking(cluster, leaders.begin_asking(cluster, [], ["t", "input"]))
+    assert heard is not None
+    assert heard.open == {("t", 0): {(7, 3): leaders.Extent(100, leader)}}
+    assert heard.ids == {"t": "id of t"}, "whoever may not describe its input looks at its output all the same"
+    assert sorted(cluster.asked) == asked
+
+
+def test_leaders_of_a_topic_that_may_not_be_described_are_not_asked_at_once() -> None:
+    """Guards against a right that is missing and looks like a transaction that is not there."""
+    cluster: Any = Moved(1, denied=("t",))
+    handles: Any = [SimpleNamespace(written={("t", 0): None})]
+    assert leaders.end_asking(cluster, leaders.begin_asking(cluster, handles, ["t"])) is None

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
 from kafka.protocol.metadata import CoordinatorType
+from kafka.protocol.producer.transaction import EndTxnRequest
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import BrokerUnreachable
+from exactly_once.errors import BrokerTooOld, BrokerUnreachable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.txn.coordinators import End, describe, end_all, end_one
+from exactly_once.txn.coordinators import End, describe, end_all, end_one, end_txn_version
 
 DEAD, ALIVE = 1, 2
 
@@ -49,6 +51,7 @@ class Cluster:
 
 def over(cluster: Cluster) -> Admin:
     admin = object.__new__(Admin)
+    admin._beside = []
     admin.connection, admin.deadline = Connection("h:1"), Deadline(0.5)
     admin.client = cluster  # type: ignore[assignment]
     return admin
@@ -120,3 +123,11 @@ def test_an_answer_that_says_nothing_about_the_transaction_does_not_declare_it_l
     EO-EXPIRED would ask a person to write rows again that are about to be committed: duplicates."""
     outcome = end_one(over(Cluster(SimpleNamespace(error_code=code))), "a", 7, 0, True, 5)
     assert outcome not in (Outcome.DONE, Outcome.LOST, Outcome.UNKNOWN)
+
+
+def test_brokers_that_cannot_describe_transactions_are_refused_with_where_to_look() -> None:
+    """Event Hubs, say: there, "use Kafka 3.0" alone is no way out."""
+    admin: Any = MagicMock()
+    admin.api_version.side_effect = lambda request: 3 if isinstance(request, EndTxnRequest) else -1
+    with pytest.raises(BrokerTooOld, match=r"docs/managed-kafka\.md"):
+        end_txn_version(admin)

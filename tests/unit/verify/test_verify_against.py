@@ -13,16 +13,15 @@ from exactly_once.error_headers import PREFIX, RESENT
 from exactly_once.errors import InvalidOption
 from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.by_origin import pairs as p
-from exactly_once.verify.by_origin.blocks import Memory
-from exactly_once.verify.by_origin.content import Arrivals, Content, content_of, hash_of_content
+from exactly_once.verify.by_origin import counts as p
+from exactly_once.verify.by_origin.against import Version, apart, common
+from exactly_once.verify.by_origin.content import Arrivals, Content, content_of, difference, hash_of_content
+from exactly_once.verify.by_origin.counts import Memory, Pairs, Unlike
+from exactly_once.verify.by_origin.ledger import Compared
 from exactly_once.verify.by_origin.origin import Origin
-from exactly_once.verify.by_origin.pairs import Pairs, Unlike, difference
-from exactly_once.verify.by_origin.removed import Removed
+from exactly_once.verify.by_origin.tails import Removed
 from exactly_once.verify.by_origin.tally import EXAMPLES, UnlikeTally
-from exactly_once.verify.by_origin.versions import Version, Versions, apart, common
-from exactly_once.verify.expected import BatchRange, Expected
-from exactly_once.verify.window import Window, newest_window, until
+from exactly_once.verify.expected import BatchRange, Expected, Window, newest_window, until
 
 IN, OUT = ("in", 0), ("out", 0)
 
@@ -161,8 +160,7 @@ def test_only_what_both_have_worked_off_is_compared() -> None:
     since = Window({IN: 70}, {IN: 65}, (3, 4), 20, 20)
     windowed = Expected(old.first, old.end, {}, window=since)
     assert common(windowed, new) == ({IN: 70}, {IN: 90})
-    both = Versions(None, None, *common(windowed, new))  # type: ignore[arg-type]
-    assert both.offsets == 20
+    assert Compared((), *common(windowed, new)).offsets == 20
 
 
 def test_the_newest_batches_end_where_the_slower_of_the_two_has_come() -> None:

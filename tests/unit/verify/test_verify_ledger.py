@@ -68,7 +68,6 @@ def test_what_readers_do_not_get_is_counted_apart() -> None:
     out.write(OURS, ["d"])
     (span,) = folded(out).of(OURS)
     assert (span.records, span.hidden, span.visible, span.dated_by_broker) == (4, 2, 2, True)
-    assert span.timestamp_ms == 1_000
     plain = ReadBack()
     plain.write(OURS, ["a"])
     assert not folded(plain).of(OURS)[0].dated_by_broker

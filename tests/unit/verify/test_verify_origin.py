@@ -47,6 +47,14 @@ def test_what_is_no_origin_is_refused_and_quoted(text):
         Places(["orders"]).read(text)
 
 
+def test_what_was_read_before_does_not_say_how_a_text_is_read():
+    """Loss: `orders-1/17` taken for record 17 of partition 1 as soon as `orders-1-2` was read."""
+    places = Places(["orders"])
+    assert places.read(b"orders-1-2") == OriginPlace(("orders", 1), 2)
+    with pytest.raises(Unreadable):
+        places.read(b"orders-1/17")
+
+
 def test_a_stream_with_two_inputs_needs_the_topic():
     with pytest.raises(Unreadable, match="names no topic, and the stream has 2"):
         Places(["orders", "refunds"]).read(b"1-17")

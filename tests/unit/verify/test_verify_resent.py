@@ -7,8 +7,15 @@ import pytest
 
 from exactly_once.error_headers import RESENT, replaced_in
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.by_origin.content import Arrivals
-from exactly_once.verify.by_origin.resent import NO_LETTER, OTHER_INPUT, REPLACES, TWICE, Replacing, by_letters
+from exactly_once.verify.by_origin.content import (
+    NO_LETTER,
+    OTHER_INPUT,
+    REPLACES,
+    TWICE,
+    Arrivals,
+    Replacing,
+    by_letters,
+)
 from exactly_once.verify.by_origin.tally import FindingTally
 
 DEAD, OUT, OTHER = ("dead", 0), ("out", 0), ("out", 1)

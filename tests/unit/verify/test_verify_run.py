@@ -12,8 +12,8 @@ from exactly_once import deadline
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
-from exactly_once.verify import Anomaly, Finding, run, verify
-from exactly_once.verify.by_log.judge import Verdict
+from exactly_once.verify import Anomaly, Finding, Report, VerifyParameters, run, verify
+from exactly_once.verify.parameters import SETTLE_S
 
 PASSES, STAYS = Finding(Anomaly.LOST, "a batch that is being committed"), Finding(Anomaly.CORRUPT, "another row")
 
@@ -35,12 +35,12 @@ class Readings:
     def read(self, *_: Any) -> run._Reading:
         self.sleep(READING_S)
         self.taken += 1
-        return run._Reading(self.found[min(self.taken, len(self.found)) - 1], Verdict())
+        return run._Reading(Report("orders", tuple(self.found[min(self.taken, len(self.found)) - 1])))
 
-    def verified(self, *found: list[Finding], settle_s: float = run.SETTLE_S) -> list[Finding]:
+    def verified(self, *found: list[Finding], settle_s: float = SETTLE_S) -> list[Finding]:
         self.found, self.taken = list(found), 0
         connection = Connection.from_options({"kafka.bootstrap.servers": "127.0.0.1:1"})
-        return list(verify(connection, "orders", settle_s=settle_s).findings)
+        return list(verify(connection, VerifyParameters("orders", settle_s=settle_s)).findings)
 
 
 @pytest.fixture
@@ -87,5 +87,5 @@ def test_where_a_query_began_is_known_of_kafka_alone(
     (tmp_path / "sources" / "0").mkdir(parents=True)
     (tmp_path / "sources" / "0" / "0").write_text(text)
     connection = Connection.from_options({"kafka.bootstrap.servers": "127.0.0.1:1"})
-    task = run._Task(connection, "s", str(tmp_path), (), (), True, 1.0, 1.0, lambda _: None)
+    task = run._Task(connection, "s", VerifyParameters("s", str(tmp_path)))
     assert task.began(Checkpoint(str(tmp_path), "q")) == began

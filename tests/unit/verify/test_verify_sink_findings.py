@@ -24,8 +24,7 @@ from exactly_once.protocol.records import Claim, Decision
 from exactly_once.txn.coordinators import Listing
 from exactly_once.verify import sink_findings
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.answers import Balance, TopicBalance
-from exactly_once.verify.report import MOST_FINDINGS, Report, limited
+from exactly_once.verify.report import MOST_FINDINGS, Balance, Report, TopicBalance, limited
 from testkit.read_back import SINK, TOPIC, ReadBack, decided, log_of
 
 # -- the findings that diagnoses are

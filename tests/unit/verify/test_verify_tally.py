@@ -8,7 +8,7 @@ import pytest
 from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.content import Arrivals
-from exactly_once.verify.by_origin.removed import batch_of
+from exactly_once.verify.by_origin.tails import batch_of
 from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import BatchRange
 

@@ -8,7 +8,7 @@ import pytest
 from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.counts import Counts, Memory
 from exactly_once.verify.by_origin.origin import PerInput
-from exactly_once.verify.window import newest_window
+from exactly_once.verify.expected import newest_window
 
 P, Q = ("in", 0), ("in", 1)
 

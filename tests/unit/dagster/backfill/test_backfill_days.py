@@ -9,13 +9,13 @@ from dagster_exactly_once.backfill.days import (
     NoBoundary,
     before_stream,
     days_found,
-    next_day,
     oldest_missing,
     start_ms,
     write_id,
 )
 from dagster_exactly_once.backfill.writes import of_a_write
-from dagster_exactly_once.streaming.spans import OffsetSpan, from_start, worth_reading
+from dagster_exactly_once.streaming.source import OffsetSpan, from_start, worth_reading
+from dagster_exactly_once.tables import next_day
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.admin import Watermarks
 from exactly_once_local.duel.departures import departures

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from dagster_exactly_once.backfill import worker as module
-from dagster_exactly_once.backfill.worker import SparkWorker
+from dagster_exactly_once.backfill import writes as module
+from dagster_exactly_once.backfill.writes import SparkWorker
 
 
 class Spark:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dagster as dg
 
 from dagster_exactly_once import Checks, exactly_once_stream
-from dagster_exactly_once.checks.beside import _DeclaredOfBoth, _differences, same_as
+from dagster_exactly_once.checks.verified import DeclaredOrigin, _differences, same_as
 from exactly_once.diagnosis import Severity
 from exactly_once.verify import Anomaly, Finding
-from exactly_once.verify.by_origin.against import FEWER, AgainstResult
+from exactly_once.verify.by_origin.against import FEWER
+from exactly_once.verify.by_origin.ledger import ComparisonResult
 
 SAME = {"input": 80, "same": 80, "differs": 0, "only old": 0, "only new": 0}
 
@@ -27,16 +28,20 @@ def stream(name: str, output: str, **more):
 
 def test_the_same_output_passes_and_says_how_much_was_compared():
     """Mishap: somebody takes over on a green check that has compared nothing."""
-    verdict = same_as(AgainstResult("orders", 104, SAME, read=160), "orders-v2")
+    verdict = same_as(ComparisonResult(counts=SAME, read=160, sink_id="orders", offsets=104), "orders-v2")
     assert verdict.code == "CHECK-PASSED" and verdict.text == (
         "The same output as orders for 80 input records in 104 offsets that both have committed."
     )
     assert verdict.evidence["same"] == 80 and verdict.evidence["only_old"] == 0
-    nothing = same_as(AgainstResult("orders"), "orders-v2")
+    nothing = same_as(ComparisonResult(sink_id="orders"), "orders-v2")
     assert nothing.code == "CHECK-PASSED" and nothing.sentence.startswith("Nothing to compare yet: orders-v2 and")
-    some = same_as(AgainstResult("orders", 104, {**SAME, "same": 70}, unproven={FEWER: 10}), "orders-v2")
+    some = same_as(
+        ComparisonResult(counts={**SAME, "same": 70}, unproven={FEWER: 10}, sink_id="orders", offsets=104), "orders-v2"
+    )
     assert some.code == "CHECK-PASSED" and some.evidence["records_unproven"] == 10
-    none = same_as(AgainstResult("orders", 104, {**SAME, "same": 0}, unproven={FEWER: 80}), "orders-v2")
+    none = same_as(
+        ComparisonResult(counts={**SAME, "same": 0}, unproven={FEWER: 80}, sink_id="orders", offsets=104), "orders-v2"
+    )
     assert (none.code, none.severity) == ("CHECK-NOT-PROVEN", Severity.WARN) and FEWER in none.sentence
 
 
@@ -45,7 +50,7 @@ def test_a_difference_warns_with_its_numbers_and_the_command_that_shows_it():
     lost = Finding(Anomaly.ONLY_OLD, "3 are in orders alone", places=("orders-0@17",), records=3)
     differ = Finding(Anomaly.DIFFERS, "2 differ", places=("orders-0@5",), records=2, examples=("orders-0@5: value",))
     counts = {**SAME, "same": 75, "differs": 2, "only old": 3}
-    verdict = same_as(AgainstResult("orders", 104, counts, (differ, lost)), "orders-v2")
+    verdict = same_as(ComparisonResult((differ, lost), counts, sink_id="orders", offsets=104), "orders-v2")
     assert (verdict.code, verdict.severity) == ("CHECK-DIFFERS", Severity.WARN)
     assert verdict.text == (
         "The output of orders-v2 differs from that of orders: 2 differs, 3 only old, for example orders-0@5. Compared: "
@@ -64,7 +69,7 @@ def test_a_difference_warns_with_its_numbers_and_the_command_that_shows_it():
 
 def test_each_of_the_two_says_by_itself_where_its_records_come_from():
     """Wrong alarm: the new version writes the origin in another form."""
-    both = _DeclaredOfBoth(stream("blue", "out"), stream("green", "shadow"))
+    both = DeclaredOrigin(stream("green", "shadow"), stream("blue", "out"))
 
     class Found:
         offset, value, headers = 9, None, ()

@@ -8,8 +8,7 @@ import pytest
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import evaluated
-from dagster_exactly_once.checks.judgements import Waiting
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Record
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.diagnosis import Severity, SinkFacts, Thresholds
 from exactly_once.diagnosis.facts import Standing, StreamFacts, Worker
@@ -27,10 +26,11 @@ from exactly_once.inspection.progress import compare
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
 from exactly_once.verify import Anomaly, Finding, Report
-from exactly_once.verify.answers import Balance, TopicBalance
-from exactly_once.verify.by_origin.comparison import NOT_FAR, RETENTION, OriginResult
+from exactly_once.verify.by_origin.comparison import NOT_FAR, RETENTION
+from exactly_once.verify.by_origin.ledger import ComparisonResult
 from exactly_once.verify.by_origin.tally import FOREIGN
-from exactly_once.verify.window import Window
+from exactly_once.verify.expected import Window
+from exactly_once.verify.report import Balance, TopicBalance
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000
@@ -63,7 +63,7 @@ WINDOW = Window({("in", 0): 10}, {("in", 0): 10}, (1, 1), 4, 4)
 
 def compared(*findings, unproven=None, window=WINDOW, foreign=0):
     sums = {"input": 2, "output": 3, "foreign": foreign, "earlier": 0, "under way": 0}
-    return judgements.no_duplicates_and_no_loss(OriginResult(findings, sums, 3, unproven or {}, window))
+    return judgements.no_duplicates_and_no_loss(ComparisonResult(findings, sums, 3, unproven or {}, window))
 
 
 def a(anomaly, records=1, what="x", places=("in-0@13",)):
@@ -111,7 +111,7 @@ def test_what_verify_proved_passes_and_says_what_it_could_not_prove():
     verdict = judgements.verified(report)
     assert ok(verdict) and verdict.evidence["parts_unproven"] == 1
     assert verdict.text == (
-        "No anomaly: 2 batches (batch 3 to batch 5) are proven, 70 records in 7 parts as decided; 1 other parts could "
+        "No anomaly: 2 batches (batch 3 to batch 5) are proven, 70 records in 7 parts as decided; 1 other part could "
         "not be proven."
     )
     assert ok(judgements.verified(Report("s"))), "before the first batch"
@@ -166,7 +166,7 @@ def opened(age_s):
 )
 def test_only_a_transaction_of_no_batch_at_work_fails(owner, age_s, passes):
     found = facts(owner, *([] if age_s is None else [opened(age_s)]))
-    verdict = judgements.no_old_open_transaction({"s": found, "s.days": facts(GONE)}, LIMITS)
+    verdict = judgements.no_old_open_transaction([found, facts(GONE)], LIMITS)
     assert verdict.code == ("CHECK-PASSED" if passes else "HEALTH-STALE-TRANSACTIONS")
     assert verdict.evidence["open_transactions"] == len(found.sink.open)
 
@@ -240,11 +240,10 @@ def test_a_decision_that_is_not_proven_committed_fails():
 def test_a_check_that_cannot_look_is_a_warning_and_no_failed_run(error, grave):
     """Brokers that are away turn every check of every stream red, and a fresh installation is red before its start."""
 
-    @evaluated
-    def check():
+    def look(at):
         raise error
 
-    found = check()
+    found = evaluated(look, None)
     assert not found.passed and found.severity.name == ("ERROR" if grave else "WARN")
     assert found.description.startswith(f"Not evaluated: {error.code}") and found.metadata["way_out"].value
     assert found.metadata["code"].value == error.code
@@ -253,6 +252,10 @@ def test_a_check_that_cannot_look_is_a_warning_and_no_failed_run(error, grave):
 # -- freshness
 
 AT = 50  # the sum of the committed offsets
+
+
+def waiting(position, since_ms):
+    return {"position": position, "waiting_since_ms": since_ms}
 
 
 def fresh(waiting, last_commit_ms, earlier, limit_s=900, now=NOW):
@@ -264,12 +267,12 @@ def fresh(waiting, last_commit_ms, earlier, limit_s=900, now=NOW):
 @pytest.mark.parametrize(
     ("waiting", "last_commit_s", "earlier", "passes"),
     [
-        pytest.param(0, 99_999, None, True, id="idle for a day is fresh"),
-        pytest.param(5, 99_999, None, True, id="seen waiting for the first time: it may have come just now"),
-        pytest.param(5, 99_999, Waiting(50, NOW - 901_000), False, id="the same input waits for too long"),
-        pytest.param(5, 99_999, Waiting(50, NOW - 600_000), True, id="it waits, and not for long"),
-        pytest.param(5, 10, Waiting(40, NOW - 901_000), True, id="the stream went on meanwhile"),
-        pytest.param(5, 10, Waiting(50, NOW - 901_000), True, id="a batch without input was committed just now"),
+        pytest.param(0, 99_999, {}, True, id="idle for a day is fresh"),
+        pytest.param(5, 99_999, {}, True, id="seen waiting for the first time: it may have come just now"),
+        pytest.param(5, 99_999, waiting(50, NOW - 901_000), False, id="the same input waits for too long"),
+        pytest.param(5, 99_999, waiting(50, NOW - 600_000), True, id="it waits, and not for long"),
+        pytest.param(5, 10, waiting(40, NOW - 901_000), True, id="the stream went on meanwhile"),
+        pytest.param(5, 10, waiting(50, NOW - 901_000), True, id="a batch without input was committed just now"),
     ],
 )
 def test_input_that_waits_is_stale_and_an_idle_stream_is_not(waiting, last_commit_s, earlier, passes):
@@ -278,21 +281,21 @@ def test_input_that_waits_is_stale_and_an_idle_stream_is_not(waiting, last_commi
 
 def test_the_clock_of_waiting_goes_on_over_evaluations():
     """Guards against a check that begins to count anew each time, and so never fails."""
-    first = fresh(5, None, None)
-    noted = judgements.waiting_of(first.evidence)
-    assert noted == Waiting(50, NOW)
-    second = fresh(9, None, noted, now=NOW + 600_000)
-    assert ok(second) and judgements.waiting_of(second.evidence) == noted
-    third = fresh(9, None, judgements.waiting_of(second.evidence), now=NOW + 1_200_000)
+    first = fresh(5, None, {})
+    assert (first.evidence["position"], first.evidence["waiting_since_ms"]) == (50, NOW)
+    second = fresh(9, None, first.evidence, now=NOW + 600_000)
+    assert ok(second) and second.evidence["waiting_since_ms"] == NOW
+    third = fresh(9, None, second.evidence, now=NOW + 1_200_000)
     assert (third.code, third.severity, third.evidence["waited_s"]) == ("HEALTH-STOPPED", Severity.WARN, 1200.0)
 
 
 def test_input_that_waits_for_a_run_that_does_nothing_is_said_as_health_says_it():
     found = facts(OURS, stream=StreamFacts(Worker("run r1", age_s=9_000.0), lag=5))
-    late = judgements.freshness(found, AT, None, Waiting(50, NOW - 901_000), 900)
+    late = judgements.freshness(found, AT, None, waiting(50, NOW - 901_000), 900)
     assert (late.code, late.severity) == ("HEALTH-STALLED", Severity.WARN)
 
 
 def test_nothing_is_remembered_of_an_idle_stream_and_nothing_is_stale_before_the_first_batch():
-    assert judgements.waiting_of(fresh(0, None, None).evidence) is None
-    assert ok(judgements.freshness(facts(stream=StreamFacts(lag=5)), None, None, None, 900))
+    assert "waiting_since_ms" not in fresh(0, None, {}).evidence
+    assert fresh(5, None, fresh(0, None, {}).evidence).evidence["waiting_since_ms"] == NOW
+    assert ok(judgements.freshness(facts(stream=StreamFacts(lag=5)), None, None, {}, 900))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import dagster as dg
 import pytest
@@ -18,12 +19,11 @@ from dagster_exactly_once import (
     exactly_once_stream,
     observed_stream,
 )
-from dagster_exactly_once.backfill.resend import Sent, check_topics
+from dagster_exactly_once.backfill.resend import ResendParameters, Sent, check_topics
 from dagster_exactly_once.backfill.spark import encoded
 from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
 from dagster_exactly_once.checks.rejected import reason_of
-from dagster_exactly_once.declare.config import ResendConfig
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Record
 from exactly_once import error_headers
 from exactly_once.errors import InvalidOption, sentence_in
 
@@ -161,12 +161,13 @@ def test_a_repaired_value_that_is_still_json_is_refused_with_the_way_out(made):
 def test_the_job_reads_and_writes_topics_of_its_stream_alone():
     """Guards against a typing error that sends records to a topic of somebody else, or reads an output."""
     stream = declared(dead_letters="d", rejected="r")
+    asks = partial(ResendParameters, sink_id="s-resend", offsets={})
     for topic in ("", "r", "d"):
-        check_topics(stream, ResendConfig(topic=topic, to="priced"))
+        check_topics(stream, asks(topic=topic, to="priced"))
     with pytest.raises(InvalidOption, match=r"topic is priced, but this job does not resend records of priced.* r, d"):
-        check_topics(stream, ResendConfig(topic="priced"))
+        check_topics(stream, asks(topic="priced"))
     with pytest.raises(InvalidOption, match=r"to is d, but .* neither reads nor writes"):
-        check_topics(stream, ResendConfig(to="d"))
+        check_topics(stream, asks(to="d"))
 
 
 def test_a_dead_letter_is_asked_for_its_origin_as_the_record_that_it_would_have_been():
@@ -213,18 +214,20 @@ def test_an_origin_that_is_no_place_in_a_record_is_refused_when_the_code_loads(o
 
 
 @pytest.mark.parametrize(
-    ("count", "first", "said"),
+    ("count", "total", "said"),
     [
-        (0, True, "The stream has made no dead letter so far."),
-        (1, False, "The stream has made 1 dead letter since the last evaluation; most often (1): why."),
-        (1_200, True, "The stream has made 1,200 dead letters so far; most often (1,200): why."),
+        (0, 0, "No dead letter waits to be sent again or acknowledged."),
+        (0, 7, "No dead letter waits to be sent again or acknowledged, of 7 in the topic."),
+        (1, 7, "1 dead letter waits to be sent again or acknowledged, of 7 in the topic; most often (1): why."),
+        (1_200, 1_200, "1,200 dead letters wait to be sent again or acknowledged; most often (1,200): why."),
     ],
 )
-def test_the_check_of_dead_letters_says_how_many_and_why(count, first, said):
+def test_the_check_of_dead_letters_says_how_many_and_why(count, total, said):
     """Guards against a warning that speaks of rejected records, which are in another topic."""
-    verdict = too_many_rejected(Rejections(count, True, Counter({"why": count}), {}, first), DeadLetters("d"))
+    verdict = too_many_rejected(Rejections(count, total, True, Counter({"why": count})), DeadLetters("d"))
     code = "CHECK-REJECTED" if count else "CHECK-PASSED"
-    assert (verdict.text, verdict.code, verdict.evidence) == (said, code, {"dead_letters": count})
+    assert (verdict.text, verdict.code) == (said, code)
+    assert verdict.evidence == {"dead_letters": count, "dead_letters_total": total}
 
 
 LEFT, WITH_ID = "did not fit its schema, and is JSON.", "with its schema id."

@@ -17,11 +17,11 @@ from dagster_exactly_once import (
     exactly_once_stream,
     observed_stream,
 )
-from dagster_exactly_once.backfill.resent import RejectedSpan, asked, remaining, sent
 from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
-from dagster_exactly_once.checks.rejected import _start
-from dagster_exactly_once.declare.origin import Record
-from dagster_exactly_once.streaming.spans import OffsetSpan
+from dagster_exactly_once.checks.rejected import still
+from dagster_exactly_once.declare.stream import Record
+from dagster_exactly_once.streaming.ranges import RejectedSpan, asked, remaining, sent
+from dagster_exactly_once.streaming.source import OffsetSpan
 from exactly_once import error_headers
 from exactly_once.diagnosis import Severity
 from exactly_once.errors import InvalidOption
@@ -96,8 +96,8 @@ def test_a_rejected_record_says_where_it_came_from_without_a_function_of_the_use
     assert stream.place_of("priced", Record(0, 0, None, b"5", headers)) == (("orders", 0), 5)
 
 
-def found(count, exact=True, first=False):
-    return Rejections(count, exact, Counter({"KeyError: 'amount'": count}), {"0": 9}, first)
+def found(count, exact=True):
+    return Rejections(count, count, exact, Counter({"KeyError: 'amount'": count}))
 
 
 @pytest.mark.parametrize(
@@ -119,23 +119,19 @@ def test_the_check_judges_by_its_limits(count, warn, error, passed, grave):
     assert (verdict.code, verdict.severity) == ("CHECK-PASSED" if passed else "CHECK-REJECTED", severity)
 
 
-def test_the_check_says_how_many_and_why():
+def test_the_check_says_how_many_why_and_what_ends_it():
     """Guards against a warning that a person cannot act on without reading the topic."""
-    said = too_many_rejected(found(1_200), Rejected("r")).text
-    assert (
-        said
-        == "The stream has rejected 1,200 records since the last evaluation; most often (1,200): KeyError: 'amount'."
-    )
-    assert (
-        "about 70,000 offsets' worth of records so far"
-        in too_many_rejected(found(70_000, exact=False, first=True), Rejected("r")).sentence
-    )
+    said = too_many_rejected(found(1_200), Rejected("r"), "Send them again")
+    waits = "1,200 rejected records wait to be sent again or acknowledged; most often (1,200): KeyError: 'amount'"
+    assert (said.sentence, said.remedy) == (waits, "Send them again")
+    many = too_many_rejected(found(70_000, exact=False), Rejected("r")).sentence
+    assert many.startswith("About 70,000 offsets' worth of rejected records wait")
 
 
-@pytest.mark.parametrize(("last", "start"), [(None, 5), (3, 5), (7, 7), (20, 20), (22, 20), (31, 5)])
-def test_a_look_begins_where_the_last_one_ended(last, start):
-    """Guards against records that are counted twice, and against a topic that was made again and is never counted."""
-    assert _start(Watermarks(5, 20, 30), last) == start
+@pytest.mark.parametrize(("before", "counts"), [(0, {}), (7, {"0": 7}), (20, {"0": 20}), (30, {"0": 30}), (31, {})])
+def test_a_topic_that_was_made_again_has_nothing_acknowledged(before, counts):
+    """Guards against the records of a new topic that the acknowledgement of an old one hides."""
+    assert still({"0": before}, {0: Watermarks(5, 20, 30)}) == counts
 
 
 def pieces(*spans):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_exactly_once.checks.windows import closed_up_to_now
+from dagster_exactly_once.checks.judgements import closed_up_to_now
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.recovery.windows import Windows
 from exactly_once.diagnosis import Severity

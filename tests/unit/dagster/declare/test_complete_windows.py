@@ -1,8 +1,15 @@
 """Which windows of event time are complete: each once, none too early, none forgotten over a restart."""
 
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import dagster as dg
 import pytest
 
+from dagster_exactly_once import exactly_once_stream
+from dagster_exactly_once.assets import completed_asset
 from dagster_exactly_once.declare.complete import Complete, check_window, closed, in_ranges, left_open, window_of
+from dagster_exactly_once.declare.errors import BadDeclaration
 from exactly_once.errors import InvalidOption
 
 HOUR_MS = 3_600_000
@@ -75,3 +82,102 @@ def test_a_first_window_that_is_none_or_would_hide_an_open_one_is_refused(wrong)
     assert check_window(HOURLY, "2026-01-31-09:00", hours(11, 12)) == "2026-01-31-09:00"
     with pytest.raises(InvalidOption):
         check_window(HOURLY, wrong, hours(11, 12))
+
+
+# -- windows of local time -------------------------------------------------------------------------------------------
+
+#: Summer time at midnight (Havana, Cairo), in the south, of half an hour past the hour, and none.
+ZONES = ["Europe/Berlin", "America/Havana", "Africa/Cairo", "America/Santiago", "Asia/Kolkata", "Etc/UTC"]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("every", ["hour", "day"])
+def test_local_windows_have_the_names_and_the_ends_that_dagster_gives_them(zone, every):
+    """A window of another name is one that Dagster does not know: reporting it fails the run. One of another end is
+    built downstream before its last records are there.
+    """
+    kind = dg.HourlyPartitionsDefinition if every == "hour" else dg.DailyPartitionsDefinition
+    theirs = kind("2026-01-01-00:00" if every == "hour" else "2026-01-01", timezone=zone)
+    year = datetime(2027, 1, 1, tzinfo=ZoneInfo(zone))
+    windows = Complete(every, "2026-01-01", timezone=zone)
+    found = closed(windows, [], windows.first, round(year.timestamp() * 1000), 10_000)
+    assert found == theirs.get_partition_keys(year)
+    assert found == sorted(found)  # the newest window is the greatest name
+    for name in found[:: 97 if every == "hour" else 1]:
+        end = theirs.time_window_for_partition_key(name).end.timestamp()  # clocks may skip it: no hour of the zone
+        assert windows.after(windows.begin(name)).timestamp() == end
+        assert window_of(windows, round(end * 1000) - 1) == name
+
+
+def test_an_hour_that_the_clocks_repeat_is_two_windows():
+    """The second of them would be taken for the first, and never be built."""
+    windows = Complete.hourly("2026-01-01", timezone="Europe/Berlin")
+    end = round(datetime(2026, 10, 25, 3, tzinfo=ZoneInfo("Europe/Berlin")).timestamp() * 1000)
+    assert closed(windows, ["2026-10-25-01:00"], "", end, 10) == ["2026-10-25-02:00", "2026-10-25-02:00+0100"]
+    assert closed(windows, ["2026-10-25-02:00"], "", end, 10) == ["2026-10-25-02:00+0100"]
+    assert left_open(windows, ["2026-10-25-02:00", "2026-10-25-03:00"], "", end + HOUR_MS) == ["2026-10-25-02:00+0100"]
+    assert in_ranges(windows, ["2026-10-25-02:00", "2026-10-25-02:00+0100"]).endswith(" to 2026-10-25-02:00+0100")
+
+
+def test_a_time_zone_that_does_not_exist_is_refused_where_it_is_declared():
+    with pytest.raises(BadDeclaration, match="Europe/Belin"):
+        Complete.daily("2026-01-01", timezone="Europe/Belin")
+
+
+def test_an_asset_of_days_in_another_zone_stops_every_tick_and_loads_all_the_same():
+    """streams.md says so: no validation finds it, since the windows have no op that Dagster runs."""
+    stream = exactly_once_stream(source="orders", outputs=["paid"], complete=Complete.hourly("2026-03-01"))(paid)
+
+    @dg.asset(
+        partitions_def=dg.DailyPartitionsDefinition("2026-03-01", timezone="Europe/Berlin"),
+        deps=["paid_complete"],
+        automation_condition=dg.AutomationCondition.eager(),
+    )
+    def revenue() -> None: ...
+
+    @dg.asset(automation_condition=dg.AutomationCondition.eager())
+    def of_others() -> None: ...
+
+    defs = dg.Definitions([completed_asset(stream), revenue, of_others])
+    dg.Definitions.validate_loadable(defs)
+    with dg.instance_for_test() as instance, pytest.raises(Exception, match="evaluating conditions for revenue"):
+        dg.evaluate_automation_conditions(defs, instance)
+
+
+@pytest.mark.parametrize("every", ["hour", "day"])
+def test_an_asset_of_local_days_is_requested_when_its_last_window_is_complete(every):
+    """With windows of another time zone, every tick of the automation sensor raised, also for the assets of others."""
+    windows = Complete(every, "2026-03-01", timezone="Europe/Berlin")
+    stream = exactly_once_stream(source="orders", outputs=["paid"], complete=windows)(paid)
+
+    @dg.asset(
+        partitions_def=dg.DailyPartitionsDefinition("2026-03-01", timezone="Europe/Berlin"),
+        deps=["paid_complete"],
+        automation_condition=dg.AutomationCondition.eager(),
+    )
+    def revenue() -> None: ...
+
+    defs = dg.Definitions([completed_asset(stream), revenue])
+    end = datetime(2026, 3, 30, tzinfo=ZoneInfo("Europe/Berlin"))  # of a day of 23 hours
+    names = closed(
+        windows, [], window_of(windows, round((end.timestamp() - 82_800) * 1000)), end.timestamp() * 1000, 99
+    )
+    assert len(names) == (23 if every == "hour" else 1)
+    with dg.instance_for_test() as instance:
+
+        def requested(hour, cursor=None):
+            at = datetime(2026, 3, 30, hour, tzinfo=UTC)
+            found = dg.evaluate_automation_conditions(defs, instance, evaluation_time=at, cursor=cursor)
+            return found.get_requested_partitions(dg.AssetKey("revenue")), found.cursor
+
+        _, cursor = requested(1)
+        for name in names[:-1]:
+            instance.report_runless_asset_event(dg.AssetMaterialization("paid_complete", partition=name))
+        found, cursor = requested(2, cursor)
+        assert not found or every == "hour"
+        instance.report_runless_asset_event(dg.AssetMaterialization("paid_complete", partition=names[-1]))
+        assert requested(3, cursor)[0] == {"2026-03-29"}
+
+
+def paid(events):
+    return events

@@ -1,5 +1,7 @@
 """The declaration of a stream: what a person may leave out, and what is refused when the code location loads."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
@@ -134,8 +136,13 @@ def test_a_cron_that_dagster_cannot_run_is_refused_when_the_code_loads():
 def test_checkpoints_on_an_object_store_do_not_get_the_local_file_manager():
     """It renames without a check, which an object store cannot do at once."""
     assert RESOURCES["spark"].local_checkpoints is False
-    local = exactly_once_resources(work_dir="spark", checkpoints="ck", kafka={"bootstrap_servers": "b:1"})
-    assert local["spark"].local_checkpoints is True
+    for local in ("ck", "ck/a:b", "/data/my ck#2", "file:/data/ck", "file:///data/ck"):
+        resources = exactly_once_resources(work_dir="spark", checkpoints=local, kafka={"bootstrap_servers": "b:1"})
+        assert resources["spark"].local_checkpoints is True
+        assert "/data/" in local or resources["checkpoints"].root == str(Path.cwd() / local)
+    for remote in ("s3a://box/ck", "hdfs:/ck", "viewfs://c/ck"):
+        resources = exactly_once_resources(work_dir="spark", checkpoints=remote, kafka={"bootstrap_servers": "b:1"})
+        assert (resources["spark"].local_checkpoints, resources["checkpoints"].root) == (False, remote)
 
 
 def test_a_stream_that_runs_elsewhere_is_watched_and_never_launched():

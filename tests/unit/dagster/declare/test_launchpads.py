@@ -7,6 +7,7 @@ from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 
 from dagster_exactly_once import (
     Backfill,
+    Complete,
     StreamConfig,
     exactly_once_definitions,
     exactly_once_resources,
@@ -14,26 +15,25 @@ from dagster_exactly_once import (
 )
 from dagster_exactly_once.declare.config import (
     ANOTHER_SINK,
-    HangingConfig,
-    RecoveryConfig,
-    RepairConfig,
-    SuccessorConfig,
+    VerifyConfig,
+    config_of,
+    parameters_from,
     sink_of,
     with_streams,
 )
 from dagster_exactly_once.names import (
     HANGING_JOB,
-    HANGING_OP,
     RECOVERY_JOB,
-    RECOVERY_OP,
     REPAIR_JOB,
-    REPAIR_OP,
     SUCCESSOR_JOB,
-    SUCCESSOR_OP,
 )
 from exactly_once.errors import InvalidOption
+from exactly_once.operation import operations
+from exactly_once.operation.model import parameters_of
+from exactly_once.operation.retire_sink import SUCCESSOR
+from exactly_once.verify import VerifyParameters
 
-JOBS = {RECOVERY_JOB: RECOVERY_OP, REPAIR_JOB: REPAIR_OP, HANGING_JOB: HANGING_OP}
+JOBS = {o.job.name: o.job.first for o in operations() if o.job is not None and o.job.name != SUCCESSOR_JOB}
 
 
 @exactly_once_stream(source="orders", outputs=["orders_clean"], backfill=Backfill.daily("2026-01-01"))
@@ -72,7 +72,7 @@ def test_a_repair_offers_the_streams_by_the_names_that_every_other_page_uses(job
     assert "stream" in refused(job, {})
 
 
-@pytest.mark.parametrize("kind", [RecoveryConfig, RepairConfig, HangingConfig, SuccessorConfig])
+@pytest.mark.parametrize("kind", [config_of(o.parameters) for o in operations() if o.job])
 def test_a_chosen_stream_is_its_sink_and_another_sink_is_named(kind):
     """A stream that was renamed left its transactions under an id that no name leads to."""
     config = with_streams(kind, {"clicks": "clicks.v2"})
@@ -92,7 +92,14 @@ class Own(StreamConfig):
     currency: str = "EUR"
 
 
-@exactly_once_stream(source="orders", outputs="priced_orders", sink_id="priced-v2", continues="priced")
+@exactly_once_stream(
+    source="orders",
+    outputs="priced_orders",
+    sink_id="priced-v2",
+    continues="priced",
+    rejected="priced_rejected",
+    complete=Complete.hourly("2026-01-01"),
+)
 def priced(events, config: Own):
     return events
 
@@ -117,18 +124,39 @@ def test_the_launchpad_of_a_stream_shows_the_two_fields_that_a_start_needs_and_t
 
 
 def test_the_launchpads_of_repairs_show_what_a_person_decides_each_time():
-    assert set(filled_in(RECOVERY_JOB, RECOVERY_OP)) == {"dry_run", "reason", "restart"}
-    assert set(filled_in(REPAIR_JOB, REPAIR_OP)) == {"dry_run", "reason"}
-    assert set(filled_in(HANGING_JOB, HANGING_OP)) == {"dry_run", "reason", "transaction"}
-    assert set(filled_in(SUCCESSOR_JOB, SUCCESSOR_OP)) == {"dry_run", "reason"}
+    assert set(filled_in(RECOVERY_JOB, JOBS[RECOVERY_JOB])) == {"dry_run", "reason", "restart"}
+    assert set(filled_in(REPAIR_JOB, JOBS[REPAIR_JOB])) == {"dry_run", "reason"}
+    assert set(filled_in(HANGING_JOB, JOBS[HANGING_JOB])) == {"dry_run", "reason", "transaction"}
+    assert set(filled_in(SUCCESSOR_JOB, SUCCESSOR.job.first)) == {"dry_run", "reason"}
+
+
+def test_a_job_that_changes_something_begins_with_a_dry_run():
+    """One launchpad of four began with the deed, for whoever had learnt on the others that a launch only looks."""
+    assert {name: filled_in(name, op)["dry_run"] for name, op in JOBS.items()} == dict.fromkeys(JOBS, True)
+    assert filled_in(SUCCESSOR_JOB, SUCCESSOR.job.first)["dry_run"] is True
+    for job, op in (("priced_resend", "resend_priced"), ("priced_close_windows", "close_windows_priced")):
+        assert filled_in(job, op)["dry_run"] is True
 
 
 def test_a_sink_is_retired_only_for_a_stream_that_declares_to_continue_it():
     """A job in every code location that ends a stream for good, with all streams to choose from."""
     assert SUCCESSOR_JOB not in {job.name for job in DEFS.get_repository_def().get_all_jobs()}
     job = exactly_once_definitions(clean_orders, priced, resources=RESOURCES).resolve_job_def(SUCCESSOR_JOB)
-    field = job.graph.node_named(SUCCESSOR_OP).definition.config_schema.as_field().config_type.fields["stream"]
+    field = job.graph.node_named(SUCCESSOR.job.first).definition.config_schema.as_field().config_type.fields["stream"]
     assert "One of priced, another-sink." in field.description
+
+
+def test_the_check_verified_asks_for_what_the_command_asks_for():
+    """Mishap: a flag of the command with another default, limit or sentence than the field of the check."""
+    flags = {how.form: (one, how) for one, how in parameters_of(VerifyParameters) if how.form}
+    assert set(VerifyConfig.model_fields) - set(flags) == {"by_origin"}, "the declaration says where, not the launchpad"
+    for name, (one, how) in flags.items():
+        field = VerifyConfig.model_fields[name]
+        assert (field.default, field.description) == (one.default, f"{how.text}.")
+        with pytest.raises(ValueError, match=name):
+            VerifyConfig(**{name: how.least - 1})
+    found = parameters_from(VerifyParameters, VerifyConfig(batches=7), "orders", checkpoint="/c")
+    assert found == VerifyParameters("orders", "/c", batches=7)
 
 
 def test_a_field_that_the_launchpad_leaves_out_has_its_default_and_says_it():

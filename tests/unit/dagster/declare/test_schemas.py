@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagster_exactly_once import BadDeclaration, StreamConfig, Table, exactly_once_stream
-from dagster_exactly_once.declare.schemas import encodes_values, without_registry
+from dagster_exactly_once.declare.sink_options import encodes_values, without_registry
 from exactly_once.errors import InvalidOption
 from exactly_once.options import SinkOptions
 

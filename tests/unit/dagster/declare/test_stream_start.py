@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_exactly_once.declare.start import StartNotATime, start_time_ms
+from dagster_exactly_once.declare.inputs import StartNotATime, start_time_ms
 
 
 @pytest.mark.parametrize(

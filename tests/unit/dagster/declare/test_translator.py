@@ -74,6 +74,9 @@ def test_brokers_that_the_environment_names_are_in_the_address(monkeypatch):
         work_dir="spark", checkpoints="ck", kafka={"bootstrap_servers": dg.EnvVar("SHOP_BROKERS")}
     )
     assert asset(declared(), ["shop_orders"], theirs).metadata["dagster/uri"] == "kafka://shop:9092/shop_orders"
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "SASL_SSL://h.example:9092 , [::1]:9092,")
+    uri = asset(declared(), ["shop_orders"], elsewhere).metadata["dagster/uri"]
+    assert uri == "kafka://h.example:9092,[::1]:9092/shop_orders"
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS")
     assert "dagster/uri" not in asset(declared(), ["shop_orders"], elsewhere).metadata
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from exactly_once.operation.retire_sink import goes_on
-from exactly_once.operation.successor import Succession
 
 
 @pytest.mark.parametrize(
@@ -23,11 +22,11 @@ from exactly_once.operation.successor import Succession
 )
 def test_a_take_over_that_leaves_the_readers_behind_is_said_before_it_is_done(wrote, declared, said):
     """Outage: green takes over and goes on in its shadow topic, because nobody changed its outputs."""
-    found = Succession("orders", "orders-v2", "q", 41, {}, "{}", topics=wrote)
-    assert " ".join(goes_on(found, declared)).startswith(said) and bool([*goes_on(found, declared)]) is bool(said)
+    found = [*goes_on("orders-v2", False, wrote, declared)]
+    assert " ".join(found).startswith(said) and bool(found) is bool(said)
 
 
 def test_a_stream_that_has_read_along_is_said_to_go_on():
     """Mishap: a person deletes its checkpoint, since the job names offsets to begin at."""
-    found = Succession("orders", "orders-v2", "q", 41, {}, "{}", has_run=True)
-    assert [*goes_on(found, ())] == ["orders-v2 has read the same input, and continues from its own checkpoint."]
+    [sentence] = goes_on("orders-v2", True, (), ())
+    assert sentence == "orders-v2 has read the same input, and continues from its own checkpoint."

@@ -92,7 +92,8 @@ def test_an_op_has_the_session_under_the_name_of_dagster_pyspark_and_it_ends_wit
 def test_a_resource_is_public_and_shows_an_op_that_uses_it(resource: type[dg.ConfigurableResource]) -> None:
     """It was found by the name of a class on a page of the UI, whose example was squashed into one line of text."""
     assert resource.__name__ in dagster_exactly_once.__all__
-    [example] = re.findall(r"^```python\n(.*?)^```$", inspect.cleandoc(resource.__doc__ or ""), re.M | re.S)
+    docs = [inspect.getdoc(each) or "" for each in (resource, *vars(resource).values())]
+    [example] = {found for doc in docs for found in re.findall(r"^```python\n(.*?)^```$", doc, re.M | re.S)}
     assert example in PAGE, "the page and the UI show the same op"
     assert ">>>" not in str(resource.__doc__)
 

@@ -1,11 +1,14 @@
 """Every failure of a stream becomes a code, a cause and a way out, although Spark turns exceptions into text."""
 
+from dataclasses import replace
+
+import dagster as dg
 import pytest
 
 from dagster_exactly_once.runs import failures
-from dagster_exactly_once.runs.failures import FailurePlace, diagnose
+from dagster_exactly_once.runs.failures import FailurePlace, diagnose, users_own
 from dagster_exactly_once.runs.own_exception import raised_by
-from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, all_errors
+from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, TransformFailed, all_errors
 
 STATE = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state."
 S3A = "getFileStatus on s3a://b/c/commits: software.amazon.awssdk.core.exception.SdkClientException:"
@@ -160,7 +163,7 @@ def test_the_cause_is_found_behind_an_abort_that_failed():
 #: A file of this project's.
 RUN = failures.__file__.replace("runs/failures.py", "streaming/run.py")
 
-AT_147 = failures.FailurePlace("price_orders_stream", 147, {"orders": {0: 4822, 1: 4825}})
+AT_147 = FailurePlace("price_orders_stream", 147, {"orders": {0: 4822, 1: 4825}}, decided=lambda: False)
 OF_QUERY = """=== Streaming Query ===
 Identifier: shop [id = 304ecef4, runId = c79ff192]
 Current Committed Offsets: {KafkaV2[Subscribe[orders]]: {"orders":{"1":4825,"0":4822}}}
@@ -274,6 +277,51 @@ def test_an_exception_of_the_user_s_own_comes_first_with_its_place_batch_and_inp
     ), found.sentence
 
 
+@pytest.mark.parametrize(
+    ("decided", "safe"),
+    [
+        (True, "The commit log has decided batch 147: its rows are in the output, or the next start commits them."),
+        (None, "This run wrote nothing of it; the next start reads the input from orders-0@4822"),
+    ],
+)
+def test_what_is_said_of_the_rows_of_a_batch_is_what_the_commit_log_says(decided, safe):
+    """A person who reads that nothing was written of a decided batch, and writes its rows again by hand."""
+    text, said = OWN["a cast"]
+    found = diagnose(StreamingQueryException(f"{STREAM}{text}{OF_QUERY}"), replace(AT_147, decided=lambda: decided))
+    assert found.sentence.startswith(f"EO-TRANSFORM: {said}, on batch 147. {safe}"), found.sentence
+
+
+#: What Spark 4.2 and Spark 4.0 say, and which file they mean.
+NEWER = {
+    "[INVALID_LOG_VERSION.MAX_SUPPORTED_VERSION] UnsupportedLogVersion. The maximum supported log version is v2, but "
+    "encountered v7.": "offsets/0",
+    "UnsupportedLogVersion: maximum supported log version is v1, but encountered v2.": "offsets/12",
+    "UnsupportedLogVersion. The maximum supported log version is v2, but encountered v9.": "commits/0",
+}
+
+
+@pytest.mark.parametrize("text", NEWER)
+def test_a_checkpoint_of_a_newer_spark_has_a_code_of_its_own(text):
+    log = f"Failed to read log file file:/c/{NEWER[text]}. {text} The log file was produced by a newer version of Spark"
+    found = diagnose(StreamingQueryException(f"{STREAM}{log}"))
+    assert found.code == "SPARK-CHECKPOINT-NEWER" and "Spark that wrote the checkpoint, or a newer one" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "code"),
+    [
+        ("Failed to read log file /c/commits/7. The maximum is v1, but encountered v2. You", False, "STATE-FORMAT"),
+        ("[CANNOT_LOAD_STATE_STORE.X] of file:/c/state/0/1/1.changelog does not exist. If", True, "STATE-FORMAT"),
+        ("[CANNOT_LOAD_STATE_STORE.X] of file:/c/state/0/1/1.changelog does not exist. If", False, "STATE-UNREADABLE"),
+        ("[CANNOT_LOAD_STATE_STORE.X] /c/state/0/1/1_fb3100d1-9a0b.changelog does not exist", True, "STATE-UNREADABLE"),
+    ],
+)
+def test_a_state_format_that_is_not_set_again_is_told_from_a_file_that_is_lost(text, ids, code):
+    """A copy that is put back, or a new sink id that writes all input again, where a setting was missing."""
+    found = diagnose(StreamingQueryException(f"{STREAM}{text}"), FailurePlace(state_ids=lambda: ids))
+    assert found.code == f"SPARK-{code}"
+
+
 def test_a_bug_of_the_sink_is_not_called_the_user_s(tmp_path):
     """A way out that sends a person into their own code over an error of this package's."""
     ours = failures.__file__.replace("dagster_exactly_once/runs/failures.py", "exactly_once/spark/columns.py")
@@ -294,6 +342,22 @@ def test_the_function_that_builds_the_query_is_named_where_it_raised():
         price("amuont")
     found = raised_by(raised.value)
     assert found.what == "KeyError: 'amuont'" and found.where.startswith("price (test_failures.py, line ")
+    with pytest.raises(TransformFailed, match=r"KeyError: 'amuont', in price \(test_failures.py, line "):
+        users_own(lambda: price("amuont"), FailurePlace)
+
+
+@pytest.mark.parametrize(
+    "error", [Fenced("the thing broke", "Wait"), dg.DagsterInvariantViolationError("it was asked to")]
+)
+def test_what_is_no_exception_of_the_user_s_own_passes_through_the_function(error):
+    """Mishap: "correct the function" of a sink that somebody else has taken."""
+
+    def raises():
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        users_own(raises, FailurePlace)
+    assert raised.value is error and users_own(lambda: 7, FailurePlace) == 7
 
 
 def test_the_function_that_builds_the_query_is_named_where_a_package_holds_it():

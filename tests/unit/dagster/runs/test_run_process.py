@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import dagster as dg
 import psutil
@@ -13,9 +14,10 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.runs.history import StreamHistory
-from dagster_exactly_once.runs.process import fail_dead_runs, process_of, runs_on, signed, tag_driver, tag_run
+from dagster_exactly_once.runs.process import fail_dead_runs, process_of, tag_driver, tag_run
+from dagster_exactly_once.runs.runs import run_of, runs_on
 from dagster_exactly_once.runs.tags import TAG_DRIVER, TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SINK
-from dagster_exactly_once.sensors.liveness import LivenessFacts, Working, verdict
+from dagster_exactly_once.sensors.liveness import verdict
 from exactly_once.coordinator.machine import this_machine
 from testkit.processes import until
 from testkit.sensor_facts import STREAM
@@ -150,11 +152,9 @@ def test_a_healthy_run_in_another_process_table_of_the_same_host_name_is_not_rep
         command = [*apart, sys.executable, "-c", WORKER, str(tmp_path), run.run_id]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
             assert worker.stdout.readline() == b"tagged\n"
-            found = instance.get_run_by_id(run.run_id)
-            process = process_of(found)
-            assert process.host == socket.gethostname() and process.alive is None
-            w = Working(run.run_id, "orders", "STARTED", process.host, process.alive, signed(found), 900.0)
-            said = verdict(LivenessFacts(StreamHistory(0.0), (w,)), STREAM)
+            found = replace(run_of(instance.get_run_record_by_id(run.run_id)), started=1.0)
+            assert found.host == socket.gethostname() and found.alive is None
+            said = verdict(StreamHistory(901.0), [found], STREAM)
             assert said.dead == () and "does nothing to that run" in said.message
             assert worker.poll() is None
             worker.stdin.close()

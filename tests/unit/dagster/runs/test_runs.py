@@ -5,14 +5,21 @@ one code location change nothing.
 from __future__ import annotations
 
 import socket
+import time
+from dataclasses import replace
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 
+from dagster_exactly_once.checks.evaluate import NeverBegun, check_begun
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.private import REPOSITORY_LABEL_TAG
 from dagster_exactly_once.runs.history import Histories, read_history
-from dagster_exactly_once.runs.runs import MOST_RUNS, NEWEST_RUNS
+from dagster_exactly_once.runs.location import location_of
+from dagster_exactly_once.runs.operator import is_foreign, is_ours, operator_of, stream_facts
+from dagster_exactly_once.runs.runs import MOST_RUNS, NEWEST_RUNS, runs_on
 from dagster_exactly_once.runs.tags import (
     TAG_HOST,
     TAG_MACHINE,
@@ -24,6 +31,10 @@ from dagster_exactly_once.runs.tags import (
     TAG_STREAM,
 )
 from exactly_once.coordinator.machine import this_machine
+from exactly_once.diagnosis import SinkFacts, health
+from exactly_once.inspection.findings import Inspection
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Claim
 from testkit.sensor_facts import STREAM, spec
 
 S = dg.DagsterRunStatus
@@ -55,6 +66,23 @@ def summary(instance, stream=STREAM):
 
 def ids(runs):
     return [run.run_id for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("config", "tags", "counts"),
+    [
+        ({"stream": "stream", "dry_run": True}, {}, False),
+        ({"stream": "stream"}, {TAG_PID: "1@1.00"}, False),  # its process has tagged it, and takes no sink
+        ({"stream": "stream", "dry_run": False}, {TAG_PID: "1@1.00", TAG_SINK: "s"}, True),
+        ({"stream": "stream"}, {TAG_PID: "1@1.00", TAG_SINK: "s"}, True),  # of a version that acted by default
+        ({"stream": "stream"}, {}, True),  # queued: nobody knows yet
+    ],
+)
+def test_a_dry_run_is_no_recovery(instance, config, tags, counts):
+    """A person who only looks at a failed stream must not keep the sensors from starting it again."""
+    new(instance, status=S.FAILURE)
+    looked = recover(instance, config=config, **tags)
+    assert ids(read_history(instance, STREAM).recoveries) == ([looked] if counts else [])
 
 
 # -- the runs of a stream --------------------------------------------------------------------------------------------
@@ -208,3 +236,112 @@ def test_a_recovery_that_a_person_sent_to_another_sink_belongs_to_that_one(insta
     sent = recover(instance, config={"sink_id": "o"}, **{TAG_RECOVERS: "s"})
     assert read_history(instance, STREAM).recoveries == ()
     assert ids(read_history(instance, OTHER).recoveries) == [sent]
+
+
+# -- a start -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_is_counted_from_its_launch_until_its_first_batch(instance):
+    """Mishap: "has been starting for 76 s", and 30 s later "for 21 s"; the time in the queue is none of it."""
+    run = new(instance, status=S.NOT_STARTED)
+    queued = stream_facts(instance, STREAM, replace(read_history(instance, STREAM), now=time.time() + 500), None)
+    assert (queued.worker.waits, queued.worker.age_s > 400) == ("NOT_STARTED", True)
+    ages = []
+    for kind in (dg.DagsterEventType.PIPELINE_STARTING, dg.DagsterEventType.PIPELINE_START):
+        instance.report_dagster_event(dg.DagsterEvent(event_type_value=kind.value, job_name="stream"), run_id=run)
+        found = read_history(instance, STREAM)
+        (launch,) = instance.get_records_for_run(run, of_type=dg.DagsterEventType.PIPELINE_STARTING).records
+        now = launch.timestamp + 76 + 30 * len(ages)
+        ages.append(stream_facts(instance, STREAM, replace(found, now=now), None).worker.age_s)
+    assert ages == pytest.approx([76, 106])
+    known = stream_facts(instance, STREAM, replace(found, now=now), None)
+    assert health(SinkFacts(Inspection("s"), stream=known)).code == "HEALTH-SLOW-START"
+
+
+def test_a_check_of_a_stream_that_starts_or_has_failed_says_that_and_not_never_used(instance):
+    """Mishap: amber, "never used", of a first run that starts, and of one whose function was wrong."""
+
+    def of():
+        with pytest.raises(NeverBegun) as never:
+            check_begun(instance, STREAM, LogState())
+        return never.value.state.code
+
+    assert of() == "HEALTH-NEVER-USED"
+    run = new(instance, status=S.STARTED)
+    assert of() == "HEALTH-STARTING"
+    instance.report_run_failed(instance.get_run_by_id(run))
+    assert of() == "HEALTH-FAILED"
+
+
+# -- two code locations of one instance, with streams of the same names ----------------------------------------------
+
+STAGING, PRODUCTION = "__repository__@staging", "__repository__@production"
+
+
+def here(location):
+    return {TAG_STREAM: "stream", REPOSITORY_LABEL_TAG: location}
+
+
+def test_a_location_sees_its_own_runs_and_those_that_no_location_launched(instance):
+    """Sensors of staging recovered what had failed in production, and started a stream that a person had stopped."""
+    ours, theirs = (new(instance, status=S.FAILURE, tags=here(of)) for of in (STAGING, PRODUCTION))
+    by_command = new(instance, status=S.FAILURE)
+    for location, its in ((STAGING, ours), (PRODUCTION, theirs)):
+        assert ids(read_history(instance, STREAM, location).streams) == [by_command, its]
+        assert ids(Histories(instance, location).summaries([STREAM])["s"].streams) == [by_command, its]
+    assert ids(read_history(instance, STREAM).streams) == [by_command, theirs, ours]
+
+
+def test_a_run_of_another_location_that_is_in_progress_holds_back_nothing(instance):
+    """A stream that is down would wait for one that never ends."""
+    new(instance, tags=here(PRODUCTION))
+    new(instance, MATERIALIZE, S.STARTED, {REPOSITORY_LABEL_TAG: PRODUCTION}, ["shop/out"])
+    recover(instance, S.STARTED, **{TAG_SINK: "s", REPOSITORY_LABEL_TAG: PRODUCTION})
+    found = read_history(instance, STREAM, STAGING)
+    assert (found.streams, found.others, found.recoveries) == ((), (), ())
+
+
+def test_the_runs_of_another_location_do_not_push_out_the_own_ones(instance):
+    """The failure would be forgotten, and the stream stay down."""
+    failed = new(instance, status=S.FAILURE, tags=here(STAGING))
+    tags = {TAG_RECOVERS: f"s@{STAGING}", TAG_RESTART_OF: failed, REPOSITORY_LABEL_TAG: STAGING}
+    own = recover(instance, **tags)
+    for _ in range(MOST_RUNS + 1):
+        new(instance, status=S.FAILURE, tags=here(PRODUCTION))
+        recover(instance, **{TAG_RECOVERS: f"s@{PRODUCTION}", REPOSITORY_LABEL_TAG: PRODUCTION})
+    found = read_history(instance, STREAM, STAGING)
+    assert (ids(found.streams), ids(found.recoveries)) == ([failed], [own])
+    glance = Histories(instance, STAGING).summaries([STREAM])["s"]
+    assert (ids(glance.streams), ids(glance.recoveries)) == ([failed], [own])
+
+
+def test_a_recovery_of_an_older_version_is_known_by_its_sink_alone(instance):
+    """An upgrade in the middle of a recovery would request a second one."""
+    old = recover(instance, **{TAG_RECOVERS: "s", REPOSITORY_LABEL_TAG: STAGING})
+    assert ids(read_history(instance, STREAM, STAGING).recoveries) == [old]
+
+
+def test_a_run_is_of_the_location_that_launched_it(instance):
+    """Dagster keeps the label with the run's tags for searches, and does not give it back with them."""
+    origin = RemoteRepositoryOrigin(GrpcServerCodeLocationOrigin("host", 1, location_name="staging"), "__repository__")
+    run = create_run_for_test(instance, job_name="stream", remote_job_origin=origin.get_job_origin("stream"))
+    [record] = instance.get_run_records(dg.RunsFilter(tags={REPOSITORY_LABEL_TAG: STAGING}))
+    assert record.dagster_run.run_id == run.run_id and location_of(record.dagster_run) == STAGING
+
+
+def test_only_the_runs_of_the_own_location_refuse_a_repair(instance):
+    """A recovery of staging was refused for production's run, on a sink of the same name on another cluster."""
+    theirs = new(instance, tags={TAG_SINK: "s", REPOSITORY_LABEL_TAG: PRODUCTION})
+    assert ids(runs_on(instance, "s", PRODUCTION)) == ids(runs_on(instance, "s")) == [theirs]
+    assert runs_on(instance, "s", STAGING) == []
+
+
+def test_a_claim_is_of_the_location_whose_run_made_it(instance):
+    """Two locations on one cluster: the second would fence the first without being asked."""
+    run = new(instance, tags=here(PRODUCTION))
+    claim = Claim(1, "q", 0, "stream", "host", 1, "/c", operator=operator_of(instance, run))
+    assert is_ours(instance, claim, PRODUCTION) and is_ours(instance, claim)
+    assert is_foreign(instance, claim, STAGING)
+    gone = replace(claim, operator=operator_of(instance, "a run that was deleted"))
+    assert is_ours(instance, gone, STAGING)
+    assert is_foreign(instance, replace(claim, operator="dagster/other/run"), PRODUCTION)

@@ -44,11 +44,13 @@ class Receiver(Notifier):
         self._taken.append(notice)
 
 
-def told(*ticks: tuple[float, Diagnosis | None], receiver: Receiver | None = None) -> list[tuple[str, str, bool]]:
+def told(
+    *ticks: tuple[float, Diagnosis | None], receiver: Receiver | None = None, location: str = ""
+) -> list[tuple[str, str, bool]]:
     """What is sent while a stream looks like this at these times: code, severity, whether it is over."""
     receiver, kept = receiver or Receiver(), {}
     for now, seen in ticks:
-        teller = Teller(receiver, "health", AFTER_S)
+        teller = Teller(receiver, "health", AFTER_S, location)
         kept, _ = teller.tell(STREAM, seen, "Look.", json.loads(json.dumps(kept)), now)
     return [(n.code, n.severity, n.resolved) for n in receiver.taken]
 
@@ -97,6 +99,16 @@ def test_a_person_is_told_once_of_what_stays_and_once_that_it_is_over(ticks, sen
     assert told(*ticks) == sent
 
 
+def test_nothing_is_over_while_the_stream_is_down_and_its_input_waits() -> None:
+    """Mishap: "no longer needs a person", of a stream that was down for good: its trouble had given way to its end."""
+    receiver, kept = Receiver(), {}
+    for now, seen in ((0, BAD), (180, BAD), (190, None), (900, None), (910, None)):
+        kept, _ = Teller(receiver, "health", AFTER_S).tell(STREAM, seen, "Look.", kept, now, hold=190 <= now < 910)
+        assert not receiver.taken or not receiver.taken[-1].resolved
+    Teller(receiver, "health", AFTER_S).tell(STREAM, None, "Healthy.", kept, 910 + OVER_AFTER_S)
+    assert [n.resolved for n in receiver.taken] == [False, True]
+
+
 def test_all_notices_of_an_incident_have_its_key_and_the_next_incident_another() -> None:
     """A receiver joins what belongs together, and opens a new page for the next night."""
     receiver = Receiver()
@@ -110,6 +122,25 @@ def test_all_notices_of_an_incident_have_its_key_and_the_next_incident_another()
     told((500, BAD), (700, BAD), receiver=other)
     assert other.taken[0].incident != receiver.taken[0].incident
     assert other.taken[0].what.startswith(BAD.text) and STREAM.asset in other.taken[0].what  # the next click
+
+
+def test_streams_of_one_name_in_two_locations_have_incidents_of_their_own() -> None:
+    """Trouble that begins in one second would be one page, and the end of one would close that of the other."""
+    staging, production = Receiver(), Receiver()
+    for receiver, name in ((staging, "staging"), (production, "production")):
+        told((0, BAD), (180, BAD), (190, None), (260, None), receiver=receiver, location=f"__repository__@{name}")
+        assert [n.location for n in receiver.taken] == [name, name] and len({n.incident for n in receiver.taken}) == 1
+        assert all(f"the stream {STREAM.name} ({name}) " in n.headline for n in receiver.taken)
+    assert staging.taken[0].incident != production.taken[0].incident
+
+
+def test_an_incident_that_an_older_version_has_told_ends_by_its_name() -> None:
+    """After an upgrade, the receiver would keep a page that nobody closes."""
+    before, after = Receiver(), Receiver()
+    kept, _ = Teller(before, "health", 0.0).tell(STREAM, BAD, "Look.", {}, 0.0)
+    kept, _ = Teller(after, "health", 0.0, "__repository__@staging").tell(STREAM, None, "Healthy.", kept, 10.0)
+    Teller(after, "health", 0.0, "__repository__@staging").tell(STREAM, None, "Healthy.", kept, 100.0)
+    assert [n.incident for n in after.taken] == [before.taken[0].incident]
 
 
 @pytest.mark.parametrize("error", [NotSent("the webhook is down"), RuntimeError("a bug in somebody's notifier")])

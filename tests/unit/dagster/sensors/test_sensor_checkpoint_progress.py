@@ -6,17 +6,21 @@ Which facts are which state is the matter of tests/unit/diagnosis.
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
+import dagster as dg
 import pytest
 
-from dagster_exactly_once.runs.facts import frozen, run_at_work, stream_facts, worker_of
+from dagster_exactly_once.runs.operator import frozen, run_at_work, stream_facts, worker_of
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.sensors import checkpoint_progress
 from dagster_exactly_once.sensors.checkpoint_progress import with_quiet_start
-from dagster_exactly_once.sensors.health import calm, trouble
+from dagster_exactly_once.sensors.observation import calm, transactions, trouble
 from dagster_exactly_once.sensors.recovery_requests import need_of
 from dagster_exactly_once.sensors.settings import WatchPolicy
-from dagster_exactly_once.sensors.tick import read_cursor, write_cursor
+from dagster_exactly_once.sensors.sink_state import SinkState
+from dagster_exactly_once.sensors.tick import Judged, Tick, read_cursor
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, health, state_of
 from exactly_once.diagnosis.facts import StreamFacts, Worker
 from exactly_once.inspection.findings import Inspection, Owner
@@ -32,7 +36,9 @@ def test_a_cursor_of_another_version_or_none_is_no_cursor():
     """After an upgrade a tick begins anew instead of failing forever."""
     assert read_cursor(None) == read_cursor("rubbish") == read_cursor('{"version": 1, "lag": 1}') == {}
     assert read_cursor("[1]") == {}
-    assert read_cursor(write_cursor({"s": {"lag": 1}}))["streams"] == {"s": {"lag": 1}}
+    tick = Tick(dg.build_sensor_context(), [STREAM])
+    tick.add(STREAM, Judged("m", memory={"lag": 1}))
+    assert read_cursor(tick.result().cursor)["streams"] == {"s": {"lag": 1}}
 
 
 def test_the_watch_policy_and_the_diagnosis_have_one_table_of_limits():
@@ -76,9 +82,10 @@ def claim_by(run_id: str = "", at: float = NOW, purpose: str = "stream") -> Clai
 
 
 def worker(claim: Claim, *runs: Run, recoveries: tuple[Run, ...] = (), alive: bool = True) -> Worker:
-    found = worker_of(history(*runs, recoveries=recoveries), Owner(claim, alive))
-    assert found is not None
-    return found
+    runs_now, owner = history(*runs, recoveries=recoveries), Owner(claim, alive)
+    at_work = run_at_work(runs_now, owner)
+    assert at_work is not None
+    return worker_of(at_work, runs_now, owner)
 
 
 def test_a_run_is_starting_until_it_claims_the_sink() -> None:
@@ -123,7 +130,9 @@ def test_a_stream_whose_next_run_starts_beside_it_is_not_starting() -> None:
 
 
 def facts(found, owner: Owner | None = None, claimed_here: bool = False, **more) -> SinkFacts:
-    known = stream_facts(STREAM, found, owner, claimed_here, **more)
+    nobody = Mock()
+    nobody.get_records_for_run.return_value.records = []
+    known = replace(stream_facts(nobody, STREAM, found, owner, **more), claimed_here=claimed_here)
     return SinkFacts(Inspection("s", owner, checked_ms=int(NOW * 1000)), stream=known)
 
 
@@ -135,6 +144,19 @@ def test_the_driver_of_a_run_that_has_just_failed_here_is_not_another_s() -> Non
     assert (state.code, state.severity) == ("HEALTH-FAILED", Severity.ERROR)
     assert state.evidence["failure"] == "EO-REWOUND" and "not ended yet" in state.sentence
     assert health(facts(failed, ending, lag=5)).code == "HEALTH-OPERATED-BY-ANOTHER"  # of another instance
+
+
+def test_the_last_claim_is_not_the_owner_while_a_new_run_waits_for_its_first_batch() -> None:
+    """Mishap: "it is gone", beside a live run: it was the driver before that run."""
+    before = Owner(claim_by("r1", NOW - 400), False)
+    waits = facts(history(run("r2", at=NOW - 133)), before, claimed_here=True)
+    shown = transactions("a", SinkState(waits.sink, Checkpoint("")), waits, health(waits), "")
+    assert str(shown.metadata["owner"].value).startswith(
+        "Run r2 claims the sink with its first batch. The last claim: A"
+    )
+    works = facts(history(run("r1", at=NOW - 500)), Owner(before.claim, True), claimed_here=True)
+    shown = transactions("a", SinkState(works.sink, Checkpoint("")), works, health(works), "")
+    assert str(shown.metadata["owner"].value).startswith("A stream: ")
 
 
 @pytest.mark.parametrize(("status", "state"), [("STARTED", "starting"), ("QUEUED", "starting"), ("FAILURE", "failed")])

@@ -16,6 +16,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_CAUSE,
     TAG_CONTINUES,
     TAG_JOB,
+    TAG_PID,
     TAG_RESTART_OF,
     TAG_ROTATES,
     TAG_STREAM,
@@ -23,23 +24,26 @@ from dagster_exactly_once.runs.tags import (
 from dagster_exactly_once.sensors import liveness
 from dagster_exactly_once.sensors.liveness import (
     SIGN_IN_S,
-    LivenessFacts,
-    LivenessVerdict,
-    Working,
     restart_config,
     verdict,
 )
+from dagster_exactly_once.sensors.tick import Judged
 from exactly_once.inspection.processes import Frozen, Process, State
 from testkit.processes import until
 from testkit.sensor_facts import NOW, STREAM, history, recovery, run
 
 
-def working(alive, status="STARTED", **rest):
-    return Working("r1", "stream", status, "here", alive, **rest)
+def working(alive, status="STARTED", signed=True, age_s=0.0, **rest):
+    tags = {TAG_PID: "1@1000.00"} if signed else {}
+    return run("r1", status, at=NOW - age_s, alive=alive, host="here", tags=tags, **rest)
 
 
 def judged(found=None, *runs):
-    return verdict(LivenessFacts(found or history(), runs), STREAM)
+    return verdict(found or history(), runs, STREAM)
+
+
+def judged_frozen(w, end_after_s, frozen_s):
+    return verdict(history(), [w], STREAM, end_after_s, {"r1": NOW - frozen_s})
 
 
 @pytest.mark.parametrize("status", ["STARTING", "STARTED", "CANCELING"])
@@ -69,13 +73,13 @@ def frozen(state=State.STOPPED, pid=7982):
 def test_a_frozen_run_is_named_with_the_command_and_ended_after_the_policys_time():
     """Mishap: a driver that a signal has stopped is called alive, and Terminate of it blocks all of its location."""
     its = (frozen(), frozen(State.STUCK, 7983))
-    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=20.0),)), STREAM, 120.0)
+    found = judged_frozen(working(True, frozen=its), 120.0, 20.0)
     assert (found.end, found.resume, found.dead) == ((), (), ())
     assert "process 7982 on vm is stopped by a signal and process 7983 on vm is stuck in the kernel" in found.message
-    assert "HEALTH-FROZEN" in found.message and "This sensor kills that process in 100 s." in found.message
+    assert "HEALTH-FROZEN" in found.message and "This sensor kills that process in 1 min 40 s." in found.message
     assert "kill -9 7982 7983" in found.message and "do not press Terminate" in found.message
-    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=120.0),)), STREAM, 120.0)
-    assert (found.end, found.resume) == (its, ()) and "for 120 s" in found.message
+    found = judged_frozen(working(True, frozen=its), 120.0, 120.0)
+    assert (found.end, found.resume) == (its, ()) and "for 2 min." in found.message
 
 
 def stopped_child():
@@ -87,7 +91,7 @@ def stopped_child():
 
 
 def said_of(*ends, resume=()):
-    return liveness._reaction(None, STREAM, LivenessVerdict("Frozen.", end=ends, resume=resume), {"frozen": {}}).message
+    return liveness._done(None, Judged("Frozen.", end=ends, resume=resume)).message
 
 
 def test_a_tick_says_what_became_of_the_process_that_it_was_to_kill(monkeypatch):
@@ -113,15 +117,13 @@ def test_a_tick_says_what_became_of_the_process_that_it_was_to_kill(monkeypatch)
 
 
 def test_a_policy_of_zero_ends_no_frozen_process():
-    found = verdict(LivenessFacts(history(), (working(True, frozen=(frozen(),), frozen_s=9_999.0),)), STREAM, 0.0)
+    found = judged_frozen(working(True, frozen=(frozen(),)), 0.0, 9_999.0)
     assert found.end == () and "kill -9 7982" in found.message and "This sensor" not in found.message
 
 
 def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
     """Mishap: killed instead, it never takes Dagster's message, and no run of the code location starts any more."""
-    found = verdict(
-        LivenessFacts(history(), (working(True, "CANCELING", frozen=(frozen(),), frozen_s=999.0),)), STREAM, 1.0
-    )
+    found = judged_frozen(working(True, "CANCELING", frozen=(frozen(),)), 1.0, 999.0)
     assert (found.end, found.resume) == ((), (frozen(),))
     assert "kill -CONT 7982" in found.message
     stuck = working(True, "CANCELING", frozen=(frozen(State.STUCK),))
@@ -145,29 +147,29 @@ def failed(**rest):
 
 def test_a_recovered_stream_is_started_with_its_own_configuration():
     found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.start is not None and found.start.config == {"ops": {"x": 1}}
-    assert found.start.tags[TAG_RESTART_OF] == "r1" and found.start.tags[TAG_ATTEMPT] == "1"
-    assert found.start.key == "restart/c"
+    assert found.request is not None and found.request.run_config == {"ops": {"x": 1}}
+    assert found.request.tags[TAG_RESTART_OF] == "r1" and found.request.tags[TAG_ATTEMPT] == "1"
+    assert found.request.run_key == "restart/c"
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "STARTING", "STARTED"])
 def test_the_stream_starts_beside_the_recovery_that_requests_it(status: str):
     """Spark takes longer to start than a recovery to end: one after the other, readers of new records wait for both."""
     found = judged(history(failed(), recoveries=(recovery("c", status, restart_of="r1"),)))
-    assert found.start is not None and found.start.key == "restart/c" and found.start.tags[TAG_BESIDE] == "c"
+    assert found.request is not None and found.request.run_key == "restart/c" and found.request.tags[TAG_BESIDE] == "c"
 
 
 def test_a_start_after_the_recovery_waits_for_nothing():
     found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert TAG_BESIDE not in found.start.tags
+    assert TAG_BESIDE not in found.request.tags
 
 
 def test_a_start_beside_a_recovery_waits_for_its_time():
     """Else a stream that fails at once would start again and again without the strategy's pause."""
     found = history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1", not_before=NOW + 9),))
     verdict = judged(found)
-    said = "this sensor starts the stream again in 9 s, after run r1 (restart attempt 1)"
-    assert verdict.start is None and said in verdict.message
+    said = "this sensor starts the stream again in 9.0 s, after run r1 (restart attempt 1)"
+    assert verdict.request is None and said in verdict.message
 
 
 def test_a_consent_is_not_repeated_by_a_restart():
@@ -175,10 +177,10 @@ def test_a_consent_is_not_repeated_by_a_restart():
     config = {"mode": "until_stopped", "once": {"accept_lost": "batch 3", "adopt": ""}}
     newest = run("r1", "FAILURE", config={"ops": {"x": {"config": config}}, "execution": {"y": 1}})
     found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.start.config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
+    assert found.request.run_config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
     assert (
         "drops a consent that a person gave run r1 for its own start: accept_lost=batch 3."
-        in found.start.tags[TAG_CAUSE]
+        in found.request.tags[TAG_CAUSE]
     )
     assert newest.config["ops"]["x"]["config"] is config and "once" in config  # what Dagster has read stays as it is
 
@@ -187,8 +189,8 @@ def test_a_restart_without_consents_speaks_of_none():
     """A person who reads the cause would look for a consent that nobody gave."""
     newest = run("r1", "FAILURE", config={"ops": {"x": {"config": {"once": {"adopt": ""}}}}})
     found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.start.config == {"ops": {"x": {"config": {}}}}
-    assert "consent" not in found.start.tags[TAG_CAUSE]
+    assert found.request.run_config == {"ops": {"x": {"config": {}}}}
+    assert "consent" not in found.request.tags[TAG_CAUSE]
 
 
 @pytest.mark.parametrize("config", [{}, {"ops": {}}, {"ops": {"report": {"config": {"once": {"adopt": "x"}}}}}])
@@ -200,13 +202,13 @@ def test_a_materialize_run_without_a_configuration_of_the_stream_restarts_with_n
 def test_a_restart_carries_the_tag_of_its_stream():
     """The next tick must know whose run it is, while it is still queued."""
     found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.start.tags[TAG_STREAM] == "stream"
+    assert found.request.tags[TAG_STREAM] == "stream"
 
 
 def test_a_restart_has_the_number_that_the_recovery_was_requested_with():
     """Counted a second time, the number that people see would be another one than that of the sentence before."""
     found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", attempt=2),)))
-    assert found.start is not None and found.start.tags[TAG_ATTEMPT] == "2"
+    assert found.request is not None and found.request.tags[TAG_ATTEMPT] == "2"
 
 
 @pytest.mark.parametrize(
@@ -252,20 +254,20 @@ def test_a_restart_has_the_number_that_the_recovery_was_requested_with():
 def test_the_stream_is_not_started(found, says: str):
     """A person's decision counts more than a recovery's, and a start that somebody else made is enough."""
     verdict = judged(found)
-    assert verdict.start is None and says in verdict.message
+    assert verdict.request is None and says in verdict.message
 
 
 def test_the_restart_waits_for_its_time():
     found = history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),))
-    assert "starts the stream again in 9 s, after run r1 (restart attempt 1)" in judged(found).message
+    assert "starts the stream again in 9.0 s, after run r1 (restart attempt 1)" in judged(found).message
 
 
 def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():
     again = recovery("c", restart_of="r1", not_before=NOW + 9, parent="b")  # a person repeated a sensor's
     for asked in (recovery("c", restart_of="r1", person=True), again):
-        assert judged(history(failed(), recoveries=(asked,))).start is not None
+        assert judged(history(failed(), recoveries=(asked,))).request is not None
     found = history(run("r1", "CANCELED"), recoveries=(recovery("c", restart_of="r1", person=True),))
-    assert judged(found).start is not None
+    assert judged(found).request is not None
 
 
 def rotating(run_id="r1", attempt=1, **rest):
@@ -275,24 +277,24 @@ def rotating(run_id="r1", attempt=1, **rest):
 def test_a_long_run_that_asks_for_it_is_continued_while_it_works():
     """Started only after its end, the next run would keep readers waiting for Spark."""
     found = judged(history(rotating()))
-    assert found.start is not None and found.start.key == "rotated/r1/1"
-    assert found.start.tags[TAG_CONTINUES] == "r1" and found.start.tags[TAG_STREAM] == "stream"
-    assert found.start.tags[TAG_JOB] != STREAM.job  # with the same value it would stay in the queue
+    assert found.request is not None and found.request.run_key == "rotated/r1/1"
+    assert found.request.tags[TAG_CONTINUES] == "r1" and found.request.tags[TAG_STREAM] == "stream"
+    assert found.request.tags[TAG_JOB] != STREAM.job  # with the same value it would stay in the queue
 
 
 def test_a_long_run_is_continued_by_one_run():
     """Each tick until its end sees that it asks."""
     successor = run("r2", "QUEUED", tags={TAG_CONTINUES: "r1"})
-    assert judged(history(successor, rotating())).start is None
+    assert judged(history(successor, rotating())).request is None
 
 
 def test_a_second_attempt_to_rotate_starts_a_second_run():
     """The first successor failed; its launch must not count for the second attempt, which has another key."""
     failed = run("r2", "FAILURE", tags={TAG_CONTINUES: "r1"})
-    assert judged(history(failed, rotating(attempt=2))).start.key == "rotated/r1/2"
+    assert judged(history(failed, rotating(attempt=2))).request.run_key == "rotated/r1/2"
 
 
 def test_a_run_that_carries_the_request_of_another_is_not_continued():
     """A re-execution of a long run has its tags."""
     again = run("r9", tags={TAG_ROTATES: "r1/1"})
-    assert judged(history(again)).start is None
+    assert judged(history(again)).request is None

@@ -16,7 +16,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.tags import (
     TAG_HOST,
@@ -27,14 +27,13 @@ from dagster_exactly_once.runs.tags import (
     TAG_SINK,
     TAG_STREAM,
 )
-from dagster_exactly_once.sensors import checkpoint_progress, fan_out, run_failure, sink_state, stale_transactions
+from dagster_exactly_once.sensors import checkpoint_progress, run_failure, sink_state, stale_transactions
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
-from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE, stale_transactions_sensor
-from dagster_exactly_once.sensors.tick import Judged, Tick, read_cursor
+from dagster_exactly_once.sensors.tick import Judged, Tick, ask_each, read_cursor
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
@@ -187,6 +186,7 @@ def test_failures_of_two_streams_are_recovered_in_one_tick(instance):
     requests = tick(instance, "exactly_once_run_failure").run_requests
     assert {r.tags[TAG_RECOVERS]: r.tags[TAG_RESTART_OF] for r in requests} == failed
     assert {r.run_config["ops"][RECOVERY_OP]["config"]["stream"] for r in requests} == {s.name for s in BOTH}
+    assert {r.run_config["ops"][RECOVERY_OP]["config"]["dry_run"] for r in requests} == {False}, "a sensor acts"
     assert {r.job_name for r in requests} == {RECOVERY_JOB} and len({r.run_key for r in requests}) == 2
 
 
@@ -265,7 +265,7 @@ def test_a_stream_without_its_turn_says_so_and_comes_first_in_the_next_tick():
     for stream in first.streams[2:]:
         first.missed(stream)
     result = first.result()
-    assert said(result)[:2] == [f"c: {OUT_OF_TIME}", f"d: {OUT_OF_TIME}"]
+    assert said(result)[0] == f"c, d: {OUT_OF_TIME}"  # what is true of several streams is said once
 
     second = Tick(dg.build_sensor_context(cursor=result.cursor), streams)
     assert [s.name for s in second.streams] == ["c", "d", "a", "b"]
@@ -283,14 +283,14 @@ def test_a_slow_run_storage_ends_the_tick_and_not_the_turn_of_the_streams(instan
         recovered(instance, stream, new(instance, stream, S.FAILURE))
     monkeypatch.setattr("dagster_exactly_once.sensors.tick.BUDGET_S", 0.0)
     result = tick(instance, name)
-    assert said(result) == [f"orders: {OUT_OF_TIME}", f"clicks: {OUT_OF_TIME}"]
+    assert said(result) == [f"orders, clicks: {OUT_OF_TIME}"]
     assert read_cursor(result.cursor)["missed"] == ["orders", "clicks"]
 
 
 def test_looks_go_on_at_once_and_end_with_the_time_of_the_tick(monkeypatch):
     """A tick that takes longer is given up by Dagster, with everything that it found out."""
-    monkeypatch.setattr(fan_out, "ENOUGH_S", 0.1)
-    monkeypatch.setattr(fan_out, "AT_ONCE", 2)
+    monkeypatch.setattr("dagster_exactly_once.sensors.tick.ENOUGH_S", 0.1)
+    monkeypatch.setattr("dagster_exactly_once.sensors.tick.AT_ONCE", 2)
     streams = [spec(name, name) for name in "abcdefgh"]
 
     def look(stream, budget_s):
@@ -322,13 +322,12 @@ def test_not_all_streams_ask_the_partition_leaders_in_one_tick(instance, monkeyp
 
 def look(sink_id, run_id="", lag=0, alive=True):
     claim = Claim(3, "q", int((time.time() - 60) * 1000), "stream", "host-a", 4711, operator=f"dagster/i/{run_id}")
-    checkpoint = Checkpoint("/c")
     found = Inspection(sink_id, Owner(claim, alive))
-    return sink_state.SinkState(found, checkpoint, compare(checkpoint, LogState()), lag, (lag,), time.time())
+    return sink_state.SinkState(found, Checkpoint("/c"), {}, (lag,), time.time())
 
 
 def unused(sink_id):
-    return sink_state.SinkState(Inspection(sink_id), Checkpoint(""), compare(Checkpoint(""), LogState()), 0)
+    return sink_state.SinkState(Inspection(sink_id), Checkpoint(""))
 
 
 def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(instance, monkeypatch):
@@ -376,6 +375,25 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
 
     again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
     assert again.asset_events == []  # nothing has changed
+
+
+def test_a_stream_that_fails_anew_says_so_in_the_table_as_in_health(instance, monkeypatch):
+    """Mishap: health had the new cause, and the table that of the run before, as the state was "failed" in both."""
+    calm = spec("calm", "calm")
+    runs = new(instance, calm, S.STARTED, tags=MINE)
+    found = {"calm": look("calm", runs), "orders": look("orders", alive=False)}
+    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: found)
+    cursor = None
+    for code in ("EO-REWOUND", "EO-TRANSFORM"):
+        why = dg.Failure("d", metadata={"restart_heals": False, "code": code, "cause": "c", "way_out": "w"})
+        fails_with(why, ORDERS).execute_in_process(instance=instance, raise_on_error=False)
+        result = tick(instance, "exactly_once_checkpoint_progress", [calm, ORDERS], cursor)
+        cursor = result.cursor
+        (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
+        (health,) = [e for e in result.asset_events if getattr(e, "check_name", "") == "health" and not e.passed]
+        says = page.metadata["orders: says"].value
+        assert says == f"{health.metadata['code'].value}: {health.description}" and code in says
+        assert page.metadata["streams"].records[0].data["state"] == f"failed ({code})"
 
 
 def test_the_lag_of_a_dead_stream_grows_on_every_page_that_shows_it(instance, monkeypatch):
@@ -568,3 +586,27 @@ def test_dagster_accepts_the_requests_for_each_job(instance):
     with dg.build_sensor_context(instance=instance, resources={"restart_policy": policy}) as context:
         data = sensor.evaluate_tick(context)
     assert [r.job_name for r in data.run_requests] == [ORDERS.job]
+
+
+def test_a_configuration_that_a_job_no_longer_takes_stops_no_other_stream(instance):
+    """One run from before a deployment kept every stream of the code location down: Dagster failed each whole tick."""
+
+    @dg.op(name=ORDERS.op, config_schema={"rows": int})
+    def renamed():
+        pass
+
+    @dg.job(name=ORDERS.job)
+    def changed():
+        renamed()
+
+    location = dg.Definitions(jobs=[changed, job_of(CLICKS)]).get_repository_def()
+    before = {"ops": {ORDERS.op: {"config": {"max_rows": 5}}}}
+    with dg.build_sensor_context(instance=instance, repository_def=location, sensor_name="any") as context:
+        tick = Tick(context, BOTH)
+        request = dg.RunRequest("1", before, job_name=ORDERS.job)
+        tick.add(ORDERS, Judged("It failed.", request=request, memory={"asked": 1}))
+        tick.add(CLICKS, Judged("It failed.", request=dg.RunRequest("2", job_name=CLICKS.job), memory={"asked": 1}))
+        result = tick.result()
+    assert [r.job_name for r in result.run_requests] == [CLICKS.job]
+    assert "max_rows" in tick.judged[ORDERS.sink_id].message and tick.judged[ORDERS.sink_id].attention
+    assert read_cursor(result.cursor)["streams"] == {ORDERS.sink_id: {}, CLICKS.sink_id: {"asked": 1}}

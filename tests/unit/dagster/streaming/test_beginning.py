@@ -6,7 +6,7 @@ import pytest
 
 import exactly_once
 from dagster_exactly_once import Checks, KafkaTopic, exactly_once_stream
-from dagster_exactly_once.streaming.beginning import after_older
+from dagster_exactly_once.streaming.source import after_older
 
 
 def stream(**more):

@@ -5,6 +5,7 @@ import signal
 import dagster as dg
 import pytest
 
+from dagster_exactly_once.runs.failures import FailurePlace
 from dagster_exactly_once.streaming import managed
 from dagster_exactly_once.streaming.managed import ManagedStream, interrupts_deferred
 from dagster_exactly_once.streaming.windows import CommittedBatch, ReportWindow
@@ -91,11 +92,8 @@ class Story:
     def unproven(self):
         return False
 
-    def in_flight(self):
-        return 7, {}
-
-    def without_input(self):
-        return "", ""
+    def place(self, job):
+        return FailurePlace(job, 7)
 
     # -- the transactions
     def list(self, sink_id):

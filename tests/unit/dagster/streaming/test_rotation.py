@@ -5,7 +5,7 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.runs.tags import TAG_CONTINUES, TAG_READY, TAG_ROTATES
-from dagster_exactly_once.streaming.rotation import PATIENCE_S, Rotation
+from dagster_exactly_once.streaming.single_writer import PATIENCE_S, Rotation
 
 S = dg.DagsterRunStatus
 

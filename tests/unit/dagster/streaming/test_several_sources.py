@@ -15,11 +15,11 @@ from dagster_exactly_once import (
     exactly_once_stream,
     observed_stream,
 )
-from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.sensors.sink_state import _sink_state, _SinkReading
-from dagster_exactly_once.streaming.beginning import as_said, check_begun, named
+from dagster_exactly_once.sensors.sink_state import SinkState, with_lags
 from dagster_exactly_once.streaming.query import QueryPlan
+from dagster_exactly_once.streaming.source import as_said, check_begun, named
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointUnusable, UnknownTopic
 from exactly_once.kafka.admin import Watermarks
@@ -114,8 +114,8 @@ def test_each_topic_begins_where_it_says_until_the_checkpoint_knows_better():
 @pytest.mark.parametrize(("limit", "share"), [(100_000, 50_000), (3, 1), (1, 1)])
 def test_the_limit_of_a_batch_holds_for_all_topics_together(limit, share):
     """With the whole limit for each topic, transactions would stay open twice as long as a person asked for."""
-    sources = declared(lambda orders, refunds: orders).sources
-    assert QueryPlan("s", sources, ("out",), "s", "/c", limit, None, {}).share == share
+    stream = declared(lambda orders, refunds: orders)
+    assert QueryPlan(stream, stream.sources, "s", "/c", limit, None, {}).share == share
 
 
 COUNTED, NAMED = Checkpoint("/c", "q", 3, 3), Checkpoint("/c", "q", 3, 3, names_sources=True)
@@ -216,11 +216,11 @@ def test_the_lag_is_that_of_all_topics():
     spec = declared(lambda orders, refunds: orders).spec
     checkpoint = SimpleNamespace(torn={}, query_id=None, last_offsets=None, last_commit=None, batch_started_ms=None)
     inspection = SimpleNamespace(log=LogState())
-    look = _SinkReading(inspection, checkpoint, {"shop.orders": {0: 10}, "shop.refunds": {0: 40}})
+    look = SinkState(inspection, checkpoint, {"shop.orders": {0: 10}, "shop.refunds": {0: 40}})
     ends = {"shop.orders": marks(13), "shop.refunds": marks(45)}
-    assert _sink_state(spec, look, ends, 1_000.0).lag == 3 + 5
+    assert with_lags(spec, look, ends).lag == 3 + 5
     gone = UnknownTopic("shop.refunds is gone", "Create it")
-    assert _sink_state(spec, look, ends | {"shop.refunds": gone}, 1_000.0) is gone
+    assert with_lags(spec, look, ends | {"shop.refunds": gone}) is gone
 
 
 REFUNDS = ("shop.refunds", 0)

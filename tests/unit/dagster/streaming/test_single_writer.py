@@ -5,13 +5,14 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import RECOVERY_JOB
-from dagster_exactly_once.recovery.work import SinkBusy
+from dagster_exactly_once.recovery.owners import SinkBusy
 from dagster_exactly_once.runs import process
 from dagster_exactly_once.runs.process import tag_run
-from dagster_exactly_once.runs.tags import TAG_BESIDE, TAG_CONTINUES, TAG_PID, TAG_READY, TAG_SINK, TAG_STREAM
+from dagster_exactly_once.runs.tags import TAG_BESIDE, TAG_CONTINUES, TAG_JOB, TAG_PID, TAG_READY, TAG_SINK, TAG_STREAM
 from dagster_exactly_once.streaming import single_writer as module
 from dagster_exactly_once.streaming.single_writer import Canceled, SingleWriter
 from exactly_once.inspection.processes import Frozen, Process, State
+from exactly_once.operation.recover import LEAVING_S
 from testkit.sensor_facts import STREAM
 
 S = dg.DagsterRunStatus
@@ -57,6 +58,27 @@ def beside(instance, status, tag=TAG_BESIDE):
     waiting = Op(instance, tags={TAG_STREAM: "stream", tag: other.run_id})
     waiting.writer.begin()
     return other, waiting
+
+
+def test_a_run_of_materialize_keeps_later_runs_in_the_queue_once_it_writes(instance):
+    """It is launched without the tag of the stream's job, and a second run would wait in a process of its own."""
+    materialized, queued = Op(instance, job_name="__ASSET_JOB", tags={}), Op(instance, tags={TAG_JOB: "by its job"})
+    for op in (materialized, queued):
+        SingleWriter(op, STREAM, "s", "orders of staging").begin()
+        op.ends()
+    assert materialized.tag(TAG_JOB) == "orders of staging" and queued.tag(TAG_JOB) == "by its job"
+    trial = Op(instance, tags={})
+    SingleWriter(trial, STREAM, "trial", "orders of staging").begin()
+    assert trial.tag(TAG_JOB) is None  # it tries out a sink of its own, and holds back nobody
+
+
+def test_a_run_waits_for_no_run_of_another_code_location(instance):
+    """Its stream, of the same name on another cluster, never ends."""
+    label = {TAG_STREAM: "stream", ".dagster/repository": "__repository__@production"}
+    create_run_for_test(instance, job_name="stream", status=S.STARTED, tags=label)
+    ours = Op(instance, tags={**label, ".dagster/repository": "__repository__@staging"})
+    ours.writer.begin()
+    assert ours.tag(TAG_SINK) == "s" and ours.said == []
 
 
 @pytest.mark.parametrize("tag", [TAG_BESIDE, TAG_CONTINUES])
@@ -201,3 +223,25 @@ def test_a_trial_on_a_sink_of_its_own_waits_for_nobody(instance, no_sleep):
     begun(Op(instance))
     trial = begun(Op(instance, sink_id="trial"))
     assert trial.tag(TAG_SINK) == "trial"
+
+
+def test_a_run_waits_for_the_op_of_a_run_that_dagster_has_given_up_and_then_takes_the_sink(instance, report, no_sleep):
+    """Its status is final a quarter of a second after the end of its time; a tag limit of one lets the next run begin
+    beside the op that still stops, and fences it in the middle of a batch.
+    """
+
+    def given_up(ago_s):
+        op = begun(Op(instance))
+        report(op.run.run_id, "STEP_START", "x")
+        report(op.run.run_id, "PIPELINE_FAILURE", ago_s=ago_s)
+        return op
+
+    stops, new = given_up(0.25), Op(instance)
+    with pytest.raises(Waited):
+        new.writer.begin()
+    assert new.tag(TAG_SINK) is None and f"Run {stops.run.run_id[:8]} of stream is FAILURE, but" in new.said[-1]
+    report(stops.run.run_id, "STEP_FAILURE", "x")
+    assert begun(new).tag(TAG_SINK) == "s"
+    new.ends()
+    given_up(LEAVING_S + 1)
+    assert begun(Op(instance)).tag(TAG_SINK) == "s"  # the start fences one that hangs

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dagster_exactly_once.streaming.traces import traced
+from dagster_exactly_once.streaming.query import traced
 from exactly_once.errors import InvalidSchema
 
 
