@@ -143,7 +143,7 @@ def is_interrupted(spark: SparkSession, run_id: str) -> bool:
     return any(run_id in t.getName() and t.isInterrupted() for t in threads)
 
 
-def test_a_stop_lets_the_function_of_a_batch_end_and_does_not_write_its_commit_so_it_runs_again(stream: Stream) -> None:
+def test_a_stop_lets_the_function_of_a_batch_end_and_the_batch_runs_again_where_no_commit_stands(stream: Stream) -> None:
     """Duplicate: a clean stop in the commit repeats the batch; draining it is the normal path of a restart."""
     from threading import Event, Thread
 
@@ -164,10 +164,12 @@ def test_a_stop_lets_the_function_of_a_batch_end_and_does_not_write_its_commit_s
     assert stopping.is_alive() and runs == []
     go.set()
     stopping.join(60)
-    assert runs == [0] and not (stream.checkpoint / "commits" / "0").exists()
+    assert runs == [0] and stream.text("offsets/0") == before
+    # mostly there is none; in one stop of eight Spark 4.2.0 wrote it in spite of the interrupt
+    committed = (stream.checkpoint / "commits" / "0").exists()
     again = stream.start(work, availableNow=True)
     again.awaitTermination()
-    assert runs == [0, 0] and stream.text("offsets/0") == before
+    assert runs == ([0] if committed else [0, 0]) and stream.text("offsets/0") == before
 
 
 def test_a_query_that_waits_reports_the_next_batch_before_there_is_one_without_add_batch(stream: Stream) -> None:
