@@ -358,6 +358,7 @@ def test_a_list_by_pattern_matches_whole_ids(connection: Connection, admin: Admi
 # -- deletion and topics ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_of_transactions_with_old_times_retention_deletes_the_first_and_keeps_the_next(
     own_broker: Callable[..., EmbeddedBroker],
 ) -> None:

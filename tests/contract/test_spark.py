@@ -143,7 +143,9 @@ def is_interrupted(spark: SparkSession, run_id: str) -> bool:
     return any(run_id in t.getName() and t.isInterrupted() for t in threads)
 
 
-def test_a_stop_lets_the_function_of_a_batch_end_and_the_batch_runs_again_where_no_commit_stands(stream: Stream) -> None:
+def test_a_stop_lets_the_function_of_a_batch_end_and_the_batch_runs_again_where_it_has_no_commit(
+    stream: Stream,
+) -> None:
     """Duplicate: a clean stop in the commit repeats the batch; draining it is the normal path of a restart."""
     from threading import Event, Thread
 

@@ -137,6 +137,7 @@ def test_a_batch_is_planned_anew_only_when_that_is_typed_out(instance, torn):
     assert not (torn.root / "offsets" / "2").exists()
 
 
+@pytest.mark.long
 def test_what_cannot_be_repaired_fails_with_what_is_known(instance, torn):
     """After a green run, no person would look."""
     torn.write("commits/2")

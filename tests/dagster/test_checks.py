@@ -324,6 +324,7 @@ def test_input_that_waits_for_a_stream_that_does_nothing_is_stale(stream):
     assert stream.checks(freshness={"limit_s": 0.001})["freshness"].passed
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_was_rewound_is_seen(stream):
     """The commit log then holds a decision that the checkpoint does not know."""
     log = CommitLog(stream.site.connection, SINK_ID)

@@ -162,6 +162,7 @@ def test_every_screen_of_dagster_says_the_same_of_a_hanging_transaction(own_brok
     check(connection, instance, plants.hanging, tmp_path)
 
 
+@pytest.mark.long
 def test_every_screen_says_why_the_newest_run_failed(connection, instance, tmp_path):
     """Mishap: at 3 a.m. the table of all streams sent a person to look for input, of a stream whose code was wrong."""
 

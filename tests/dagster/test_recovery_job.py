@@ -116,6 +116,7 @@ def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance
     assert (ended["recovery_completed_batches"], ended["recovery_aborted_transactions"]) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_batch_with_lost_parts_is_left_to_the_next_start_which_is_wanted(instance, dead, connection):
     """A recovery that failed here would keep the stream down, and only its start can write the parts again."""
     lost, kept, undecided = (dead.open_part(n) for n in range(3))

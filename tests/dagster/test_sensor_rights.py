@@ -182,6 +182,7 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_called_han
     assert "HEALTH-FOREIGN" not in sentence
 
 
+@pytest.mark.long
 def test_leaders_that_do_not_answer_keep_no_stream_from_its_recovery(
     scene: Scene, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

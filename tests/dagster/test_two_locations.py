@@ -114,6 +114,7 @@ def test_a_location_says_nothing_of_the_runs_of_another(both):
     assert "STARTED" in both.production.tick(FAILURE_SENSOR)[1]
 
 
+@pytest.mark.long
 def test_a_backfill_waits_for_no_other_locations(both):
     """Production's days waited for as long as staging filled its own. The process of a run, which is told its code
     location with the plan, takes the same pool as the queue.

@@ -160,7 +160,8 @@ def test_a_new_checkpoint_that_begins_before_the_decisions_takes_the_sink_by_a_s
     assert sorted(bench.visible()) == sorted(kafka_input.sent * 2)  # on purpose
 
 
-@pytest.mark.parametrize("rewound_by", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("rewound_by", [1, 2])
 def test_a_rewound_checkpoint_is_refused(rewound_by: int, bench: Bench, warm: SparkDriver) -> None:
     """Guards against a batch that is drained although it now names other input (loss), or written again
     (duplicates).

@@ -36,14 +36,13 @@ def assert_refused(bench: Bench, job: Job, warm: SparkDriver, code: str, change:
     bench.assert_exactly(bench.input.expected(slice(0, 1)))
 
 
+@pytest.mark.quick("dead-cleanup.policy-delete-compact-InvalidOption")
 @pytest.mark.parametrize(
     ("topic", "setting", "right", "wrong", "refused"),
     [
         ("log", "cleanup.policy", "compact", "delete", CommitLogDamaged),
-        pytest.param(
-            "log", "message.timestamp.type", "LogAppendTime", "CreateTime", CommitLogDamaged, marks=pytest.mark.long
-        ),
-        pytest.param("told", "cleanup.policy", "compact", "delete", InvalidOption, marks=pytest.mark.long),
+        ("log", "message.timestamp.type", "LogAppendTime", "CreateTime", CommitLogDamaged),
+        ("told", "cleanup.policy", "compact", "delete", InvalidOption),
         ("dead", "cleanup.policy", "delete", "compact", InvalidOption),
     ],
 )

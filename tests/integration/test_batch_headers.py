@@ -86,7 +86,8 @@ def test_each_record_names_its_batch_behind_its_own_headers_and_none_does_withou
     assert_proven(bench)
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", pytest.param("none", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("guarantee", ["at_least_once", "none"])
 def test_records_under_a_weaker_guarantee_name_their_batch_too(guarantee: str, bench: Bench, warm: SparkDriver) -> None:
     """Guards against an option without effect: a reader would wait for batches that never come."""
     bench.input.add(2)
@@ -111,6 +112,7 @@ def test_records_of_python_tasks_name_their_batch_too(bench: Bench, warm: SparkD
     assert_proven(bench)
 
 
+@pytest.mark.long
 def test_a_batch_write_has_the_number_0(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a number that the docs do not say, and that another try changes."""
     options = {**bench.job.options, "sink.batch.headers": "true", "write.id": "w"}

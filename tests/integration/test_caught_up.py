@@ -22,7 +22,7 @@ from testkit.stream import PATIENCE_S
 LEAST = {"minOffsetsPerTrigger": "80"}
 
 
-@pytest.mark.quick("least")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "sources"),
     [(LEAST, 1), ({**LEAST, "maxtriggerdelay": "1h"}, 1), (LEAST, 2)],

@@ -68,6 +68,7 @@ def test_a_sink_that_works_is_no_trouble(run, living):
     assert code == 0 and found["trouble"] == [] and found["sinks"][0]["owner"]["alive"] is True
 
 
+@pytest.mark.long
 def test_the_commands_of_an_explanation_work_as_they_are_printed(run, sink):
     """Mishap: advice that is refused when it is followed."""
     decided, undecided = sink.open_part(0, records=2), sink.open_part(1)
@@ -132,6 +133,7 @@ def test_a_driver_that_lives_is_not_fenced_by_accident(run, living):
     assert living.read().owner.purpose == "recovery"
 
 
+@pytest.mark.long
 def test_a_refusal_names_who_operates_the_driver_and_takes_the_phrase_as_it_is_printed(run, living):
     """Mishap: staging's recovery job, pointed at production's brokers."""
     claim = replace(living.read().owner, token=2, operator="dagster/prod/0a1b")
@@ -229,6 +231,7 @@ def test_an_id_that_nobody_knows_is_an_error(run, sink):
         assert code == 2 and f"knows the transactional id {name!r}" in said
 
 
+@pytest.mark.long
 def test_readers_behind_another_sink_are_told_which(run, sink, connection):
     """The wrong team is woken: "another application" was a sink of the same team."""
     sink.decide(sink.open_part(0), placed=True)

@@ -174,6 +174,7 @@ def test_what_was_gathered_for_a_decision_that_is_no_more_is_swept(at: Place, tm
     assert [d.name for d in (at.root / "_staging").iterdir()] == ["_id"]
 
 
+@pytest.mark.long
 def test_a_superseded_driver_that_wakes_up_in_its_commit_doubles_nothing(at: Place, tmp_path: Path) -> None:
     """Its successor has published the same batch meanwhile."""
     names, handles = at.batch()

@@ -297,8 +297,8 @@ def test_odd_bytes_of_a_good_row_and_of_a_dead_letter_are_those_that_the_query_m
     shop.verified()
 
 
-@pytest.mark.quick("in two parts")
-@pytest.mark.parametrize("where", [pytest.param("in one part", marks=pytest.mark.long), "in two parts"])
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["in one part", "in two parts"])
 def test_a_batch_with_more_than_the_allowed_dead_letters_stops_the_stream_with_the_error_of_its_first_row(
     where: str, shop: Shop, warm: SparkDriver
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_retention_that_becomes_shorter_under_a_stream_is_named_with_the_next_
     assert f"retention.ms={DAY_MS}" in warned and "3 days ago" in warned
 
 
+@pytest.mark.long
 def test_a_topic_that_keeps_everything_or_takes_the_time_of_arrival_is_not_named(
     bench: Bench, warm: SparkDriver
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_start_names_the_topic_that_may_lose_what_is_committed(
         caplog.clear()
 
 
+@pytest.mark.long
 def test_each_setting_of_the_brokers_that_stops_a_stream_is_one_line(
     run: Run, own_broker: Callable[..., EmbeddedBroker]
 ) -> None:

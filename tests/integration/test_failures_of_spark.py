@@ -31,7 +31,7 @@ def diagnosed(stream: Upgraded, driver: SparkDriver, job: Job | None = None) -> 
     return diagnose(raised, observer.place("orders_stream"))
 
 
-@pytest.mark.quick("offsets")
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["offsets", "commits"])
 def test_a_checkpoint_of_a_newer_spark_names_the_spark_to_start_with(
     folder: str, connection: Connection, tmp_path: Path, warm: SparkDriver

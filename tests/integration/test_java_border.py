@@ -17,6 +17,7 @@ from tools.golden import GOLDEN
 SOURCE = GOLDEN.parent / "java" / "exactlyonce" / "Golden.java"
 
 
+@pytest.mark.quick("PySpark's")
 @pytest.mark.parametrize("release", ["", "2.15.2"], ids=["PySpark's", "that of Spark 3.5"])
 def test_java_writes_and_reads_the_golden_messages_and_names_a_field_that_it_cannot_read(
     release: str, tmp_path: Path

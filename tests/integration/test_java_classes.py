@@ -63,10 +63,8 @@ def id_of_each_node(admin: Admin) -> list[str]:
     return [next(name for name in names if found[name] == node) for node in (1, 2)]
 
 
-@pytest.mark.parametrize(
-    "release",
-    [pytest.param(r, marks=() if r == NEWEST else pytest.mark.long) for r in (*REUSABLE, NOT_REUSABLE)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("release", [*REUSABLE, NOT_REUSABLE])
 def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_committed_by_what_it_says_of_them(
     release: str, trial: Trial, connection: Connection, topic: str
 ) -> None:

@@ -61,6 +61,7 @@ def said(trial: Trial) -> dict[str, list[Said]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("release", RELEASES)
 def test_of_all_codes_of_the_protocol_java_lets_those_pass_that_python_does(
     release: str, said: dict[str, list[Said]]

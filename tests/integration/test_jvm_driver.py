@@ -120,7 +120,8 @@ def test_a_query_that_is_stopped_once_more_in_its_abort_leaves_nothing_open(
     bench.assert_exactly_once()
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("times", [2, 15])
 def test_a_query_that_is_stopped_as_soon_as_it_has_started_leaves_nothing_open(
     times: int, bench: Bench, job: Job, any_driver: SparkDriver
 ) -> None:
@@ -167,7 +168,8 @@ def test_a_driver_whose_python_is_killed_takes_its_jvm_along_and_the_next_start_
     bench.assert_exactly_once()
 
 
-@pytest.mark.parametrize("point", [None, *(pytest.param(p, marks=pytest.mark.long) for p in ("mid-write", "decided"))])
+@pytest.mark.long
+@pytest.mark.parametrize("point", [None, "mid-write", "decided"])
 def test_a_query_whose_callback_server_was_closed_says_so_and_the_next_start_is_clean(
     point: str | None, bench: Bench, warm: SparkDriver
 ) -> None:

@@ -150,6 +150,7 @@ def late(own_broker: Callable[..., EmbeddedBroker], java: Any, monkeypatch: pyte
     return read
 
 
+@pytest.mark.long
 def test_the_gauge_of_late_transactions_goes_by_the_times_of_records(late: Any) -> None:
     """Guards against an alarm in each batch of a stream with event times, which the guide recommended."""
     servers, now = late.servers, int(time.time() * 1000)

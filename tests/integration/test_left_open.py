@@ -139,6 +139,7 @@ def test_a_committed_part_that_hangs_is_committed_there_too_and_never_aborted(le
     assert left.sink.visible() == ["hanging", "hanging"]
 
 
+@pytest.mark.long
 def test_the_rights_of_a_driver_are_enough_to_end_what_hangs(left: Left, caplog: pytest.LogCaptureFixture) -> None:
     """Guards against readers that wait for a person with ALTER on the cluster."""
     rights = {*granted(left.sink.sink_id, left.topic, table("driver", "recovery"))}
@@ -167,6 +168,7 @@ def test_without_a_right_a_recovery_says_what_it_leaves(left: Left, caplog: pyte
     assert recover(left.connection, left.sink.sink_id).clean
 
 
+@pytest.mark.long
 def test_an_id_that_was_initialised_since_is_not_taken_from_its_producer(left: Left) -> None:
     """Guards against a claim that was away itself, and would end the transaction of a driver after it."""
     [h, _] = find_hanging(left.connection, [left.topic])

@@ -93,6 +93,7 @@ LESS: list[tuple[Rules, set[str]]] = [
 ]
 
 
+@pytest.mark.quick("rules0-remain0", "rules4-remain4", "rules7-remain7")
 @pytest.mark.parametrize(("rules", "remain"), LESS)
 def test_a_commit_log_is_made_without_the_settings_that_a_policy_refuses(
     cluster: ManagedCluster, warned: Callable[[], list[str]], rules: Rules, remain: set[str]

@@ -133,6 +133,7 @@ def test_one_token_serves_all_clients_of_a_process(broker: TokenBroker, endpoint
     assert len(tokens.given) == before <= 2
 
 
+@pytest.mark.long
 def test_a_wrong_secret_is_named_at_once_and_shown_nowhere(
     broker: TokenBroker, endpoint: TokenEndpoint, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_script_inspects_and_recovers_a_sink(connection, dead):
     assert again.clean and not again.completed and not again.rolled_back
 
 
+@pytest.mark.long
 def test_a_script_fences_a_driver_only_with_the_phrase(connection, topic):
     """Mishap: a cron job that stops a healthy stream."""
     mine = psutil.Process(os.getpid()).create_time()

@@ -22,6 +22,7 @@ def limited(bench: Bench, value: str, **options: str) -> Job:
     return Job(**{**asdict(job), "select": ["split(value, '[|]')[0] key", f"{value} value"]})
 
 
+@pytest.mark.long
 def test_batches_that_compress_worse_than_those_before_are_split_and_every_row_is_there_once(
     bench: Bench, warm: SparkDriver
 ) -> None:

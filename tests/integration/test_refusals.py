@@ -196,6 +196,7 @@ def test_a_sink_id_that_another_query_owns_is_refused(refused: Bench, warm: Spar
     owner.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_mode_and_columns_are_refused_before_the_owner_of_a_sink_and_no_mode_takes_a_sink_over(
     refused: Bench, warm: SparkDriver, tmp_path: Path
 ) -> None:

@@ -152,6 +152,7 @@ def client(registry: RegistryProcess) -> SchemaRegistryClient:
 # -- formats --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_avro_values_and_keys_are_read_by_confluents_own_reader_and_nulls_stay_nulls(
     bench: Bench, warm: SparkDriver, registry: RegistryProcess
 ) -> None:

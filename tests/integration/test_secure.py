@@ -133,6 +133,7 @@ def test_a_stream_is_written_exactly_once_through_tls(
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_a_login_in_the_words_of_a_console_writes(
     secure: SecureBroker, quote: str, warm: SparkDriver, tmp_path: Path

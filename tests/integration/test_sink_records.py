@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+import pytest
+
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.fixtures import Bench
@@ -68,6 +70,7 @@ def test_keys_values_headers_and_the_partitions_of_keys_are_those_of_sparks_own_
     assert content(ours) == content(theirs)
 
 
+@pytest.mark.long
 def test_binary_keys_and_values_and_partitions_by_number_are_those_of_sparks_own_sink(
     bench: Bench, warm: SparkDriver
 ) -> None:
@@ -99,6 +102,7 @@ def test_rows_name_their_topics_and_one_batch_writes_to_several(bench: Bench, wa
     assert set(bench.log().decisions[-1].topics) == {bench.topic, other}
 
 
+@pytest.mark.long
 def test_the_option_topic_goes_before_the_column_as_with_sparks_own_sink(bench: Bench, warm: SparkDriver) -> None:
     """Guards against rows in a topic that the user has overridden."""
     warm.complete(number_rows(bench, ["'nowhere' topic", "value key", "value"]))

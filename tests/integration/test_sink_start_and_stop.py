@@ -104,6 +104,7 @@ def test_spark_finds_the_sink_without_register(bench: Bench, driver: StartDriver
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_registration_that_changes_nothing_is_not_warned_of(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a warning at each start of each query: people stop to read them."""
     before = len(warm.log.read_bytes())

@@ -109,6 +109,7 @@ def test_a_dry_run_says_where_the_successor_would_begin_and_changes_nothing(run:
     assert state.retired is None and state.owner is not None and state.owner.token == 1
 
 
+@pytest.mark.long
 def test_the_command_retires_once_and_says_the_same_a_second_time(run: Run, old: Old, tmp_path: Path) -> None:
     """Mishap: who lost the output of the first call would have to guess where the new query begins."""
     file = tmp_path / "begin.json"
@@ -300,6 +301,7 @@ def test_a_query_that_has_read_along_takes_over_only_after_the_old_sink_is_retir
         exactly_once.starting_offsets({**options, "sink.id": "somebody-else"}, old.sink_id)
 
 
+@pytest.mark.long
 def test_a_retirement_can_be_undone_by_its_typed_consequence_alone(run: Run, old: Old) -> None:
     """Duplicate: undone by a slip, the old stream writes what its successor has written."""
     old.retire()

@@ -58,7 +58,7 @@ def test_a_stream_writes_to_a_topic_whose_limit_is_below_the_batches_of_the_sink
     assert_once(bench)
 
 
-@pytest.mark.quick("with the low limit")
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["with the low limit", "with Kafka's limit"])
 def test_rows_that_name_their_topics_are_written_to_one_with_a_low_limit(
     first: str, bench: Bench, warm: SparkDriver
@@ -92,6 +92,7 @@ def test_a_batch_size_of_the_user_s_above_the_limit_is_lowered_and_warned_of_onc
     assert said.count(f"kafka.batch.size=200000 is above the topic's max.message.bytes={LIMIT}") == 1
 
 
+@pytest.mark.long
 def test_a_batch_size_of_the_user_s_that_the_memory_has_no_room_for_is_lowered_and_warned_of_once(
     bench: Bench, warm: SparkDriver
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_limit_that_is_lowered_under_a_part_is_named_with_its_topic_and_the_ne
     assert_once(bench)
 
 
-@pytest.mark.quick("exactly_once")
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_a_stream_goes_on_in_a_topic_that_was_made_anew_with_fewer_partitions(
     guarantee: str, bench: Bench, warm: SparkDriver

@@ -239,6 +239,7 @@ def test_a_batch_that_no_decision_names_between_two_that_are_decided_is_lost(sin
     assert found.anomaly is Anomaly.LOST and found.batch == "batch 2"
 
 
+@pytest.mark.long
 def test_without_a_settling_time_readers_that_wait_are_reported_at_once(sink: MadeSink) -> None:
     """A clean report over readers that have waited for minutes: a script asks for one look."""
     sink.batch(0, rows(0, 0))
@@ -364,7 +365,7 @@ def test_headers_that_an_agent_adds_behind_those_of_the_rows_are_no_corruption(
     assert report.clean and (report.parts, report.unproven) == (4, {}), (report.findings, report.unproven)
 
 
-@pytest.mark.quick("changed0")
+@pytest.mark.long
 @pytest.mark.parametrize("changed", [[("h", b"2"), *SPAN], SPAN[:1]])
 def test_a_header_of_a_row_that_is_changed_or_gone_is_corrupt(changed: list[Header], sink: MadeSink) -> None:
     """A checker that takes every header for an agent's."""
@@ -472,6 +473,7 @@ def test_a_transaction_that_no_coordinator_will_end_hangs(own_broker: Callable[.
     assert look(sink).clean
 
 
+@pytest.mark.long
 def test_ids_outside_of_the_scheme_leak(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     sink.leave_id(f"eo:{sink.sink_id}:1:0:0.77")
@@ -520,6 +522,7 @@ def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink,
     assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-0@3",)
 
 
+@pytest.mark.long
 def test_offsets_of_a_decision_whose_marker_is_late_are_not_skewed(sink: MadeSink, connection: Connection) -> None:
     """A false alarm beside a healthy stream: the log has the decision, and the group's partition not yet its end."""
     source, group = brokers.create_topic(connection.bootstrap_servers, partitions=1), offsets_group(sink.sink_id)

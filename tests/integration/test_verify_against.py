@@ -226,6 +226,7 @@ def test_only_the_newest_batches_of_the_common_input_are_compared_and_read(two, 
     assert two.verified("--last", "20", "--outputs-per-input", "any")[1]["against"]["differs"] == 1
 
 
+@pytest.mark.long
 def test_what_cannot_be_compared_is_refused_with_the_way_out(two):
     """Loss of trust: each record would be called new, or the same since it was compared with itself."""
     two.batch()

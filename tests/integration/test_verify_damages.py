@@ -166,9 +166,7 @@ def unproven(report: Report) -> dict[str, int]:
 
 @pytest.mark.quick(
     "nothing",
-    "half_of_partition_0",
     "a_part_copied_in_a_transaction",
-    "a_correct_repair",
     "all_decisions_gone",
     "the_commit_log_deleted",
     "the_topic_made_again",

@@ -80,6 +80,7 @@ def damage(stream: Traced) -> None:
     stream.decide(complete=False)
 
 
+@pytest.mark.long
 def test_what_is_planted_is_found_by_spark_as_by_the_one_process(
     stream: Traced, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_filter_loses_nothing_and_still_shows_duplicates(stream):
     assert result.unproven == {NOT_EXACTLY: 5}
 
 
+@pytest.mark.long
 def test_two_numbered_outputs_of_each_record_are_told_apart(stream):
     rows = [Row(r.partition, r.key, f"{r.source}#{k}") for r in stream.rows(stream.feed(6)) for k in (0, 1)]
     stream.write([*rows[:-1], rows[0]])
@@ -336,6 +337,7 @@ def test_the_input_is_read_from_its_beginning_without_a_checkpoint(stream):
         look(stream, checkpoint=False)
 
 
+@pytest.mark.long
 def test_without_decisions_the_checkpoint_says_what_must_be_there(stream):
     """Duplicate: the weaker guarantees and other sinks have no commit log, and are judged all the same."""
     rows = stream.batch(4)
@@ -345,6 +347,7 @@ def test_without_decisions_the_checkpoint_says_what_must_be_there(stream):
     assert twice.records == 1
 
 
+@pytest.mark.long
 def test_a_sink_without_a_commit_log_is_proven_by_origin_alone_when_its_output_is_named(stream):
     """Wedge: each healthy stream of a weaker guarantee was reported as "checkpoint ahead", for want of decisions."""
     stream.batch(4)
@@ -376,6 +379,7 @@ def test_a_record_that_cannot_be_read_is_named(stream):
     assert result.findings == () and f"{stream.output}-2@" in said and "'not an origin'" in said
 
 
+@pytest.mark.long
 def test_other_writers_can_be_refused(stream):
     stream.batch()
     stream.write([Row(2, "k", None)])

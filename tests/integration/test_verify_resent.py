@@ -120,6 +120,7 @@ def test_a_letter_that_was_sent_twice_one_of_nothing_and_one_of_other_input_are_
     assert result.counts["sent again"] == 1
 
 
+@pytest.mark.long
 def test_a_copy_of_a_good_record_is_a_duplicate_as_before(shop: Shop) -> None:
     """Duplicate: what hides behind a header that names another stream's letter, or nothing."""
     rows = shop.batch()

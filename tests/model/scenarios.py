@@ -30,7 +30,7 @@ SCENARIOS = {
     s.name: s
     for s in (
         Scenario("two batches of two parts", _TWO, _TWO_BATCHES, parts=2, long=True),
-        Scenario("two parts", _TWO, _ONE_BATCH, parts=2),
+        Scenario("two parts", _TWO, _ONE_BATCH, parts=2, long=True),
         Scenario(
             "a time-out",
             _TWO,
@@ -63,13 +63,14 @@ SCENARIOS = {
         Scenario("stopped, and started again", _TWO, _ONE_BATCH, faults=Faults(stops=1, restarts=1), long=True),
         Scenario("records taken", _TWO, _ONE_BATCH, faults=Faults(records=1)),
         Scenario("records of one of two parts taken", _TWO, _ONE_BATCH, parts=2, faults=Faults(records=1), long=True),
-        Scenario("retention, and a time-out", _TWO, _TWO_BATCHES, faults=Faults(records=1, timeouts=1)),
+        Scenario("retention, and a time-out", _TWO, _TWO_BATCHES, faults=Faults(records=1, timeouts=1), long=True),
         Scenario(
             "a stage run again, and retention",
             _ONE_AND_RECOVERY,
             _FOR_RECOVERY,
             faults=Faults(twins=1, records=1, restarts=1),
             tolerates=ZOMBIE,
+            long=True,
         ),
         Scenario(
             "the output made again",
@@ -77,6 +78,7 @@ SCENARIOS = {
             _TWO_BATCHES,
             faults=Faults(topics=1, adopts=1),
             reaches=("a lost part in another output", "written into an adopted output"),
+            long=True,
         ),
         Scenario(
             "the output of two parts made again",

@@ -124,6 +124,7 @@ def test_no_instance_ends_or_retries_a_run_of_the_stream_s_job(instance, started
     assert instance.get_run_by_id(kept).status is S.STARTED
 
 
+@pytest.mark.quick("None-paid_stream", "RunFailureReason.STEP_FAILURE-paid_backfill")
 @pytest.mark.parametrize(
     "job", ["paid_stream", "paid_backfill", "paid_resend", "exactly_once_recovery", "exactly_once_end_hanging"]
 )
