@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -57,10 +57,16 @@ class CommitLog:
 
     Reading needs no right to write. :meth:`claim` and :meth:`append` create the writer on first use and again after any
     failure.
+
+    Parameters
+    ----------
+    shared : callable, optional
+        Seconds -> a connection with this budget, which somebody else closes. Default: each look makes its own.
     """
 
-    def __init__(self, connection: Connection, sink_id: str):
+    def __init__(self, connection: Connection, sink_id: str, shared: Callable[[float], Admin] | None = None):
         self._connection = connection
+        self._shared = shared
         self.sink_id = sink_id
         self.topic = commit_log_topic(sink_id)
         self._producer: Producer | None = None
@@ -94,35 +100,38 @@ class CommitLog:
         """
 
         def reading() -> Reading:
-            if not whole:
-                return log_reader.read(self._connection, self.sink_id, deadline)
-            with Admin(self._connection, deadline.left) as admin:
-                self._check_described(admin)
-                end = admin.high_watermark(self.topic, PARTITION)
+            end = None
+            if whole or self._shared:
+                with self._asking(deadline.left) as admin:
+                    if not self._is_there(admin):
+                        return Reading([], 0)
+                    end = admin.high_watermark(self.topic, PARTITION) if whole else None
             return log_reader.read(self._connection, self.sink_id, deadline, until=end)
 
         try:
             found = deadline.repeat(reading, BrokerUnreachable, first_pause_s=0.1)
-        except UnknownTopic:
-            self._check_seen(deadline)
+        except UnknownTopic:  # as a log looks to librdkafka that this principal may not see
+            with self._asking(max(1.0, deadline.left)) as admin:
+                self._is_there(admin)
             return LogState()
         state = fold(found.entries)
         self._known = state, found.position
         return state
 
-    def _check_seen(self, deadline: Deadline) -> None:
-        """Raise for a log that this principal may not see, which looks to librdkafka like one that does not exist: its
-        decided transactions would be taken for undecided ones.
-        """
-        with Admin(self._connection, max(1.0, deadline.left)) as admin, suppress(UnknownTopic):
-            self._check_described(admin)
+    def _asking(self, budget_s: float) -> AbstractContextManager[Admin]:
+        return nullcontext(self._shared(budget_s)) if self._shared else Admin(self._connection, budget_s)
 
-    def _check_described(self, admin: Admin) -> None:
-        """Raise UnknownTopic for a log that does not exist, and NotAuthorized for one that may not be seen."""
+    def _is_there(self, admin: Admin) -> bool:
+        """Return whether the log exists; raise NotAuthorized for one that this principal may not see: its decided
+        transactions would be taken for undecided ones.
+        """
         try:
             admin.topic_partitions([self.topic])
+        except UnknownTopic:
+            return False
         except NotAuthorized as e:
             raise lacking(["READ"], self.topic) from e
+        return True
 
     def claim(self, make: Callable[[LogState], Claim], deadline: Deadline) -> tuple[LogState, Claim]:
         """Become the owner: fence every other writer, read to the end, write ``make(state)``; return the state before
@@ -201,7 +210,7 @@ class CommitLog:
     def _check_there(self) -> None:
         """Say it when the topic of a driver at work is gone: to a producer it looks like a broker that is silent."""
         try:
-            with suppress(BrokerUnreachable, NotAuthorized), Admin(self._connection, _THERE_S) as admin:
+            with suppress(BrokerUnreachable, NotAuthorized), self._asking(_THERE_S) as admin:
                 admin.topic_partitions([self.topic])
         except UnknownTopic as e:
             raise CommitLogDamaged(
@@ -279,7 +288,7 @@ class CommitLog:
         return self._state
 
     def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
-        with Admin(self._connection, max(0.1, deadline.left)) as admin:
+        with self._asking(max(0.1, deadline.left)) as admin:
             self._limit = log_topic.ensure(admin, self.topic, deadline)
             producer = Producer(
                 {
@@ -300,9 +309,10 @@ class CommitLog:
                 raise self._named(e) from e
             end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
         state, start = known if known is not None and known[1] <= end else (LogState(), None)
-        found = log_reader.read(self._connection, self.sink_id, deadline, start, until=end)
+        if (start or 0) < end:
+            state = fold(log_reader.read(self._connection, self.sink_id, deadline, start, until=end).entries, state)
         self._producer, self._end = producer, end
-        return fold(found.entries, state)
+        return state
 
     def _write(
         self,
@@ -374,7 +384,7 @@ class CommitLog:
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def _too_large(self, decision: Decision) -> DecisionTooLarge:
-        with suppress(ExactlyOnceError), Admin(self._connection, _THERE_S) as admin:  # it may be another one by now
+        with suppress(ExactlyOnceError), self._asking(_THERE_S) as admin:  # it may be another one by now
             self._limit = log_topic.limit_of(admin.topic_config(self.topic))
         limit = f"{self._limit.setting} on {self.topic}" if self._limit else f"max.message.bytes of {self.topic}"
         return DecisionTooLarge(

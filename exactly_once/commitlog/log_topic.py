@@ -43,6 +43,9 @@ TOPIC_CONFIG = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 
+#: On the log, of whoever drives the sink.
+RIGHTS = ("READ", "WRITE")
+
 _LIMITS = ("max.message.bytes", "segment.bytes")
 
 
@@ -64,11 +67,10 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
     Raises CommitLogDamaged, NotAuthorized, InvalidOption, BrokerRefused or BrokerUnreachable.
     """
     try:
-        partitions = admin.topic_partitions([topic])[topic]
+        partitions = admin.topic_partitions([topic], RIGHTS)[topic]
     except UnknownTopic:
         with _similar_refused(admin, topic):
-            partitions = create(admin, _log(admin, topic), deadline)
-    admin.check_rights(topic, ("READ", "WRITE"))
+            partitions = create(admin, _log(admin, topic), deadline, RIGHTS)
     config = admin.topic_config(topic)
     check_config(topic, config)
     if partitions > 1:
@@ -91,12 +93,12 @@ def limit_of(config: Mapping[str, str]) -> Limit | None:
     return min((Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config), default=None)
 
 
-def create(admin: Admin, wanted: NewTopic, deadline: Deadline) -> int:
+def create(admin: Admin, wanted: NewTopic, deadline: Deadline, operations: Collection[str] = ()) -> int:
     """Create a topic, warn of what the brokers refuse of it, and return the number of its partitions as soon as they
-    know it.
+    know it; raise NotAuthorized unless this principal may do ``operations`` on it.
     """
     new_topic.warn_left_out(wanted.name, new_topic.create(admin, wanted))
-    return deadline.repeat(lambda: admin.topic_partitions([wanted.name])[wanted.name], UnknownTopic)
+    return deadline.repeat(lambda: admin.topic_partitions([wanted.name], operations)[wanted.name], UnknownTopic)
 
 
 def left_out(admin: Admin, topic: str) -> list[str]:

@@ -48,14 +48,16 @@ class Session(AbstractContextManager["Session"]):
     def of(cls, options: SinkOptions, others: Iterable[Participant[Any]] = ()) -> Self:
         """Return the session of a driver."""
         trace, kafka = trace_of(options), KafkaParticipant(options.connection, options.sink_id, options)
-        return cls(CommitLog(options.connection, options.sink_id), kafka, others, options.checkpoint, trace)
+        log = CommitLog(options.connection, options.sink_id, kafka.beside)
+        return cls(log, kafka, others, options.checkpoint, trace)
 
     @classmethod
     def without_driver(
         cls, connection: Connection, sink_id: str, others: Iterable[Participant[Any]], deadline: Deadline
     ) -> Self:
         """Return the session of a recovery."""
-        return cls(CommitLog(connection, sink_id), KafkaParticipant(connection, sink_id, deadline=deadline), others)
+        kafka = KafkaParticipant(connection, sink_id, deadline=deadline)
+        return cls(CommitLog(connection, sink_id, kafka.beside), kafka, others)
 
     @contextmanager
     def within(self, deadline: Deadline) -> Iterator[None]:

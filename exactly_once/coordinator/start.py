@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.commitlog.log_reader import Holder, holder_of
-from exactly_once.commitlog.log_topic import left_out
+from exactly_once.commitlog.log_topic import RIGHTS, left_out
 from exactly_once.commitlog.progress import check_start as check_progress
 from exactly_once.coordinator.claim import check_stream, check_write
 from exactly_once.coordinator.consent import Consent
@@ -189,9 +189,8 @@ def _check_rights(options: SinkOptions, admin: Admin) -> bool:
         raise NotAuthorized(e.what, way_out) from e
     log = commit_log_topic(options.sink_id)
     try:
-        admin.topic_partitions([log])
+        admin.topic_partitions([log], RIGHTS)
     except UnknownTopic:
         warn_left_out(log, left_out(admin, log))
         return False
-    admin.check_rights(log, ("READ", "WRITE"))
     return True

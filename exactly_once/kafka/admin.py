@@ -8,8 +8,11 @@ groups are functions over an :class:`Admin`, in the modules of these names.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
@@ -52,6 +55,9 @@ MOST_CONNECTIONS = 8
 
 #: For making one of these: without it the first connection takes all.
 _MORE_S = 2.0
+
+#: Which broker is asked for its settings may be as old as this: one that has gone is no answer, and another is asked.
+_ALIVE_S = 5.0
 
 #: In one request that names ids. A request is given up after a fixed time, so what it asks must not grow with a batch;
 #: a thousand take a broker some tens of milliseconds.
@@ -119,6 +125,7 @@ class Admin:
         self.connection = connection
         self.deadline = Deadline(budget_s)
         self._led_by: dict[Partition, int] = {}
+        self._alive: tuple[float, list[int]] = (float("-inf"), [])
         self._beside: list[Admin] = []
         connection.check_login()
         try:
@@ -160,6 +167,11 @@ class Admin:
         """Start a new budget for the next step over the same connections; returns self."""
         self.deadline = Deadline(budget_s)
         return self
+
+    def within(self, budget_s: float) -> Self:
+        """Return the same connections with a budget of its own, for whoever asks meanwhile; only this one is closed."""
+        same = copy.copy(self)
+        return same.renew(budget_s)
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -222,10 +234,17 @@ class Admin:
         except KafkaError:
             return -1
 
-    async def brokers(self) -> list[int]:
-        """Return the live brokers, by a fresh request."""
-        await self._cluster.refresh_metadata()
-        return [b.node_id for b in self._cluster.brokers()]
+    async def brokers(self, old_s: float = 0.0) -> list[int]:
+        """Return the live brokers, as an answer had them that is no older than ``old_s`` seconds, or by a fresh one."""
+        when_s, found = self._alive
+        if not found or time.monotonic() - when_s > old_s:
+            await self._cluster.refresh_metadata()
+            found = self._see([b.node_id for b in self._cluster.brokers()])
+        return found
+
+    def _see(self, alive: list[int]) -> list[int]:
+        self._alive = time.monotonic(), alive
+        return alive
 
     async def coordinators(self, transactional_ids: list[str]) -> dict[str, int]:
         """Return the coordinator of each id, from memory or by FindCoordinator (KIP-699)."""
@@ -320,16 +339,39 @@ class Admin:
         """Return the high watermark of ``partition``, from its leader: one request once the leader is known."""
         if self._led_by.get(partition, -1) < 0:
             self._led_by[partition] = await self.leader(partition)
-        (name, index), topic = partition, ListOffsetsRequest.ListOffsetsTopic
-        wanted = topic(name=name, partitions=[topic.ListOffsetsPartition(partition_index=index, timestamp=LATEST)])
-        request = ListOffsetsRequest(isolation_level=0, topics=[wanted], min_version=1)  # 0: read_uncommitted
+        return (await self._offsets(self._led_by[partition], [partition], LATEST))[partition]
+
+    async def begins_of(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return where each of ``partitions`` begins, from its leader: one request to each once they are known."""
+        if unknown := {topic for topic, p in partitions if self._led_by.get((topic, p), -1) < 0}:
+            await self.leaders(sorted(unknown), [])
+        by_leader: dict[int, list[Partition]] = {}
+        for where in partitions:
+            by_leader.setdefault(self._led_by.get(where, -1), []).append(where)
+        for where in by_leader.get(-1, ()):
+            without = LeaderNotAvailableError if where in self._led_by else UnknownTopicOrPartitionError
+            raise without(f"{where[0]}-{where[1]}")
+        asked = [self.begin(partial(self._offsets, node, its, EARLIEST)) for node, its in by_leader.items()]
+        return {where: offset for one in asked for where, offset in (await one).items()}
+
+    async def _offsets(self, node: int, partitions: Sequence[Partition], spec: int) -> dict[Partition, int]:
+        topic, by_topic = ListOffsetsRequest.ListOffsetsTopic, dict[str, list[Any]]()
+        for name, index in partitions:
+            one = topic.ListOffsetsPartition(partition_index=index, timestamp=spec)
+            by_topic.setdefault(name, []).append(one)
+        wanted = [topic(name=name, partitions=its) for name, its in by_topic.items()]
+        request = ListOffsetsRequest(isolation_level=0, topics=wanted, min_version=1)  # 0: read_uncommitted
+        found: dict[Partition, int] = {}
         try:
-            [found] = (await self.send(request, self._led_by[partition])).topics[0].partitions
-            check(found.error_code, f"ListOffsets of {name}-{index}")
+            for answer in (await self.send(request, node)).topics:
+                for p in answer.partitions:
+                    check(p.error_code, f"ListOffsets of {answer.name}-{p.partition_index}")
+                    found[answer.name, p.partition_index] = int(p.offset)
         except KafkaError:
-            self._led_by.pop(partition, None)  # it may have moved
+            for where in partitions:
+                self._led_by.pop(where, None)  # it may have moved
             raise
-        return int(found.offset)
+        return found
 
     async def topic_configs(self, topics: Iterable[str], names: Iterable[str]) -> TopicConfigs:
         """Return these settings of ``topics``, without those that the principal may not read: one request."""
@@ -340,7 +382,9 @@ class Admin:
 
     async def _metadata(self, topics: list[str]) -> Any:
         wanted = [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
-        return await self.send(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        answer = await self.send(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        self._see([b.node_id for b in answer.brokers])
+        return answer
 
     @property
     def _cluster(self) -> Any:
@@ -365,9 +409,9 @@ class Admin:
         """Return the number of partitions of those of ``topics`` that exist and may be described."""
         return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
 
-    def topic_partitions(self, topics: Iterable[str]) -> dict[str, int]:
+    def topic_partitions(self, topics: Iterable[str], operations: Iterable[str] = ()) -> dict[str, int]:
         """Return the number of partitions of each topic; raise UnknownTopic when one of them does not exist, or may not
-        be described.
+        be described, and NotAuthorized as :meth:`check_rights` does for ``operations``.
         """
         wanted = list(topics)
         described = self._described(wanted)
@@ -380,6 +424,8 @@ class Admin:
         if missing := [t for t in wanted if t not in found]:
             way_out = "Create the topic with the number of partitions that you want, or correct its name"
             raise self._unknown(missing[0], way_out)
+        for topic in described:
+            _check_rights(topic, operations)
         return found
 
     def watermarks(self, topic: str) -> dict[int, Watermarks]:
@@ -419,9 +465,8 @@ class Admin:
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the offset at which each of these partitions begins, as its leader says."""
-        tps = [TopicPartition(*where) for where in partitions]
-        found = self.list_offsets(tps, EARLIEST, "read_uncommitted") if tps else {}
-        return {(tp.topic, tp.partition): int(at.offset) for tp, at in found.items()}
+        wanted = list(partitions)
+        return self.ask(lambda: self.begins_of(wanted)) if wanted else {}
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Return the topic's effective configuration; empty when the principal may not read it, or when the brokers do
@@ -433,7 +478,7 @@ class Admin:
         """Return the effective configuration of one broker; empty when the principal may not read it, or when the
         brokers do not show it.
         """
-        return self._config(ConfigResourceType.BROKER, str(self.ask(self.brokers)[0]))
+        return self._config(ConfigResourceType.BROKER, str(self.ask(lambda: self.brokers(_ALIVE_S))[0]))
 
     def create_topic(
         self,
@@ -480,9 +525,7 @@ class Admin:
         [found] = self._described([topic])
         if found["error_code"] == TopicAuthorizationFailedError.errno:
             raise lacking(operations, topic)
-        may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
-        if may and (missing := [o for o in operations if o not in may]):
-            raise lacking(missing, topic)
+        _check_rights(found, operations)
 
     def unreadable(self, topics: list[str]) -> list[str]:
         """Return those of ``topics`` on which this principal lacks READ, as far as brokers tell (KIP-430)."""
@@ -535,6 +578,12 @@ class Admin:
             "describe it)",
             way_out,
         )
+
+
+def _check_rights(topic: Mapping[str, Any], operations: Iterable[str]) -> None:
+    may = topic.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
+    if may and (missing := [o for o in operations if o not in may]):
+        raise lacking(missing, topic["name"])
 
 
 def _id_of(topic: Any) -> str:

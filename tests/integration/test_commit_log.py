@@ -482,17 +482,33 @@ class Unsettled(Consumer):
 def test_a_broker_that_does_not_know_yet_is_asked_again(
     code: int, connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wedge: an election, or the first start on several brokers of which one has not heard of the new topic, ends the
-    stream in milliseconds.
+    """Wedge: an election, or a start on several brokers of which one has not heard of the topic, ends the stream in
+    milliseconds.
     """
+    owned(connection, sink_id)
     monkeypatch.setattr(Unsettled, "asked", 0)
     monkeypatch.setattr(Unsettled, "error", KafkaError(code))
     monkeypatch.setattr(log_reader, "Consumer", Unsettled)
-    owned(connection, sink_id)
+    owned(connection, sink_id, token=2)
     assert Unsettled.asked == 2
     monkeypatch.setattr(Unsettled, "asked", 0)
     monkeypatch.setattr(Unsettled, "error", KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
-    assert read_log(connection, sink_id).owner == claim(1)
+    assert read_log(connection, sink_id).owner == claim(2)
+
+
+def test_a_new_log_and_one_that_was_read_to_its_end_are_not_read_again(
+    connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reader is two connections and five requests of a start, which many streams of a driver make at once."""
+    made: list[object] = []
+    monkeypatch.setattr(log_reader, "Consumer", lambda settings: made.append(settings) or Consumer(settings))
+    log = owned(connection, sink_id)
+    assert made == []
+    log.append(decision(sink_id, 0), Deadline(30))
+    again = CommitLog(connection, sink_id)
+    before = again.read(Deadline(30))
+    seen, _ = again.claim(lambda state: claim(2), Deadline(30))
+    assert len(made) == 1 and (seen.owner, seen.decisions) == (claim(1), before.decisions)
 
 
 @pytest.mark.long

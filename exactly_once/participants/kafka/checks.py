@@ -34,8 +34,7 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
     """
     version = end_txn_version(admin)
     if options.topic is not None:
-        admin.topic_partitions([options.topic])
-        admin.check_rights(options.topic, ("WRITE", *_SETTINGS) if options.dead_letters else ("WRITE",))
+        admin.topic_partitions([options.topic], ("WRITE", *_SETTINGS) if options.dead_letters else ("WRITE",))
     if options.dead_letters is not None:
         _check_dead_letters(options.dead_letters.topic, admin)
     longest = int(admin.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
@@ -133,7 +132,8 @@ def warn_of_elections(sink_id: str, admin: Admin, topics: Iterable[str]) -> None
     """
     found: list[str] = []
     with suppress(ExactlyOnceError):
-        found = [t for t in sorted(topics) if may_elect_uncleanly(admin.topic_config(t))]
+        configs = admin.ask(lambda: admin.topic_configs(sorted(topics), [UNCLEAN_ELECTION]))
+        found = [t for t in sorted(configs) if may_elect_uncleanly(configs[t])]
     if found:
         log.warning(
             "sink %s: EO-WARN-UNCLEAN %s=true on %s: a broker without the newest records may become leader, and then "

@@ -103,6 +103,10 @@ class KafkaParticipant(Participant[PreparedTransaction]):
             self._admin = Admin(self._connection, min(budget_s, contact_s))
         return self._admin.renew(budget_s)
 
+    def beside(self, budget_s: float) -> Admin:
+        """Return the connection with a budget of its own: for the commit log, which asks while a sweep does."""
+        return (self._admin or self.admin(budget_s)).within(self._within(budget_s))
+
     def _within(self, budget_s: float) -> float:
         return budget_s if self.deadline is None else min(budget_s, max(1.0, self.deadline.left))
 

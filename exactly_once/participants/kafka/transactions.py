@@ -55,6 +55,9 @@ _FENCE_TIMEOUT_MS = 10_000
 #: The state of an id that a producer has initialised without having begun a transaction.
 IDLE = ("Empty",)
 
+#: A sweep behind a batch asks the brokers that an answer of this age had: the next one asks who has joined since.
+_ALIVE_S = 5.0
+
 #: For asking the coordinators. Two elections of a coordinator fit.
 ALIVE_BUDGET_S = 30.0
 
@@ -360,7 +363,7 @@ def sweep(
     if not sees:
         check_seen(admin, namespace(sink_id))
     for _ in Deadline(SWEEP_BUDGET_S).tries():
-        found = [d for d in open_transactions(sink_id, admin, mine) if d.end not in spare]
+        found = [d for d in open_transactions(sink_id, admin, mine, _ALIVE_S if sees else 0.0) if d.end not in spare]
         if not found:
             return aborted
         outcomes = end_all(admin, [d.end for d in found], False, end_txn_version(admin))
@@ -394,8 +397,12 @@ def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Descri
     return [d for i, d in describe(admin, mine).items() if _is_open(mine[i], d)]
 
 
-def open_transactions(sink_id: str, admin: Admin, mine: Callable[[PartId], bool]) -> list[Description]:
-    """Return the open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
-    listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN)]
+def open_transactions(
+    sink_id: str, admin: Admin, mine: Callable[[PartId], bool], old_s: float = 0.0
+) -> list[Description]:
+    """Return the open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them; with
+    ``old_s`` as :func:`list_transactions` does.
+    """
+    listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN, old_s)]
     wanted = [i for i in listed if (p := PartId.parse(i)) is not None and p.sink_id == sink_id and mine(p)]
     return [d for d in describe(admin, wanted).values() if d.state in OPEN]

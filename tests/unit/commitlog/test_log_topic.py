@@ -19,7 +19,7 @@ def test_a_new_commit_log_outlives_the_loss_of_a_broker_where_there_are_three(
     """Mishap: one broker's disk is gone, and with it every decision; or one broker restarts, and nothing is decided."""
     made: list[tuple[int, dict[str, str]]] = []
 
-    def partitions(topics: list[str]) -> dict[str, int]:
+    def partitions(topics: list[str], operations: object = ()) -> dict[str, int]:
         if not made:
             raise UnknownTopic("no such topic", "Create it")
         return dict.fromkeys(topics, 1)

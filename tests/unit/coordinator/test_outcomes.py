@@ -358,7 +358,7 @@ class Cluster:
     def renew(self, budget_s: float) -> Cluster:
         return self
 
-    def list_transactions(self, prefix: str, states: Sequence[str]) -> list[Listing]:
+    def list_transactions(self, prefix: str, states: Sequence[str], old_s: float = 0.0) -> list[Listing]:
         return [Listing(i, 9, "Ongoing", 1) for i in self.open if i.startswith(prefix)]
 
     def describe(self, ids: Sequence[str]) -> dict[str, Description]:
