@@ -141,6 +141,7 @@ class Admin:
         except (KafkaError, OSError, ValueError) as e:
             reason = refusal_of(connection) if isinstance(e, KafkaTimeoutError) else None
             raise self.named(reason or e) from e
+        self._see([b.node_id for b in self._cluster.brokers()])
 
     def __enter__(self) -> Self:
         return self
