@@ -37,7 +37,7 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
         admin.topic_partitions([options.topic], ("WRITE", *_SETTINGS) if options.dead_letters else ("WRITE",))
     if options.dead_letters is not None:
         _check_dead_letters(options.dead_letters.topic, admin)
-    longest = int(admin.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
+    longest = admin.longest_transaction_ms() or DEFAULT_TRANSACTION_TIMEOUT_MS
     return version, timeout_within(options.timeout_ms, longest), longest
 
 

@@ -142,10 +142,9 @@ class PartTransaction:
     def longest_timeout_ms(self) -> int | None:
         """Return the brokers' transaction.max.timeout.ms, if this principal may know it."""
         try:
-            longest = self._admin.renew(5.0).broker_config().get("transaction.max.timeout.ms")
+            return self._admin.renew(5.0).longest_transaction_ms()
         except ExactlyOnceError:
             return None
-        return int(longest) if longest else None
 
     def send(
         self,

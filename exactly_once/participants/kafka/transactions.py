@@ -159,7 +159,7 @@ def _expiring(
                 "state",
             )
         why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
-    longest = admin.renew(LEADERS_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
+    admin.renew(LEADERS_BUDGET_S)
     return too_long_error(
         proposal.sink_id,
         proposal.checkpoint,
@@ -168,7 +168,7 @@ def _expiring(
         took_ms=took_ms,
         timeout_ms=proposal.timeout_ms,
         before=proposal.too_long,
-        longest_ms=int(longest) if longest else None,
+        longest_ms=admin.longest_transaction_ms(),
     )
 
 
