@@ -88,7 +88,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 """,
     "hdfs": """
 from exactly_once.hdfs import hdfs
-assert hdfs("hdfs://name:8020/streams")[0].type_name == "py::fsspec+hdfs", "not through libhdfs"
+from exactly_once.location import read
+assert hdfs(read("hdfs://name:8020/streams")).type_name == "py::fsspec+hdfs", "not through libhdfs"
 """,
     "iceberg": """
 from exactly_once.participants.iceberg import IcebergParticipant
