@@ -22,15 +22,23 @@ final class FirstRecords {
     private static final long LONGEST_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
     private final List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+    private final long largest;
     private long bytes;
     private long since;
 
-    /** Keeps {@code record}; false when it is one too many, and all are to be sent. */
+    FirstRecords(Map<String, String> client) {
+        largest = ProducerSettings.maxRequestSize(client);
+    }
+
+    /**
+     * Keeps {@code record}; false when it is one too many, and all are to be sent: one that the client refuses begins no transaction.
+     */
     boolean keep(ProducerRecord<byte[], byte[]> record) {
         long now = System.nanoTime();
         if (records.isEmpty()) since = now;
         bytes += Limits.sizeOf(record);
         if (records.size() == MOST_RECORDS || bytes > MOST_BYTES || now - since > LONGEST_NANOS) return false;
+        if (Limits.spaceOf(record) > largest) return false;
         return records.add(record);
     }
 

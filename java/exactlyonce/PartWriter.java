@@ -212,7 +212,7 @@ final class PartWriter implements DataWriter<InternalRow> {
             }
             opened.beginTransaction();
             boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
-            if (opened.canExpect() && !asUserSays) first = new FirstRecords();
+            if (opened.canExpect() && !asUserSays) first = new FirstRecords(ticket.client());
             began = System.nanoTime();
             producer = opened;
             batchSize = opened.use.batchSize();
