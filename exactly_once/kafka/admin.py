@@ -56,7 +56,7 @@ MOST_CONNECTIONS = 8
 #: For making one of these: without it the first connection takes all.
 _MORE_S = 2.0
 
-#: Which broker is asked for its settings may be as old as this: one that has gone is no answer, and another is asked.
+#: Who is asked for a broker's settings may be known from an answer of this age: brokers name one that died for longer.
 _ALIVE_S = 5.0
 
 #: In one request that names ids. A request is given up after a fixed time, so what it asks must not grow with a batch;
@@ -412,7 +412,7 @@ class Admin:
         """Return the number of partitions of those of ``topics`` that exist and may be described."""
         return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
 
-    def topic_partitions(self, topics: Iterable[str], operations: Iterable[str] = ()) -> dict[str, int]:
+    def topic_partitions(self, topics: Iterable[str], operations: Collection[str] = ()) -> dict[str, int]:
         """Return the number of partitions of each topic; raise UnknownTopic when one of them does not exist, or may not
         be described, and NotAuthorized as :meth:`check_rights` does for ``operations``.
         """
