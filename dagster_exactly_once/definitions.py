@@ -91,12 +91,14 @@ def exactly_once_sensors(
     beside = [spec for s in streams for spec in s.side_specs]
     managed = [s for s in streams if s.managed]
     checks = _checks(streams)
-    requested = [job_of(RECOVER, _registry(streams)), *_checks_jobs(checks)]
+    recovery, stream_jobs = job_of(RECOVER, _registry(streams)), [stream_job(s) for s in managed]
     return [
-        checkpoint_progress_sensor(specs, _check_keys(checks), requested, every_s=progress_every_s),
+        checkpoint_progress_sensor(
+            specs, _check_keys(checks), [recovery, *_checks_jobs(checks)], every_s=progress_every_s
+        ),
         stale_transactions_sensor([*specs, *beside], every_s=stale_every_s),
-        run_failure_sensor([s.spec for s in managed], every_s=failure_every_s),
-        liveness_sensor([s.spec for s in managed], [stream_job(s) for s in managed], every_s=liveness_every_s),
+        run_failure_sensor([s.spec for s in managed], [recovery, *stream_jobs], every_s=failure_every_s),
+        liveness_sensor([s.spec for s in managed], stream_jobs, every_s=liveness_every_s),
     ]
 
 

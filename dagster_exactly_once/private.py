@@ -18,13 +18,15 @@ from dagster._core.definitions.utils import check_valid_name
 from dagster._core.execution.plan.objects import ErrorSource
 
 # Dagster's own reason of a failure outside any step, which no event says; how a request names a range of days; the
-# repository and the code location of a run; and what tells a run that the instance's run_retries launched.
+# repository and the code location of a run; what tells a run that the instance's run_retries launched; and the key of
+# a sensor's request on the run that it became.
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
     REPOSITORY_LABEL_TAG,
     RETRY_NUMBER_TAG,
     RUN_FAILURE_REASON_TAG,
+    RUN_KEY_TAG,
 )
 
 # Whether Dagster's daemon can run a schedule at this: a wrong one is refused with the stream's name.
@@ -36,6 +38,7 @@ __all__ = [
     "REPOSITORY_LABEL_TAG",
     "RETRY_NUMBER_TAG",
     "RUN_FAILURE_REASON_TAG",
+    "RUN_KEY_TAG",
     "ErrorSource",
     "UnresolvedAssetJobDefinition",
     "check_valid_name",

@@ -10,6 +10,7 @@ file), ``exit`` (this process alone, at once), ``raise``, or ``sleep <seconds>``
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def armed(name: str) -> bool:
 
 
 def _fire(folder: Path, name: str) -> None:
-    reached, mine = folder / f"{name}.reached", folder / f".{name}.{os.getpid()}"
+    reached, mine = folder / f"{name}.reached", folder / f".{name}.{os.getpid()}.{threading.get_native_id()}"
     try:
         (folder / name).rename(mine)
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.names import NOTIFY
+from dagster_exactly_once.names import NOTIFY, RECOVERY_JOB
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -52,10 +52,11 @@ def sensing(
     ``policy`` is of the watch policy.
     """
     fails = failing_job(streams[0].name)
+    jobs = [fails, empty_job(RECOVERY_JOB)]
     sensors = {
         "exactly_once_checkpoint_progress": checkpoint_progress_sensor(streams),
         "exactly_once_stale_transactions": stale_transactions_sensor(streams),
-        "exactly_once_run_failure": run_failure_sensor(streams),
+        "exactly_once_run_failure": run_failure_sensor(streams, jobs),
         "exactly_once_liveness": liveness_sensor(streams, [fails]),
     }
     kafka = KafkaTransactionalProducerFactory(
@@ -73,6 +74,16 @@ def sensing(
         "watch_policy": WatchPolicy(**policy),
     }
     return Daemon(instance, sensors, resources)
+
+
+def empty_job(name: str) -> dg.JobDefinition:
+    """Return a job that a sensor may request, and that does nothing."""
+
+    @dg.job(name=name)
+    def job() -> None:
+        pass
+
+    return job
 
 
 def failing_job(stream: str) -> dg.JobDefinition:

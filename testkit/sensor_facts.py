@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.runs.failures import Failure, failure
 from dagster_exactly_once.runs.history import StreamHistory
 from dagster_exactly_once.runs.runs import Run
@@ -56,10 +57,11 @@ def recovery(
     person: bool = False,
     attempt: int = 1,
     not_before: float = 0.0,
+    key: str = "k",
     **rest: Any,
 ) -> Run:
     """Return a recovery; of a sensor unless a person launched it."""
-    tags = {} if person else {"dagster/sensor_name": "some"}
+    tags = {} if person else {"dagster/sensor_name": "some", RUN_KEY_TAG: key}
     if restart_of:
         tags[TAG_RESTART_OF] = restart_of
         tags |= {} if person else {TAG_ATTEMPT: str(attempt), TAG_NOT_BEFORE: str(not_before)}

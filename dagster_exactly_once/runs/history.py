@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_OP
-from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG, ErrorSource
+from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG, RUN_KEY_TAG, ErrorSource
 from dagster_exactly_once.runs.failures import Failure, failure, first_line
 from dagster_exactly_once.runs.runs import Run, Runs, op_config
 from dagster_exactly_once.runs.spec import StreamSpec
@@ -75,7 +75,9 @@ class StreamHistory:
         if not row:
             return []
         oldest = row[-1]
-        counted = {run.tags.get(TAG_BESIDE) for run in row}  # the run beside a recovery failed of the same cause
+        counted = {
+            key for run in row if (key := run.tags.get(TAG_BESIDE))
+        }  # the run beside a recovery failed of the same cause
         row += [
             r
             for r in self.recoveries
@@ -83,7 +85,7 @@ class StreamHistory:
             and r.restart_of
             and not r.by_person
             and r.created > oldest.created
-            and r.run_id not in counted
+            and r.tags.get(RUN_KEY_TAG) not in counted
         ]
         return sorted(row, key=lambda r: r.over)
 

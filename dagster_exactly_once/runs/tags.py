@@ -49,8 +49,8 @@ TAG_RESTART_OF = f"{HIDDEN}restart_of"
 TAG_ATTEMPT = f"{HIDDEN}attempt"
 #: On a recovery that requests a restart: the stream starts no sooner, in seconds since the epoch.
 TAG_NOT_BEFORE = f"{HIDDEN}not_before"
-#: On a run of the stream that was launched while a recovery of its sink was in progress: that recovery. Spark starts
-#: beside it, the query after it.
+#: On a run of the stream that was requested together with a recovery of its sink: the run key of that recovery. Spark
+#: starts beside it, the query after it.
 TAG_BESIDE = f"{HIDDEN}beside"
 
 #: On a long run that wants to be continued by a new one: its own id, and a number that counts its attempts.

@@ -2,30 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import dagster as dg
 
 from dagster_exactly_once.names import LIVENESS_SENSOR, RECOVERY_JOB
-from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 from dagster_exactly_once.runs.history import Histories, StreamHistory, attempt_of
 from dagster_exactly_once.runs.operator import frozen as diagnosis_of_frozen
 from dagster_exactly_once.runs.process import WORKING, report_dead, signed
-from dagster_exactly_once.runs.runs import Run, op_config, run_of
+from dagster_exactly_once.runs.runs import Run, run_of
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import (
-    TAG_ATTEMPT,
-    TAG_BESIDE,
     TAG_CAUSE,
     TAG_CONTINUES,
     TAG_JOB,
     TAG_NOT_BEFORE,
-    TAG_RESTART,
-    TAG_RESTART_OF,
     TAG_ROTATES,
     TAG_STREAM,
 )
-from dagster_exactly_once.sensors.tick import Judged, Tick, sensor_over
+from dagster_exactly_once.sensors.restarts import restart_after, restart_config
+from dagster_exactly_once.sensors.tick import Job, Judged, Tick, check_jobs, sensor_over
 from exactly_once.inspection.processes import Frozen, State, end_command, end_frozen, resume_stopped, state_of
 from exactly_once.inspection.words import duration
 
@@ -89,15 +84,14 @@ def _of_frozen(runs: Sequence[Run], frozen_s: Sequence[float], end_after_s: floa
 
 def liveness_sensor(
     streams: Sequence[StreamSpec],
-    jobs: Sequence[dg.JobDefinition | UnresolvedAssetJobDefinition],
+    jobs: Sequence[Job],
     every_s: int = 5,
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams. A tick may change the instance: it reports dead runs.
 
     Dagster lets it request only runs of ``jobs``; raises DagsterInvalidDefinitionError if a stream's job is missing.
     """
-    if missing := sorted({s.job for s in streams} - {job.name for job in jobs}):
-        raise dg.DagsterInvalidDefinitionError(f"liveness cannot start {', '.join(missing)}: pass each stream's job")
+    check_jobs(LIVENESS_SENSOR, [s.job for s in streams], jobs)
 
     @sensor_over(
         streams,
@@ -222,16 +216,12 @@ def _wanted(history: StreamHistory, stream: StreamSpec) -> dg.RunRequest | str:
     recovery, newest = history.recovery, history.stream
     if (rotating := _rotating(history)) is not None:
         return _successor(rotating, stream)
-    failed = newest.run_id if newest is not None and newest.status == "FAILURE" else None
-    # a person's recovery asks for a restart at its end: until then that person may want to look first
-    beside = recovery is not None and failed is not None and recovery.restart_of == failed and recovery.in_progress
-    others = history.recoveries[1:] if beside else history.recoveries
-    busy = next((r for r in (*history.streams, *others, *history.others) if r.in_progress), None)
+    busy = next((r for r in (*history.streams, *history.recoveries, *history.others) if r.in_progress), None)
     if busy is not None:
         return f"run {busy.name} of {busy.job} is {busy.status}"
     if newest is None:
         return "the stream has no run yet"
-    if recovery is None or not (beside or (recovery.status == "SUCCESS" and recovery.restart_of == newest.run_id)):
+    if recovery is None or recovery.status != "SUCCESS" or recovery.restart_of != newest.run_id:
         return f"no restart is requested (the newest run {newest.name} is {newest.status})"
     if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
         return f"a person canceled run {newest.name}, so no sensor starts the stream again"
@@ -240,7 +230,7 @@ def _wanted(history: StreamHistory, stream: StreamSpec) -> dg.RunRequest | str:
     if wait_s > 0 and not recovery.by_person:  # a person who asks for a restart gets it at once
         again = f"this sensor starts the stream again in {duration(wait_s)}"
         return f"{again}, after run {newest.name} (restart attempt {attempt})"
-    return _start(newest, recovery, attempt, stream)
+    return restart_after(newest, recovery, attempt, stream)
 
 
 def _rotating(history: StreamHistory) -> Run | None:
@@ -270,43 +260,3 @@ def _successor(rotating: Run, stream: StreamSpec) -> dg.RunRequest:
         },
         stream.job,
     )
-
-
-def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> dg.RunRequest:
-    why = "By a person" if recovery.by_person else recovery.tags.get(TAG_CAUSE, "").partition(":")[0] or "Restart"
-    who = "A person requested this start" if recovery.by_person else f"This is restart attempt {attempt}"
-    beside = recovery.in_progress
-    does = "is recovering" if beside else "recovered"
-    cause = f"{why}: run {newest.name} ended as {newest.status}, and recovery {recovery.name} {does} the sink. {who}."
-    config, dropped = restart_config(newest, stream)
-    if dropped:
-        cause += f" This start drops a consent that a person gave run {newest.name} for its own start: {dropped}."
-    return dg.RunRequest(
-        f"restart/{recovery.run_id}",
-        config,
-        {
-            TAG_STREAM: stream.name,
-            TAG_CAUSE: cause,
-            TAG_RESTART_OF: newest.run_id,
-            TAG_ATTEMPT: str(attempt),
-            **({} if recovery.by_person else {TAG_RESTART: recovery.tags.get(TAG_RESTART, f"{attempt}")}),
-            **({TAG_BESIDE: recovery.run_id} if beside else {}),
-        },
-        stream.job,
-    )
-
-
-def restart_config(run: Run, stream: StreamSpec) -> tuple[dict[str, Any], str]:
-    """Return the configuration of a run of the stream's job that replaces ``run``, without the consents that a person
-    gave for one start, and these as text. Of a run of another job (Materialize), only that of the stream's op fits.
-    """
-    ops = run.config.get("ops", {})
-    mine = ops.get(stream.op) if isinstance(ops, Mapping) else None
-    config = dict(run.config) if run.job == stream.job else {"ops": {stream.op: mine} if mine is not None else {}}
-    once = op_config(run.config, stream.op).get("once")
-    if once is None or not isinstance(mine, Mapping):
-        return config, ""
-    kept = {key: value for key, value in mine["config"].items() if key != "once"}
-    config["ops"] = {**config["ops"], stream.op: {**mine, "config": kept}}
-    given = once if isinstance(once, Mapping) else {"once": once}
-    return config, ", ".join(f"{name}={word}" for name, word in given.items() if word)

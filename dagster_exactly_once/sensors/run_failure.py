@@ -22,8 +22,9 @@ from dagster_exactly_once.sensors.recovery_requests import (
     refusal,
     withheld,
 )
+from dagster_exactly_once.sensors.restarts import restart_beside
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, ask_each, sensor_over
+from dagster_exactly_once.sensors.tick import Job, Judged, Memory, Tick, ask_each, check_jobs, sensor_over
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.diagnosis import SinkFacts, Thresholds
 from exactly_once.diagnosis.facts import StreamFacts
@@ -35,6 +36,9 @@ from exactly_once.inspection.words import duration
 
 #: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
+
+#: A pause of so few seconds is over before Spark has started: the run is requested with its recovery.
+SOON_S = 3.0
 
 
 def verdict(
@@ -89,26 +93,36 @@ def verdict(
     refused = refusal(history, need, watch, owner.works if owner is not None else None)
     if refused is not None:
         return Judged(f"{failed}. {withheld(refused)}")
-    return Judged(
-        f"{failed}. {REQUESTED}; the sensor exactly_once_liveness then starts the stream (restart attempt "
-        f"{decision.attempt}).",
-        True,
-        recovery_request(stream, history, need),
-    )
+    recovery, nth = recovery_request(stream, history, need), f"(restart attempt {decision.attempt})"
+    if wait_s > SOON_S:
+        then = f"the sensor exactly_once_liveness then starts the stream {nth}"
+        return Judged(f"{failed}. {REQUESTED}; {then}.", True, recovery)
+    then = f"the next run of the stream {nth}, which waits for it"
+    beside = restart_beside(run, recovery, stream)
+    return Judged(f"{failed}. {REQUESTED}, and {then}.", True, recovery, beside=beside)
 
 
-def run_failure_sensor(streams: Sequence[StreamSpec], every_s: int = 5) -> dg.SensorDefinition:
-    """Make the sensor over :func:`verdict` for all streams."""
+def run_failure_sensor(
+    streams: Sequence[StreamSpec],
+    jobs: Sequence[Job],
+    every_s: int = 5,
+) -> dg.SensorDefinition:
+    """Make the sensor over :func:`verdict` for all streams.
+
+    Dagster lets it request only runs of ``jobs``; raises DagsterInvalidDefinitionError if a stream's job, or the
+    recovery's, is missing.
+    """
+    check_jobs(FAILURE_SENSOR, [RECOVERY_JOB, *(s.job for s in streams)], jobs)
 
     @sensor_over(
         streams,
         FAILURE_SENSOR,
         every_s,
         ["kafka", "restart_policy", "watch_policy", NOTIFY],
-        job_name=RECOVERY_JOB,
+        jobs=list(jobs),
         description=(
-            "When the newest run of a stream fails, requests a recovery of its sink at once; the restart policy "
-            "decides when and how often the stream is started again. CANCELED is a person's decision and restarts "
+            "When the newest run of a stream fails, requests a recovery of its sink at once, and the next run of the "
+            "stream, unless the restart policy makes that wait. CANCELED is a person's decision and restarts "
             "nothing; a failure that a restart cannot fix is reported and left to a person."
         ),
     )

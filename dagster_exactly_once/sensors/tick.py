@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
+from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 from dagster_exactly_once.runs.history import Histories, StreamHistory
 from dagster_exactly_once.runs.location import location_of_tick
 from dagster_exactly_once.runs.spec import StreamSpec
@@ -21,6 +22,9 @@ from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.inspection.processes import Frozen
 
 T = TypeVar("T")
+
+#: What a sensor may request runs of.
+Job = dg.JobDefinition | UnresolvedAssetJobDefinition
 
 #: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 2
@@ -61,6 +65,8 @@ class Judged:
         Runs to report as ended.
     end, resume : tuple of Frozen
         Frozen processes to kill, and to let go on.
+    beside : RunRequest or None
+        The run of the stream to launch together with its recovery.
     """
 
     message: str
@@ -72,6 +78,7 @@ class Judged:
     dead: tuple[str, ...] = ()
     end: tuple[Frozen, ...] = ()
     resume: tuple[Frozen, ...] = ()
+    beside: dg.RunRequest | None = None
 
 
 class Tick:
@@ -111,12 +118,17 @@ class Tick:
         Dagster (1.13.29) fails a tick of which it cannot launch one request, with the requests of all other streams:
         so a request that repeats a configuration which its job no longer takes is left out, and said.
         """
-        if judged.request is not None and (why := self._unfit(judged.request)):
+        requests = [request for request in (judged.request, judged.beside) if request is not None]
+        unfit = ((request, why) for request in requests if (why := self._unfit(request)))
+        if (first := next(unfit, None)) is not None:
+            request, why = first
+            kept = judged.request if request is judged.beside else None
             sentence = (
-                f"{judged.message} No run is requested, because the configuration that it would repeat no longer fits "
-                f"the job {judged.request.job_name}: {why} Launch that job by hand, with a configuration that fits."
+                f"{judged.message} No run of the job {request.job_name} is requested, because the configuration that "
+                f"it would repeat no longer fits that job: {why} Launch it by hand, with a configuration that fits."
             )
-            judged = Judged(sentence, attention=True, memory=self.before[stream.sink_id])
+            memory = judged.memory if kept else self.before[stream.sink_id]
+            judged = Judged(sentence, attention=True, request=kept, memory=memory)
         self.judged[stream.sink_id] = judged
         if judged.memory is not None:
             self.memory[stream.sink_id] = judged.memory
@@ -167,7 +179,8 @@ class Tick:
         """Make the result, with sentences, observations and runs that belong to no single stream."""
         judged = self.judged.values()
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        wanted = [*(j.request for j in judged if j.request is not None), *requests]
+        made = (request for j in judged for request in (j.request, j.beside))
+        wanted = [*(request for request in made if request is not None), *requests]
         if wanted:  # Dagster shows no reason beside a request
             self.context.log.info(message)
         kept = {"version": CURSOR_VERSION, "streams": self.memory, "missed": self._missed}
@@ -187,6 +200,12 @@ class Tick:
         for name, j in sorted(judged, key=lambda one: not one[1].attention):
             names.setdefault(j.message, []).append(name)
         return [f"{', '.join(those)}: {message}" for message, those in names.items()]
+
+
+def check_jobs(sensor: str, wanted: Iterable[str], jobs: Iterable[Job]) -> None:
+    """Raise DagsterInvalidDefinitionError unless ``jobs`` have all names that a sensor requests."""
+    if missing := sorted(set(wanted) - {job.name for job in jobs}):
+        raise dg.DagsterInvalidDefinitionError(f"{sensor} cannot start {', '.join(missing)}: pass each of these jobs")
 
 
 def read_cursor(cursor: str | None) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import time
 
 import dagster as dg
 
+from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.recovery.owners import SinkBusy
 from dagster_exactly_once.runs.location import location_of
 from dagster_exactly_once.runs.operator import frozen
@@ -69,14 +71,14 @@ class SingleWriter:
         self._queue = {} if queued or not queue else {TAG_JOB: queue}
         fresh = context.run.parent_run_id is None  # a re-execution has the tags of the run that it repeats
         tags = context.run.tags if fresh else {}
-        self._awaited = tags.get(TAG_BESIDE) or tags.get(TAG_CONTINUES)
+        self._recovery, self._continued = tags.get(TAG_BESIDE), tags.get(TAG_CONTINUES)
         self._end = time.monotonic() + LONGEST_S
         self._said = False
 
     @property
     def waits(self) -> bool:
         """True when the run was launched beside a recovery, or to continue a long run."""
-        return self._awaited is not None
+        return bool(self._recovery or self._continued)
 
     def begin(self) -> None:
         """Tag the run with its stream and its process, and wait for the older runs of the stream to end.
@@ -107,9 +109,9 @@ class SingleWriter:
         SinkBusy
             After :data:`LONGEST_S`.
         """
-        if self._awaited is None:
+        if not self.waits:
             return True
-        other = self._instance.get_run_by_id(self._awaited)
+        other = self._awaited()
         if other is not None and other.status not in FINISHED:
             return self._waits(other)
         if other is not None and other.status is dg.DagsterRunStatus.CANCELED:
@@ -121,6 +123,12 @@ class SingleWriter:
             self._log.warning(f"Run {other.run_id[:8]} of {other.job_name} failed; this run recovers the sink.")
         self._take()
         return True
+
+    def _awaited(self) -> dg.DagsterRun | None:
+        if not self._recovery:
+            return self._instance.get_run_by_id(self._continued or "")
+        wanted = dg.RunsFilter(job_name=RECOVERY_JOB, tags={RUN_KEY_TAG: self._recovery})
+        return next(iter(self._instance.get_runs(wanted, limit=1)), None)
 
     def _waits(self, other: dg.DagsterRun) -> bool:
         if not self._said:

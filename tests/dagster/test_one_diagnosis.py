@@ -7,7 +7,7 @@ import pytest
 
 from dagster_exactly_once import RestartPolicy, WatchPolicy, exactly_once_stream
 from dagster_exactly_once.checks.definitions import checks_of, health_check
-from dagster_exactly_once.names import ALL_STREAMS, NOTIFY
+from dagster_exactly_once.names import ALL_STREAMS, NOTIFY, RECOVERY_JOB
 from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -22,6 +22,7 @@ from testkit import one_diagnosis as plants
 from testkit.daemon import Daemon
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED
+from testkit.sensing import empty_job
 
 PROGRESS, STALE, FAILURE = (
     "exactly_once_checkpoint_progress",
@@ -76,7 +77,7 @@ class Location:
         sensors = {
             PROGRESS: checkpoint_progress_sensor([spec]),
             STALE: stale_transactions_sensor([spec]),
-            FAILURE: run_failure_sensor([spec]),
+            FAILURE: run_failure_sensor([spec], [empty_job(RECOVERY_JOB), empty_job(spec.job)]),
         }
         self.daemon = Daemon(instance, sensors, self.resources)
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_exactly_once.names import ALL_STREAMS, NOTIFY
+from dagster_exactly_once.names import ALL_STREAMS, NOTIFY, RECOVERY_JOB
 from dagster_exactly_once.notify import Notifier, WebhookNotifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -45,6 +45,7 @@ from testkit import broker as brokers
 from testkit.daemon import Daemon
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.one_diagnosis import write
+from testkit.sensing import empty_job
 from testkit.webhook import webhook
 
 S = dg.DagsterRunStatus
@@ -78,9 +79,7 @@ def spec(sink_id="s", topic="in", outputs=("out",)):
     )
 
 
-@dg.job(name="stream")
-def stream_job():
-    """The job that the sensor exactly_once_liveness may request."""
+JOBS = [empty_job("stream"), empty_job(RECOVERY_JOB)]
 
 
 def daemon(instance, stream=None, bootstrap_servers="127.0.0.1:1", **policy):
@@ -88,8 +87,8 @@ def daemon(instance, stream=None, bootstrap_servers="127.0.0.1:1", **policy):
     made = {
         "exactly_once_checkpoint_progress": checkpoint_progress_sensor([stream]),
         "exactly_once_stale_transactions": stale_transactions_sensor([stream]),
-        "exactly_once_run_failure": run_failure_sensor([stream]),
-        "exactly_once_liveness": liveness_sensor([stream], [stream_job]),
+        "exactly_once_run_failure": run_failure_sensor([stream], JOBS),
+        "exactly_once_liveness": liveness_sensor([stream], JOBS[:1]),
     }
     resources = {
         "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=bootstrap_servers),
@@ -196,8 +195,8 @@ def test_a_person_who_starts_it_again_begins_a_new_count(instance):
         new_run(instance, status=S.FAILURE, tags={"dagster/sensor_name": "exactly_once_liveness", TAG_RESTART_OF: "x"})
     assert "did not help" in d.said("exactly_once_run_failure")
     new_run(instance, status=S.FAILURE)
-    (request,) = d.tick("exactly_once_run_failure").run_requests
-    assert request.tags[TAG_ATTEMPT] == "1"
+    requests = d.tick("exactly_once_run_failure").run_requests
+    assert [(r.job_name, r.tags[TAG_ATTEMPT]) for r in requests] == [(RECOVERY_JOB, "1"), ("stream", "1")]
 
 
 @pytest.mark.long

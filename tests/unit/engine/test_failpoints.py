@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,15 @@ def test_a_point_fires_once_over_all_processes(folder: Path) -> None:
     assert not armed("decided")
     assert (folder / "decided.reached").exists(), "the test waits for this name"
     reach("decided")
+
+
+def test_a_point_fires_once_over_all_threads(folder: Path) -> None:
+    """Two parts of one process may reach it at one moment: one of them stops, and the others go on."""
+    for _ in range(50):
+        (folder / "decided").write_text("sleep 0")
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(reach, ["decided"] * 4))
+        assert {p.name for p in folder.iterdir()} == {"decided.reached"}
 
 
 def test_a_point_can_be_passed_late(folder: Path) -> None:

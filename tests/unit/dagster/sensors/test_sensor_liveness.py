@@ -12,7 +12,6 @@ import pytest
 
 from dagster_exactly_once.runs.tags import (
     TAG_ATTEMPT,
-    TAG_BESIDE,
     TAG_CAUSE,
     TAG_CONTINUES,
     TAG_JOB,
@@ -153,21 +152,15 @@ def test_a_recovered_stream_is_started_with_its_own_configuration():
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "STARTING", "STARTED"])
-def test_the_stream_starts_beside_the_recovery_that_requests_it(status: str):
-    """Spark takes longer to start than a recovery to end: one after the other, readers of new records wait for both."""
+def test_a_stream_whose_start_had_to_pause_waits_for_its_recovery(status: str):
+    """The recovery would fence a driver that has just begun; the run beside it comes from exactly_once_run_failure."""
     found = judged(history(failed(), recoveries=(recovery("c", status, restart_of="r1"),)))
-    assert found.request is not None and found.request.run_key == "restart/c" and found.request.tags[TAG_BESIDE] == "c"
+    assert found.request is None and f"run c of exactly_once_recovery is {status}" in found.message
 
 
-def test_a_start_after_the_recovery_waits_for_nothing():
-    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert TAG_BESIDE not in found.request.tags
-
-
-def test_a_start_beside_a_recovery_waits_for_its_time():
-    """Else a stream that fails at once would start again and again without the strategy's pause."""
-    found = history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1", not_before=NOW + 9),))
-    verdict = judged(found)
+def test_a_start_waits_for_the_pause_of_the_strategy():
+    """Else a stream that fails at once would start again and again without a pause."""
+    verdict = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),)))
     said = "this sensor starts the stream again in 9.0 s, after run r1 (restart attempt 1)"
     assert verdict.request is None and said in verdict.message
 

@@ -23,7 +23,7 @@ from dagster_exactly_once.sensors.recovery_requests import (
     recovery_request,
     refusal,
 )
-from dagster_exactly_once.sensors.run_failure import _reaction, verdict
+from dagster_exactly_once.sensors.run_failure import SOON_S, _reaction, verdict
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once.inspection.findings import Owner
 from exactly_once.inspection.processes import Frozen, Process, State
@@ -54,6 +54,24 @@ def test_a_failed_stream_is_recovered_at_once_with_a_restart():
     """Readers wait for its open transactions, however long the restart has to wait."""
     found = judged(run("r1", "FAILURE", at=NOW - 51, lived=50))
     assert (found.request.tags[TAG_RESTART_OF], found.request.tags[TAG_ATTEMPT]) == ("r1", "1")
+
+
+def test_the_next_run_is_requested_with_its_recovery():
+    """Spark takes longer to start than a recovery to end: a tick between the two keeps readers waiting for seconds."""
+    newest = run("r1", "FAILURE", at=NOW - 52, lived=50, config={"ops": {"x": 1}})
+    found = judged(newest)
+    assert (found.beside.job_name, found.beside.run_config) == ("stream", {"ops": {"x": 1}})
+    tags = found.beside.tags
+    assert (tags[TAG_BESIDE], found.beside.run_key) == (found.request.run_key, f"restart/{found.request.run_key}")
+    assert (tags[TAG_RESTART_OF], tags[TAG_ATTEMPT], tags[TAG_RESTART]) == ("r1", "1", "1 of 10")
+    assert "the next run of the stream (restart attempt 1), which waits for it" in found.message
+
+
+def test_a_long_pause_leaves_the_start_to_the_sensor_that_waits():
+    """A JVM that waits for minutes would only hold memory, and the run would look started."""
+    found = judged(run("r1", "FAILURE", at=NOW - 52, lived=50), strategy=fixed_delay(3, SOON_S + 10))
+    assert found.request is not None and found.beside is None
+    assert "the sensor exactly_once_liveness then starts the stream" in found.message
 
 
 def test_a_frozen_run_is_not_called_started_without_what_is_true():
@@ -286,13 +304,12 @@ def test_a_request_carries_its_cause():
 
 def test_a_recovery_and_the_run_beside_it_count_as_one_failure():
     """Both fail of the same cause, such as brokers that are down: counted twice, restarts would end too soon."""
-    beside = run(
-        "r2", "FAILURE", at=NOW - 40, lived=30, tags={"dagster/sensor_name": "exactly_once_liveness", TAG_BESIDE: "c"}
-    )
+    by = {"dagster/sensor_name": "exactly_once_run_failure"}
+    beside = run("r2", "FAILURE", at=NOW - 40, lived=30, tags={**by, TAG_BESIDE: "s/failure/r1"})
     first = run("r1", "FAILURE", at=NOW - 100)
-    failed = recovery("c", "FAILURE", at=NOW - 45, restart_of="r1")
+    failed = recovery("c", "FAILURE", at=NOW - 45, restart_of="r1", key="s/failure/r1")
     assert [f.run_id for f in history(beside, first, recoveries=(failed,)).failures()] == ["r1", "r2"]
-    alone = run("r2", "FAILURE", at=NOW - 40, lived=30, tags={"dagster/sensor_name": "exactly_once_liveness"})
+    alone = run("r2", "FAILURE", at=NOW - 40, lived=30, tags=by)
     assert len(history(alone, first, recoveries=(failed,)).failures()) == 3
 
 

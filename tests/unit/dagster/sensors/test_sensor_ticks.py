@@ -41,6 +41,7 @@ from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOpti
 from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
+from testkit.sensing import empty_job
 from testkit.sensor_facts import spec
 
 S = dg.DagsterRunStatus
@@ -86,7 +87,9 @@ def fails_with(error, stream):
 SENSORS = {
     "exactly_once_checkpoint_progress": checkpoint_progress_sensor,
     "exactly_once_stale_transactions": stale_transactions_sensor,
-    "exactly_once_run_failure": run_failure_sensor,
+    "exactly_once_run_failure": lambda streams: run_failure_sensor(
+        streams, [empty_job(RECOVERY_JOB), *map(job_of, streams)]
+    ),
     "exactly_once_liveness": lambda streams: liveness_sensor(streams, [job_of(s) for s in streams]),
 }
 
@@ -176,18 +179,21 @@ def test_an_owner_that_cannot_be_found_does_not_keep_another_stream_down(instanc
         raise unreachable(sink_id)
 
     monkeypatch.setattr(run_failure, "read_log", read)
-    (request,) = tick(instance, "exactly_once_run_failure").run_requests
-    assert request.tags[TAG_RESTART_OF] == failed and request.tags[TAG_RECOVERS] == "clicks"
+    recovery, start = tick(instance, "exactly_once_run_failure").run_requests
+    assert recovery.tags[TAG_RESTART_OF] == failed and recovery.tags[TAG_RECOVERS] == "clicks"
+    assert start.tags[TAG_RESTART_OF] == failed and start.job_name == CLICKS.job
 
 
 def test_failures_of_two_streams_are_recovered_in_one_tick(instance):
     """A second stream that waits for the next tick is down for longer than it has to be."""
     failed = {s.sink_id: new(instance, s, S.FAILURE) for s in BOTH}
     requests = tick(instance, "exactly_once_run_failure").run_requests
+    assert [r.job_name for r in requests] == [RECOVERY_JOB, ORDERS.job, RECOVERY_JOB, CLICKS.job]
+    assert len({r.run_key for r in requests}) == 4
+    requests = [r for r in requests if r.job_name == RECOVERY_JOB]
     assert {r.tags[TAG_RECOVERS]: r.tags[TAG_RESTART_OF] for r in requests} == failed
     assert {r.run_config["ops"][RECOVERY_OP]["config"]["stream"] for r in requests} == {s.name for s in BOTH}
     assert {r.run_config["ops"][RECOVERY_OP]["config"]["dry_run"] for r in requests} == {False}, "a sensor acts"
-    assert {r.job_name for r in requests} == {RECOVERY_JOB} and len({r.run_key for r in requests}) == 2
 
 
 def test_the_same_incident_of_two_streams_has_two_run_keys(instance, monkeypatch):
@@ -544,12 +550,13 @@ def test_a_run_that_materialize_started_is_recovered_and_started_again_as_the_st
         asset_selection=frozenset([dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "report"])]),
         run_config={"ops": {ORDERS.op: {"config": config}, "report": {"config": {"x": 1}}}, "resources": {}},
     )
-    (request,) = tick(instance, "exactly_once_run_failure").run_requests
+    request, beside = tick(instance, "exactly_once_run_failure").run_requests
     assert request.tags[TAG_RESTART_OF] == failed
     recovered(instance, ORDERS, failed)
-    (start,) = tick(instance, "exactly_once_liveness").run_requests
-    assert start.job_name == ORDERS.job and start.tags[TAG_STREAM] == "orders"
-    assert start.run_config == {"ops": {ORDERS.op: {"config": {"max_offsets_per_trigger": 7}}}}
+    (after,) = tick(instance, "exactly_once_liveness").run_requests
+    for start in (beside, after):
+        assert start.job_name == ORDERS.job and start.tags[TAG_STREAM] == "orders"
+        assert start.run_config == {"ops": {ORDERS.op: {"config": {"max_offsets_per_trigger": 7}}}}
 
 
 def test_a_run_that_materialize_is_just_starting_stops_a_restart(instance):

@@ -5,6 +5,7 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.recovery.owners import SinkBusy
 from dagster_exactly_once.runs import process
 from dagster_exactly_once.runs.process import tag_run
@@ -53,9 +54,9 @@ def ended(run, status):
 
 def beside(instance, status, tag=TAG_BESIDE):
     """A run launched beside a recovery of this status, or to continue a run."""
-    job = RECOVERY_JOB if tag == TAG_BESIDE else "stream"
-    other = create_run_for_test(instance, job_name=job, status=status, tags={TAG_STREAM: "stream"})
-    waiting = Op(instance, tags={TAG_STREAM: "stream", tag: other.run_id})
+    job, key = (RECOVERY_JOB, {RUN_KEY_TAG: "s/failure/r0"}) if tag == TAG_BESIDE else ("stream", {})
+    other = create_run_for_test(instance, job_name=job, status=status, tags={TAG_STREAM: "stream", **key})
+    waiting = Op(instance, tags={TAG_STREAM: "stream", tag: key.get(RUN_KEY_TAG, other.run_id)})
     waiting.writer.begin()
     return other, waiting
 
@@ -139,8 +140,8 @@ def test_the_wait_with_an_open_session_has_an_end(instance, monkeypatch):
 
 def test_a_re_execution_waits_for_no_recovery_of_the_past(instance):
     """Dagster copies the tags: a person who launches the run again would be refused for one that somebody canceled."""
-    recovery = create_run_for_test(instance, job_name=RECOVERY_JOB, status=S.CANCELED)
-    again = Op(instance, tags={TAG_STREAM: "stream", TAG_BESIDE: recovery.run_id}, parent_run_id="r1", root_run_id="r1")
+    create_run_for_test(instance, job_name=RECOVERY_JOB, status=S.CANCELED, tags={RUN_KEY_TAG: "s/failure/r0"})
+    again = Op(instance, tags={TAG_STREAM: "stream", TAG_BESIDE: "s/failure/r0"}, parent_run_id="r1", root_run_id="r1")
     again.writer.begin()
     assert again.writer.ready() and again.tag(TAG_SINK) == "s"
 
