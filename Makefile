@@ -27,7 +27,7 @@ SPARKS_TESTS := tests/contract tests/integration/test_session_jar.py tests/integ
 unexport PYTHONDONTWRITEBYTECODE
 
 # Processes that share the test files of make test and make test-unit: three keep two cores busy, and two of them have a
-# Spark (testkit/scheduling.py). 0: one after the other in this one, as for --pdb.
+# Spark (dev/testkit/scheduling.py). 0: one after the other in this one, as for --pdb.
 TEST_WORKERS ?= 3
 SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -65,10 +65,10 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install everything into .venv and the cache folder; once
-	@sh tools/setup.sh dev
+	@sh dev/tools/setup.sh dev
 
 setup-example: # What run, cluster, demo and ui need, in half the time
-	@sh tools/setup.sh example
+	@sh dev/tools/setup.sh example
 
 run: setup-example ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at the end
 	@$(PYTHON) -m platform_assets.cli run
@@ -77,7 +77,7 @@ cluster: setup-example ## The main job with its tasks on a Spark standalone clus
 	@$(PYTHON) -m platform_assets.cli cluster
 
 demo: setup-example ## The duel: Spark's own sink and this one, both killed with kill -9; a table and a picture
-	@$(PYTHON) -m exactly_once.ops.cli demo $(DEMO_ARGS)
+	@$(PYTHON) -m exactly_once.tools.cli demo $(DEMO_ARGS)
 
 ui: setup-example ## The main job as a live stream, with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
@@ -129,7 +129,7 @@ test-upgrades: archive ## The table of docs/upgrade.md, row by row: half a minut
 	$(PYTHON) -m pytest -s tests/upgrades $(if $(UPGRADES),-k "$(UPGRADES)") $(PYTEST_ARGS)
 
 test-extras: setup ## Each distribution and each extra alone, in an environment of its own, on the oldest Python that is found
-	@$(PYTHON) tools/extras.py
+	@$(PYTHON) dev/tools/extras.py
 
 test-pythons: setup ## The unit tests and tests/contract on every other Python that is found, in an environment of its own
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
@@ -171,7 +171,7 @@ NAUGHTY := $(RUN)/naughty
 
 test-naughty: archive ## Two collections of texts that break programs, as records; asks npm for them the first time
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	@$(PYTHON) tools/naughty.py $(NAUGHTY)
+	@$(PYTHON) dev/tools/naughty.py $(NAUGHTY)
 	EXACTLY_ONCE_NAUGHTY=$(NAUGHTY) $(PYTHON) -m pytest tests/integration/test_split.py \
 		tests/integration/test_dead_letters.py -k nobody_here_wrote -rs $(PYTEST_ARGS)
 
@@ -188,7 +188,7 @@ test-lineage: archive ## What OpenLineage hears of a stream under Dagster; asks 
 	PYTHONPATH=$(LINEAGE) $(PYTHON) -m pytest tests/dagster/test_openlineage.py -rs $(PYTEST_ARGS)
 
 jar: setup ## The sink's jar, from java/: into the package, with its sum
-	@$(PYTHON) tools/jar.py build
+	@$(PYTHON) dev/tools/jar.py build
 
 golden: setup ## The golden files below tests/golden, as the code says now
 	@$(PYTHON) -m tools.golden
@@ -200,7 +200,7 @@ check: setup ## Lint, format, types, import contracts, the site; and that the ja
 	.venv/bin/lint-imports --no-logo
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -q tests/unit/docs/test_site.py
-	$(PYTHON) tools/jar.py check
+	$(PYTHON) dev/tools/jar.py check
 
 docs: setup ## This documentation as a site, with a search and the API reference; DOCS_ARGS="-a localhost:9000": there
 	$(PYTHON) -m mkdocs serve $(DOCS_ARGS)
@@ -212,10 +212,10 @@ guard: setup ## Fails when a record takes much more processor time than with Spa
 	$(PYTHON) -m benchmarks --only throughput --records 2400000 --repeats 5 --at-most $(GUARD)
 
 audit: setup ## Known vulnerabilities of what is pinned; needs the vulnerability service of PyPI, or AUDIT_ARGS="-s osv"
-	@$(PYTHON) tools/dependencies.py audit $(AUDIT_ARGS)
+	@$(PYTHON) dev/tools/dependencies.py audit $(AUDIT_ARGS)
 
 sbom: setup ## A bill of materials, .run/sbom.json: the packages of constraints.txt and the jars of ivy.xml
-	@$(PYTHON) tools/dependencies.py sbom
+	@$(PYTHON) dev/tools/dependencies.py sbom
 
 # DURATION, RATE, SEED: seconds, records a second, of the faults.
 soak: archive ## A steady rate under random faults, in pieces that each go on where the last one ended
@@ -254,5 +254,5 @@ lock: ## Rebuild constraints.txt from what both distributions ask for (needs uv)
 		pyproject.toml distributions/dagster-exactly-once/pyproject.toml
 
 lock-jars: setup ## Rebuild the sums of jars from each Ivy file
-	@$(PYTHON) -m exactly_once.sparkenv.jars ivy.xml exactly_once/sparkenv/connectors.xml java/ivy.xml testkit/ivy-kafkas.xml \
-		testkit/ivy-clients.xml tools/mermaid.xml
+	@$(PYTHON) -m exactly_once.sparkenv.jars ivy.xml exactly_once/sparkenv/connectors.xml java/ivy.xml dev/testkit/ivy-kafkas.xml \
+		dev/testkit/ivy-clients.xml dev/tools/mermaid.xml

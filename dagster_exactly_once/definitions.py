@@ -43,9 +43,9 @@ from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
 from exactly_once.kafka.connection import unset
 from exactly_once.location import is_on
-from exactly_once.operation import operations
-from exactly_once.operation.recover import RECOVER
-from exactly_once.operation.retire_sink import SUCCESSOR
+from exactly_once.tools.operation import operations
+from exactly_once.tools.operation.recover import RECOVER
+from exactly_once.tools.operation.retire_sink import SUCCESSOR
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from email.message import EmailMessage
 import dagster as dg
 from pydantic import Field
 
-from exactly_once.diagnosis import Diagnosis, Severity
+from exactly_once.tools.diagnosis import Diagnosis, Severity
 
 #: A tick sends the notice, and a slow receiver must not delay the daemon.
 SEND_BUDGET_S = 5.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from exactly_once.operation.model import ResultTable
+from exactly_once.tools.operation.model import ResultTable
 
 
 def as_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:

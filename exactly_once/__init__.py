@@ -11,9 +11,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from exactly_once.errors import ExactlyOnceError
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from exactly_once.kafka.connection import Connection
     from exactly_once.participant import Participant
     from exactly_once.spark.foreach_batch import ForeachBatch
-    from exactly_once.verify.report import Report
+    from exactly_once.tools.verify.report import Report
 
 __all__ = [
     "ExactlyOnceError",
@@ -264,8 +262,8 @@ def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str,
     ExactlyOnceError
         EO-REFUSED when the old sink is not retired for this one; errors of the connection as in :func:`written`.
     """
-    from exactly_once.operation.successor.old_sink import starting_offsets as find
     from exactly_once.spark.location import located
+    from exactly_once.tools.operation.successor.old_sink import starting_offsets as find
 
     return find(located(options), predecessor, *topics, beside=beside)
 
@@ -408,8 +406,8 @@ def recover(
         As for :func:`inspect`.
     """
     from exactly_once.kafka.connection import Connection
-    from exactly_once.operation.model import OperationContext
-    from exactly_once.operation.recover import RECOVER, RecoveryParameters
+    from exactly_once.tools.operation.model import OperationContext
+    from exactly_once.tools.operation.recover import RECOVER, RecoveryParameters
 
     context = OperationContext(Connection.to(cluster), operator, others=participants, work_budget_s=budget_s)
     report: RecoveryReport = RECOVER.apply(context, RecoveryParameters(sink_id=sink_id, force=force)).value
@@ -475,13 +473,18 @@ def verify(
         No driver has ever claimed the sink, or a parameter has no such value.
     ConnectorUnusable
         ``spark`` cannot read Kafka.
+    ExtraMissing
+        The extra ``tools`` is not installed.
     BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
         Something that the answer needs cannot be read.
     """
     from exactly_once.inspection.words import never_claimed
     from exactly_once.kafka.connection import Connection
-    from exactly_once.verify.parameters import VerifyParameters
-    from exactly_once.verify.run import verify
+    from exactly_once.tools import needed
+
+    with needed():
+        from exactly_once.tools.verify.parameters import VerifyParameters
+        from exactly_once.tools.verify.run import verify as run
 
     parameters = VerifyParameters(
         sink_id,
@@ -496,21 +499,10 @@ def verify(
     )
     elsewhere = None
     if spark is not None:
-        from exactly_once.spark.origins import on_spark
+        from exactly_once.tools.verify.on_spark.origins import on_spark
 
         elsewhere = on_spark(spark)
-    report = verify(Connection.to(cluster), parameters, participants, elsewhere=elsewhere)
+    report = run(Connection.to(cluster), parameters, participants, elsewhere=elsewhere)
     if report.nothing_yet and not report.claimed:
         raise never_claimed(sink_id)
     return report
-
-
-class _Package(ModuleType):
-    """The package, in which ``verify`` stays the function: an import of the module of that name would replace it."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name == "verify" and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

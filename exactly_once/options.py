@@ -16,7 +16,7 @@ from exactly_once.protocol.names import check_operator, check_sink_id
 from exactly_once.protocol.row_schema import Column, check_columns, check_topic_option
 from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
-from exactly_once.registry.schema_options import REGISTRY_PREFIXES, Registry
+from exactly_once.schema_options import REGISTRY_PREFIXES, Registry
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
 #: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.

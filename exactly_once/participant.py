@@ -2,8 +2,8 @@
 
 One decision in the sink's commit log covers all participants of a batch. Kafka is one of them
 (:class:`exactly_once.participants.kafka.participant.KafkaParticipant`), files and PostgreSQL are others
-(:mod:`exactly_once.participants`); the conformance suite in :mod:`exactly_once.conformance` tests whether a participant
-of your own keeps the contract.
+(:mod:`exactly_once.outputs`); the conformance suite in :mod:`exactly_once.outputs.conformance` tests whether a
+participant of your own keeps the contract.
 
 One part of a batch, step by step::
 

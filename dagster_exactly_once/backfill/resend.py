@@ -26,7 +26,7 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import InvalidOption
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin, Watermarks
-from exactly_once.operation.model import (
+from exactly_once.tools.operation.model import (
     Operation,
     OperationContext,
     OperationJob,

@@ -23,16 +23,16 @@ from dagster_exactly_once.sensors.sink_state import SinkState, facts_of, sink_st
 from dagster_exactly_once.sensors.tick import BUDGET_S
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import Deadline
-from exactly_once.diagnosis import SinkFacts, Thresholds, health
-from exactly_once.diagnosis.facts import Standing
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, UnknownTopic
 from exactly_once.inspection.findings import BlockedPartition
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.kafka.connection import Connection
+from exactly_once.tools.diagnosis import SinkFacts, Thresholds, health
+from exactly_once.tools.diagnosis.facts import Standing
+from exactly_once.tools.verify.by_origin.comparison import compare_origins
+from exactly_once.tools.verify.expected import Expected, expected_input
 from exactly_once.txn.scan import batches
-from exactly_once.verify.by_origin.comparison import compare_origins
-from exactly_once.verify.expected import Expected, expected_input
 
 FRESHNESS = "freshness"
 WINDOWS_CLOSED = "windows_closed"

@@ -16,7 +16,6 @@ from dagster_exactly_once.runs.operator import stream_facts
 from dagster_exactly_once.runs.pieces import logged_every
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.observation import as_check
-from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, health
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -29,6 +28,7 @@ from exactly_once.errors import (
 from exactly_once.inspection.findings import Inspection
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, health
 
 #: They tell nothing of the stream: brokers or the checkpoint's store are away, unknown, or refuse the question, or the
 #: open transaction of another client hides the end of the commit log.

@@ -13,13 +13,13 @@ from dagster_exactly_once.declare.rejected import Letters
 from dagster_exactly_once.recovery.windows import Windows
 from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.failures import Failure
-from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health
-from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.words import are, duration, plural
-from exactly_once.verify import Anomaly, Finding, Report
-from exactly_once.verify.by_origin.comparison import RETENTION
-from exactly_once.verify.by_origin.ledger import ComparisonResult
-from exactly_once.verify.by_origin.tally import FOREIGN
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
+from exactly_once.tools.verify import Anomaly, Finding, Report
+from exactly_once.tools.verify.by_origin.comparison import RETENTION
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.verify.by_origin.tally import FOREIGN
 
 Metadata = dict[str, Any]
 

@@ -17,15 +17,15 @@ from dagster_exactly_once.resources.checkpoints import READ_BUDGET_S
 from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.tables import table
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.errors import InvalidOption
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Partition
-from exactly_once.verify import Finding, Report, VerifyParameters, verify
-from exactly_once.verify.by_origin.against import Version, compare_versions
-from exactly_once.verify.by_origin.comparison import Question
-from exactly_once.verify.by_origin.ledger import ComparisonResult
-from exactly_once.verify.by_origin.origin import PerInput
+from exactly_once.tools.diagnosis import Diagnosis, Severity
+from exactly_once.tools.verify import Finding, Report, VerifyParameters, verify
+from exactly_once.tools.verify.by_origin.against import Version, compare_versions
+from exactly_once.tools.verify.by_origin.comparison import Question
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.verify.by_origin.origin import PerInput
 
 VERIFIED = "verified"
 SAME_AS_BLUE = "same_as_blue"

@@ -8,12 +8,12 @@ from typing import Any, get_type_hints
 import dagster as dg
 from pydantic import Field, create_model
 
-from exactly_once.diagnosis import Thresholds
 from exactly_once.errors import InvalidOption
-from exactly_once.operation.model import SAME, STREAM, parameters_of
 from exactly_once.options import is_secret
 from exactly_once.protocol.names import check_sink_id
-from exactly_once.verify.parameters import VerifyParameters
+from exactly_once.tools.diagnosis import Thresholds
+from exactly_once.tools.operation.model import SAME, STREAM, parameters_of
+from exactly_once.tools.verify.parameters import VerifyParameters
 
 #: In place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing here declares.
 ANOTHER_SINK = "another-sink"

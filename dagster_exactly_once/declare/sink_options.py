@@ -12,7 +12,7 @@ from dagster_exactly_once.declare.outputs import topic_of
 from dagster_exactly_once.declare.rejected import DeadLetters
 from exactly_once.options import Guarantee
 from exactly_once.protocol.dead_letters import IN_HEADER, ORIGIN
-from exactly_once.registry.schema_options import REGISTRY_PREFIXES
+from exactly_once.schema_options import REGISTRY_PREFIXES
 
 if TYPE_CHECKING:
     from dagster_exactly_once.declare.stream import Stream

@@ -25,8 +25,8 @@ from exactly_once.error_headers import OUTPUT_TOPIC, PREFIX, origin_in
 from exactly_once.errors import InvalidOption
 from exactly_once.participant import Participant
 from exactly_once.protocol.dead_letters import own_headers
-from exactly_once.verify.by_origin.origin import Origin as OriginIn
-from exactly_once.verify.by_origin.origin import Places, Unreadable
+from exactly_once.tools.verify.by_origin.origin import Origin as OriginIn
+from exactly_once.tools.verify.by_origin.origin import Places, Unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

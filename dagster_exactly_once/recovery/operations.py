@@ -23,7 +23,8 @@ from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import NOT_RETRIED, TAG_CAUSE, TAG_RESTART_OF
 from dagster_exactly_once.tables import as_metadata
 from exactly_once.inspection.findings import Owner
-from exactly_once.operation.model import (
+from exactly_once.participant import Participant
+from exactly_once.tools.operation.model import (
     STREAM,
     Operation,
     OperationContext,
@@ -32,9 +33,8 @@ from exactly_once.operation.model import (
     OperationStep,
     parameters_of,
 )
-from exactly_once.operation.repair_checkpoint import RepairParameters
-from exactly_once.operation.rules import Refused, check_owner
-from exactly_once.participant import Participant
+from exactly_once.tools.operation.repair_checkpoint import RepairParameters
+from exactly_once.tools.operation.rules import Refused, check_owner
 
 #: Keeps the audit trail of sinks that this code location does not declare.
 UNKNOWN_SINKS = "exactly_once_other_sinks"

@@ -11,12 +11,12 @@ from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.location import location_of
 from dagster_exactly_once.runs.operator import alive_of, frozen, is_ours
 from dagster_exactly_once.runs.runs import Run, runs_on
-from exactly_once.diagnosis.stream_symptoms import held_by_another
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.inspection.sink import inspect_sink
-from exactly_once.operation import recover
-from exactly_once.operation.rules import Refused, check_owner
+from exactly_once.tools.diagnosis.stream_symptoms import held_by_another
+from exactly_once.tools.operation import recover
+from exactly_once.tools.operation.rules import Refused, check_owner
 
 
 class SinkBusy(ExactlyOnceError):

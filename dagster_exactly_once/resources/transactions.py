@@ -12,9 +12,9 @@ from exactly_once.coordinator import recover as recovery
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.kafka.admin import Admin
-from exactly_once.operation.model import BUDGET_S
 from exactly_once.participant import Participant
 from exactly_once.protocol.names import namespace
+from exactly_once.tools.operation.model import BUDGET_S
 from exactly_once.txn.coordinators import Listing, list_transactions
 
 

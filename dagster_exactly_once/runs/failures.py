@@ -16,8 +16,8 @@ import dagster as dg
 
 from dagster_exactly_once.resources.checkpoints import Offsets
 from dagster_exactly_once.runs.own_exception import Raised, raised_by, raised_in
-from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.errors import ExactlyOnceError, TransformFailed, all_errors, sentence_in, way_out_in
+from exactly_once.tools.diagnosis import Diagnosis, Severity
 
 T = TypeVar("T")
 

@@ -21,13 +21,13 @@ from dagster_exactly_once.runs.process import outlives, process_of
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_PID
-from exactly_once.diagnosis import Diagnosis, SinkFacts, Thresholds
-from exactly_once.diagnosis.facts import StreamFacts, Worker
-from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.inspection.processes import Frozen, Process, alive, belongs_to
-from exactly_once.operation.recover import LEAVING_S
 from exactly_once.protocol.records import Claim
+from exactly_once.tools.diagnosis import Diagnosis, SinkFacts, Thresholds
+from exactly_once.tools.diagnosis.facts import StreamFacts, Worker
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
+from exactly_once.tools.operation.recover import LEAVING_S
 
 _DAGSTER = "dagster"
 

@@ -26,8 +26,8 @@ from dagster_exactly_once.sensors.observation import (
 from dagster_exactly_once.sensors.recovery_requests import ask, need_of
 from dagster_exactly_once.sensors.sink_state import SinkState, facts_of, sink_states
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, sensor_over
-from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, health, state_of
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, health, state_of
 
 #: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
 OBSERVE_EVERY_S = 600.0
@@ -49,9 +49,9 @@ def checkpoint_progress_sensor(
     jobs: Sequence[Any] = (),
     every_s: int = 10,
 ) -> dg.SensorDefinition:
-    """Make the sensor that shows the state of all streams (:func:`exactly_once.diagnosis.health`).
+    """Make the sensor that shows the state of all streams (:func:`exactly_once.tools.diagnosis.health`).
 
-    ``checks`` are, by sink id, those to evaluate when a stream begins to work, or has failed: until the schedule runs
+    ``checks`` are, by sink id, those to evaluate when a stream begins to work, or stays failed: until the schedule runs
     they would tell of the time before. ``jobs`` are the recovery, and the job of the checks.
     """
 
@@ -101,12 +101,17 @@ def changes(before: Memory, memory: Memory) -> bool:
 def rechecks(
     tick: Tick, streams: Sequence[StreamSpec], checks: Mapping[str, Sequence[dg.AssetCheckKey]]
 ) -> list[dg.RunRequest]:
-    """Request the checks of the streams that began to work since the last tick, or failed: one run for all."""
+    """Request the checks of the streams that began to work since the last tick, or stay failed: one run for all. A
+    stream whose next run starts at this moment is left alone: the checks would take the processors that it needs.
+    """
     turned = []
     for stream in streams:
-        before, state = (kept[stream.sink_id].get("state") for kept in (tick.before, tick.memory))
-        if stream.sink_id in checks and (state in WORKING) != (before in WORKING) and state in (*WORKING, "failed"):
+        before, now = tick.before[stream.sink_id], tick.memory[stream.sink_id]
+        works = now.get("state") in WORKING and before.get("state") not in WORKING
+        stays = now.get("state") == before.get("state") == "failed" and now.get("failed") != before.get("checked")
+        if stream.sink_id in checks and (works or stays):
             turned.append(stream)
+            tick.memory[stream.sink_id] = {**now, "checked": now.get("failed", "")}
     keys = [key for stream in turned for key in checks[stream.sink_id]]
     return [dg.RunRequest(job_name=CHECKS_JOB, asset_check_keys=keys)] if keys else []
 
@@ -137,6 +142,7 @@ def judge_progress(tick: Tick, teller: Teller, show: bool, stream: StreamSpec, s
         "shown": {"lag": lag, "at": time.time()} if show else last.get("shown", {}),
         "state": state_of(state.code),
         "failed": history.stream.run_id if state.code == "HEALTH-FAILED" and history.stream else "",
+        "checked": last.get("checked", ""),
         "code": state.evidence.get("failure", ""),
         "calm": calm(state),
         "observed": last.get("observed", 0.0),

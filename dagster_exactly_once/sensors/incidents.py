@@ -10,8 +10,8 @@ from dagster_exactly_once.runs.location import name_of
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.tick import Memory
 from exactly_once.deadline import Deadline
-from exactly_once.diagnosis import Diagnosis
-from exactly_once.diagnosis.registry import SYMPTOMS
+from exactly_once.tools.diagnosis import Diagnosis
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
 
 #: Trouble that has been away for this long is over: several ticks of the slowest sensor in which it was not seen twice.
 OVER_AFTER_S = 60.0

@@ -16,12 +16,12 @@ from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.sink_state import SinkState
 from dagster_exactly_once.sensors.tick import Memory, Tick
 from dagster_exactly_once.tables import as_metadata, table
-from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, health, state_of
-from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import RecentDecision
 from exactly_once.inspection.words import duration, owner_sentence, upper, utc
-from exactly_once.operation.tables import ROWS, open_transactions
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, health, state_of
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
+from exactly_once.tools.operation.tables import ROWS, open_transactions
 
 #: The name of the check, on the asset of the stream's first output.
 HEALTH = "health"

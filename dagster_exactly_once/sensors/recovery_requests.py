@@ -23,10 +23,10 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART_OF,
 )
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from exactly_once.diagnosis import Diagnosis, Thresholds, state_of
-from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.inspection.findings import Owner
 from exactly_once.inspection.words import duration
+from exactly_once.tools.diagnosis import Diagnosis, Thresholds, state_of
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
 
 #: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
 #: switched off.

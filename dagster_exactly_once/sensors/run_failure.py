@@ -26,13 +26,13 @@ from dagster_exactly_once.sensors.restarts import restart_beside
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.tick import Job, Judged, Memory, Tick, ask_each, check_jobs, sensor_over
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.diagnosis import SinkFacts, Thresholds
-from exactly_once.diagnosis.facts import StreamFacts
-from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.inspection.sink import owner_of
 from exactly_once.inspection.words import duration
+from exactly_once.tools.diagnosis import SinkFacts, Thresholds
+from exactly_once.tools.diagnosis.facts import StreamFacts
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
 
 #: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")

@@ -9,7 +9,7 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import Field
 
-from exactly_once.diagnosis import Thresholds
+from exactly_once.tools.diagnosis import Thresholds
 
 _LIMITS = Thresholds()
 

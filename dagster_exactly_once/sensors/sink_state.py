@@ -17,12 +17,12 @@ from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.tick import ask_each
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.deadline import Deadline
-from exactly_once.diagnosis import SinkFacts
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.processes import AliveOf
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Watermarks
+from exactly_once.tools.diagnosis import SinkFacts
 
 #: Of the budget, kept for the ends of the inputs: a few requests for each topic, over one connection.
 ENDS_S = 1.5

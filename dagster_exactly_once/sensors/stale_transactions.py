@@ -16,9 +16,6 @@ from dagster_exactly_once.sensors.recovery_requests import ask, need_of
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Tick, ask_each, sensor_over
 from exactly_once.deadline import Deadline
-from exactly_once.diagnosis import Diagnosis, SinkFacts, diagnose
-from exactly_once.diagnosis.facts import HangingName
-from exactly_once.diagnosis.registry import SYMPTOMS
 from exactly_once.errors import ExactlyOnceError, NotAuthorized
 from exactly_once.inspection.findings import Inspection, sink_of
 from exactly_once.inspection.hanging import attribute
@@ -26,6 +23,9 @@ from exactly_once.inspection.sink import UNDER_WAY, inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import lacking
+from exactly_once.tools.diagnosis import Diagnosis, SinkFacts, diagnose
+from exactly_once.tools.diagnosis.facts import HangingName
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
 from exactly_once.txn.coordinators import check_all_seen, describe, list_transactions
 from exactly_once.txn.leaders import find_hanging
 

@@ -17,9 +17,9 @@ from dagster_exactly_once.runs.history import Histories, StreamHistory
 from dagster_exactly_once.runs.location import location_of_tick
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.deadline import Deadline
-from exactly_once.diagnosis import Diagnosis
 from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.inspection.processes import Frozen
+from exactly_once.tools.diagnosis import Diagnosis
 
 T = TypeVar("T")
 

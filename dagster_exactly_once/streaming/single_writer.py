@@ -28,7 +28,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_WRITES,
 )
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.operation.recover import LEAVING_S
+from exactly_once.tools.operation.recover import LEAVING_S
 
 #: A recovery takes seconds, and some minutes with thousands of parts; one whose process died is reported within two. A
 #: long run gives up its rotation before.

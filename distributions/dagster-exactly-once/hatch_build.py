@@ -17,7 +17,7 @@ class Metadata(MetadataHookInterface):
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Set the dependencies of ``metadata``, which has the version."""
-        metadata["dependencies"] = [f"{ENGINE}=={metadata['version']}", *self.config["dependencies"]]
+        metadata["dependencies"] = [f"{ENGINE}[tools]=={metadata['version']}", *self.config["dependencies"]]
 
 
 class Package(BuildHookInterface[Any]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from exactly_once.formats import avro, json_schema, protobuf
 from exactly_once.formats.json_schema import lenient
-from exactly_once.formats.spark_type import Node, SparkType
+from exactly_once.framing import Node, SparkType
 
 __all__ = ["derive", "plan", "lenient", "full_name", "Node", "SparkType"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from exactly_once.errors import InvalidSchema
 from exactly_once.formats import spark_type as spark
-from exactly_once.formats.spark_type import Node, SparkType
+from exactly_once.framing import Node, SparkType
 
 #: The Spark types that each Avro type takes, whatever its logical type: numbers and bytes pass as they are.
 _TAKES = {

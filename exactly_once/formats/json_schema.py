@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from exactly_once.errors import InvalidSchema
 from exactly_once.formats import spark_type as spark
-from exactly_once.formats.spark_type import Node, SparkType
+from exactly_once.framing import Node, SparkType
 
 #: What each Spark type is in JSON: the names that a schema's ``type`` may have for it, the usual one first.
 _TYPES = {

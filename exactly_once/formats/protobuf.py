@@ -15,7 +15,7 @@ from typing import Any
 
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema
 from exactly_once.formats import spark_type as spark
-from exactly_once.formats.spark_type import Node, SparkType
+from exactly_once.framing import Node, SparkType
 
 #: A file of some hundred messages takes well below a second.
 TIMEOUT_S = 60.0

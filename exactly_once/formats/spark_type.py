@@ -5,16 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from exactly_once.errors import InvalidOption, InvalidSchema
+from exactly_once.framing import SparkType
 from exactly_once.protocol.spelling import meant
-
-#: A name of a simple type, or a dict with ``type`` struct, array or map.
-SparkType = str | dict[str, Any]
-
-#: One step of a plan.
-Node = dict[str, Any]
 
 WHOLE = ("byte", "short", "integer", "long")
 

@@ -1,1 +1,1 @@
-"""The outputs that take part in a batch, each on :mod:`exactly_once.participant`: Kafka, files, PostgreSQL, tables."""
+"""The participant of every sink, Kafka, and old names of those in :mod:`exactly_once.outputs`."""

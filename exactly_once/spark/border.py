@@ -14,11 +14,11 @@ from operator import attrgetter
 from typing import ClassVar, NamedTuple, Self
 
 from exactly_once.errors import ProtocolViolation
+from exactly_once.framing import Encoding
 from exactly_once.options import Guarantee
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import Extent, Place, PreparedTransaction
 from exactly_once.protocol.ticket import Part
-from exactly_once.registry.encoding import Encoding
 from exactly_once.spark.typed_json import WrongJson, of_json
 
 #: JSON has no enums, so a member goes by its value.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from exactly_once.formats import SparkType
+from exactly_once.framing import SparkType
 from exactly_once.participants.kafka.rows import UNFRAMED, Columns
 from exactly_once.protocol.row_schema import check_columns, check_once, check_topic_option
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
-from exactly_once.registry.schema_options import Registry
+from exactly_once.schema_options import Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from exactly_once.coordinator.coordination import Coordination
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.framing import Framing
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import lacking
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Plan
-from exactly_once.registry import encoding
-from exactly_once.registry.schema_registry import Framing, resolve
+from exactly_once.spark import encoders
 from exactly_once.spark.border import DeadLetterTarget
 from exactly_once.spark.columns import types_of
 
@@ -42,7 +42,7 @@ class QueryRun:
         until it was asked: the columns of a run stay as they are.
         """
         if self._framing is None:
-            encoding.check(self.coordinator.options.registry, types_of(schema))
+            encoders.check(self.coordinator.options.registry, types_of(schema))
 
     def framing(self, plan: Plan, schema: StructType | None = None) -> Framing:
         """Return what stands before keys and values, and what encodes them. Asks the registry once, after the claim:
@@ -51,7 +51,7 @@ class QueryRun:
         registry = self.coordinator.options.registry
         if registry is None or plan is Plan.DRAIN:
             return Framing()
-        self._framing = self._framing or resolve(registry, types_of(schema) if schema is not None else None)
+        self._framing = self._framing or encoders.resolve(registry, types_of(schema) if schema is not None else None)
         return self._framing
 
     def dead_letters(self, plan: Plan) -> DeadLetterTarget | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from exactly_once.coordinator import start
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.registry import encoding
+from exactly_once.spark import encoders
 from exactly_once.spark.columns import check_names, types_of
 from exactly_once.spark.location import located
 from exactly_once.spark.modes import check_session
@@ -41,7 +41,7 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     to_kafka = not participants or bool(options.get("topic")) or "topic" in df.columns
     checked = start.check(options, columns if to_kafka else None, batch=not df.isStreaming)
     if to_kafka:
-        encoding.check(checked.registry, types_of(df.schema))
+        encoders.check(checked.registry, types_of(df.schema))
     check_participants(df, checked, participants)
     if not df.isStreaming and has_jvm(df.sparkSession):
         _warn_unbounded(df, checked.sink_id)

@@ -8,7 +8,7 @@ import java.util.stream.Stream;
 import org.apache.kafka.common.header.Header;
 
 /**
- * The record of the input that a row came from, as a header of the row says it; exactly_once/verify/by_origin/origin.py reads the same text.
+ * The record of the input that a row came from, as a header of the row says it; exactly_once/tools/verify/by_origin/origin.py reads the same text.
  *
  * @param topic null: the text names none, since the stream has one input topic
  */

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import exactly_once
 from dagster_exactly_once import KafkaTransactionalProducerFactory
-from exactly_once.ops.cli import verify
+from exactly_once.tools.cli import verify
 from exactly_once_local.cluster.spark_cluster import NO_PYTHON, SparkCluster
 from exactly_once_local.ports import HOST
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS

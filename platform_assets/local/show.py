@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from exactly_once.ops.cli import verify
+from exactly_once.tools.cli import verify
 from platform_assets.report.report import FlightReport
 
 #: In a log file, a bar becomes a line this often.

@@ -10,8 +10,8 @@ from typing import Any
 
 from dagster_exactly_once.checks.verified import question_of
 from exactly_once.kafka.connection import Connection
-from exactly_once.verify import Report as Verification
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import Report as Verification
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.expected import expected_delays

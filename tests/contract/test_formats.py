@@ -20,7 +20,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext, Se
 from fastavro import schemaless_writer
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from exactly_once.registry.schema_registry import prefix
+from exactly_once.formats.registry.schema_registry import prefix
 
 
 def record(name: str, **fields: str) -> dict[str, Any]:

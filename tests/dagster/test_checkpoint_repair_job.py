@@ -15,9 +15,9 @@ from dagster_exactly_once.runs.process import tag_run
 from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
-from exactly_once.operation import recover
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision
+from exactly_once.tools.operation import recover
 from platform_assets.definitions import defs
 from platform_assets.flights.names import STREAM_JOB
 from testkit import broker as brokers

@@ -26,7 +26,7 @@ from dagster_exactly_once.sensors.recovery_requests import RecoveryNeed, recover
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
-from exactly_once.operation import recover as recovery
+from exactly_once.tools.operation import recover as recovery
 from exactly_once.txn.coordinators import describe, end_one, end_txn_version
 from platform_assets.definitions import defs
 from platform_assets.flights.names import SINK_ID, STREAM_JOB

@@ -15,7 +15,7 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.error_headers import MESSAGE, RESENT, origin_in
 from exactly_once.kafka.admin import Admin
-from exactly_once.operation.model import OperationContext
+from exactly_once.tools.operation.model import OperationContext
 from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.names import SINK_ID
@@ -90,7 +90,7 @@ def test_a_second_run_finds_nothing_to_do(site):
 
 
 class Shop:
-    """A code location, by default that of testkit/shop.py, each job in a process of its own, as Dagster runs it."""
+    """A code location, by default that of dev/testkit/shop.py, each job in a process of its own, as Dagster runs it."""
 
     def __init__(self, site, location="testkit.shop", inputs=(ORDERS, LABELS)):
         self.site, self.location = site, location

@@ -12,9 +12,9 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.rules import Refused
-from exactly_once.operation.transactions import ABORT, COMMIT, TransactionParameters
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.rules import Refused
+from exactly_once.tools.operation.transactions import ABORT, COMMIT, TransactionParameters
 from exactly_once.txn.coordinators import describe
 from testkit import broker as brokers
 from testkit.dead_sink import DEAD, DeadSink

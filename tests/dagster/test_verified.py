@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from dagster_exactly_once import Checks, exactly_once_definitions, exactly_once_resources, exactly_once_stream
-from exactly_once.participants.files import FileParticipant
+from exactly_once.outputs.files import FileParticipant
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.fixtures import Bench, KafkaInput
@@ -22,7 +22,7 @@ NAME = "verified_stream"
 def archive(bench: Bench, tmp_path):
     """A folder that the bench's stream writes to under the same decision."""
     folder = tmp_path / "archive"
-    made = {"class": "exactly_once.participants.files:FileParticipant", "name": "archive", "url": str(folder)}
+    made = {"class": "exactly_once.outputs.files:FileParticipant", "name": "archive", "url": str(folder)}
     bench.job = Job(**{**vars(bench.job), "participants": [made]})
     return folder
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import change_topic, create_topic

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.ops.cli import main
+from exactly_once.tools.cli import main
 
 
 @pytest.mark.long

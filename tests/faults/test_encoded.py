@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.protocol.dead_letters import own_headers
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver

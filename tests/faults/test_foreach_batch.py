@@ -103,7 +103,7 @@ def test_another_checkpoint_than_the_querys_is_refused(bench: Bench, warm: Spark
     other = Job(
         **{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": f"{bench.checkpoint}-2"}}
     )
-    other.options["query.checkpoint"] = str(bench.checkpoint)  # see testkit/driver.py
+    other.options["query.checkpoint"] = str(bench.checkpoint)  # see dev/testkit/driver.py
     bench.input.add()
 
     ended = warm.run(other)
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_query_is_refused_although_both_are_at_the_same_
     (other / "metadata").write_text('{"id":"00000000-0000-4000-8000-000000000000"}')
     (other / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n{"logOffset":0}')
     job = Job(**{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": str(other)}})
-    job.options["query.checkpoint"] = str(bench.checkpoint)  # see testkit/driver.py
+    job.options["query.checkpoint"] = str(bench.checkpoint)  # see dev/testkit/driver.py
 
     ended = warm.run(job)
 

@@ -14,8 +14,8 @@ from exactly_once.errors import Unfinished
 from exactly_once.failpoints import POINTS
 from exactly_once.kafka.connection import Connection
 from exactly_once.participants.kafka import participant as kafka
-from exactly_once.verify import VerifyParameters, verify
-from exactly_once.verify.anomalies import Anomaly
+from exactly_once.tools.verify import VerifyParameters, verify
+from exactly_once.tools.verify.anomalies import Anomaly
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit import oracle

@@ -17,9 +17,9 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.txn.coordinators import End, end_all
 from exactly_once.txn.leaders import find_hanging
-from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit import oracle

@@ -17,8 +17,8 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.txn.coordinators import end_one
-from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench

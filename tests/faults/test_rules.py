@@ -76,7 +76,7 @@ def test_a_constraint_that_a_table_gets_under_a_stream_is_refused_before_the_nex
     deltalake, pa = pytest.importorskip("deltalake", reason="needs the extra delta"), pytest.importorskip("pyarrow")
     columns = pa.schema([("key", pa.string()), ("value", pa.string())])
     lake = deltalake.DeltaTable.create(str(tmp_path / "lake"), deltalake.Schema.from_arrow(columns))
-    of = {"class": "exactly_once.participants.delta:DeltaParticipant", "name": "lake", "url": str(tmp_path / "lake")}
+    of = {"class": "exactly_once.outputs.delta:DeltaParticipant", "name": "lake", "url": str(tmp_path / "lake")}
     job = replace(bench.job, participants=[of])
 
     def constrain() -> None:

@@ -20,12 +20,12 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.outputs.files import FileParticipant
+from exactly_once.outputs.postgres import PostgresParticipant
 from exactly_once.participant import PartName
-from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.names import commit_log_topic, incarnation
 from exactly_once.protocol.records import KAFKA
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.broker import delete_topic, fresh_name
 from testkit.fixtures import Bench, StartDriver
@@ -77,9 +77,9 @@ def outputs(bench: Bench, tmp_path: Path, postgres: PostgresServer) -> Iterator[
     postgres.sql(f"CREATE TABLE {table} (key text, value text)")
     files = tmp_path / "archive"
     participants: list[dict[str, Any]] = [
-        {"class": "exactly_once.participants.files:FileParticipant", "name": "archive", "url": str(files)},
+        {"class": "exactly_once.outputs.files:FileParticipant", "name": "archive", "url": str(files)},
         {
-            "class": "exactly_once.participants.postgres:PostgresParticipant",
+            "class": "exactly_once.outputs.postgres:PostgresParticipant",
             "name": "warehouse",
             "dsn": postgres.dsn(),
             "table": table,
@@ -154,7 +154,7 @@ def test_two_tables_of_one_server_take_part_in_one_batch(
     participants: list[dict[str, Any]] = []
     for i, (table, database) in enumerate(places):
         postgres.sql(f"CREATE TABLE {table} (key text, value text)", database=database)
-        kind = "exactly_once.participants.postgres:PostgresParticipant"
+        kind = "exactly_once.outputs.postgres:PostgresParticipant"
         participants.append({"class": kind, "name": f"p{i}", "dsn": postgres.dsn(database), "table": table})
     bench.job = Job(**{**asdict(bench.job), "participants": participants})
     for _ in range(2):

@@ -16,10 +16,10 @@ import pytest
 import exactly_once
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.rules import Refused
-from exactly_once.ops import cli
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.takeover import ends_of
+from exactly_once.tools import cli
+from exactly_once.tools.operation.rules import Refused
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, KafkaInput, StartDriver

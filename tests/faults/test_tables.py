@@ -17,10 +17,10 @@ pytest.importorskip("pyiceberg", reason="needs the extra iceberg")
 from deltalake import DeltaTable, Schema
 from pyiceberg.catalog import load_catalog
 
-from exactly_once.participants.delta import DeltaParticipant
-from exactly_once.participants.iceberg import IcebergParticipant
+from exactly_once.outputs.delta import DeltaParticipant
+from exactly_once.outputs.iceberg import IcebergParticipant
 from exactly_once.protocol.records import KAFKA
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.fixtures import Bench, StartDriver
 from testkit.stream import Job, Row, SparkDriver
@@ -56,9 +56,9 @@ class Tables:
 
     def descriptions(self) -> list[dict[str, Any]]:
         return [
-            {"class": "exactly_once.participants.delta:DeltaParticipant", "name": "lake", "url": self.lake},
+            {"class": "exactly_once.outputs.delta:DeltaParticipant", "name": "lake", "url": self.lake},
             {
-                "class": "exactly_once.participants.iceberg:IcebergParticipant",
+                "class": "exactly_once.outputs.iceberg:IcebergParticipant",
                 "name": "ice",
                 "table": "shop.orders",
                 "catalog": "lab",

@@ -9,8 +9,8 @@ import pytest
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
-from exactly_once.ops.cli import main
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.cli import main
+from exactly_once.tools.verify import VerifyParameters, verify
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.fixtures import Bench, StartDriver

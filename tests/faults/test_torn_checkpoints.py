@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.repair.applying import Repair
+from exactly_once.tools.operation.repair.applying import Repair
 from testkit import repair
 from testkit.fixtures import Bench, KafkaInput, StartDriver
 from testkit.stream import Job, SparkDriver

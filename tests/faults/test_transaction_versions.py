@@ -15,8 +15,8 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.errors import BrokerRefused
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import LOWERED, RAISE
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.transactions import COMMIT, TransactionParameters
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.transactions import COMMIT, TransactionParameters
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.fixtures import Bench, make_bench
 from testkit.releases import finalise

@@ -21,15 +21,15 @@ from exactly_once.errors import all_errors
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_offsets
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.rules import Refused
-from exactly_once.operation.transactions import COMMIT, TransactionParameters
 from exactly_once.participants.kafka.transactions import open_transactions
 from exactly_once.protocol.names import commit_log_topic, offsets_group
-from exactly_once.verify import VerifyParameters, verify
-from exactly_once.verify.anomalies import Anomaly, Finding
-from exactly_once.verify.by_origin.comparison import Question
-from exactly_once.verify.by_origin.origin import Origin
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.rules import Refused
+from exactly_once.tools.operation.transactions import COMMIT, TransactionParameters
+from exactly_once.tools.verify import VerifyParameters, verify
+from exactly_once.tools.verify.anomalies import Anomaly, Finding
+from exactly_once.tools.verify.by_origin.comparison import Question
+from exactly_once.tools.verify.by_origin.origin import Origin
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from faultlab.judge import LabVerdict, judge_output
 from faultlab.workload import ORIGIN, ORIGIN_COLUMN, SELECT, owed

@@ -33,8 +33,8 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Extent, Place
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.txn.coordinators import End, describe, end_all, end_one, end_txn_version
-from exactly_once.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit import oracle

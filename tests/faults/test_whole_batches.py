@@ -60,7 +60,7 @@ def test_a_batch_with_several_outputs_is_whole_when_all_of_them_are_committed(
 ) -> None:
     """Half a batch for whoever joins the topic with the files: Kafka was committed, and they were not."""
     archive = {
-        "class": "exactly_once.participants.files:FileParticipant",
+        "class": "exactly_once.outputs.files:FileParticipant",
         "name": "archive",
         "url": str(tmp_path / "archive"),
     }

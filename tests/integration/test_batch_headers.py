@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from exactly_once.protocol.batch_headers import BATCH, SINK, pair_of
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.fixtures import Bench

@@ -19,10 +19,10 @@ from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import check_whole, read_checkpoint
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.repair.applying import Repair
-from exactly_once.operation.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.spark.session import file_manager
+from exactly_once.tools.operation.repair.applying import Repair
+from exactly_once.tools.operation.rules import Refused
 from testkit import repair
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from testkit.processes import until
@@ -43,7 +43,7 @@ def tear(checkpoint: Path, name: str, content: bytes | None = b"") -> None:
 def command(bench: Bench, *arguments: str) -> list[str]:
     """The command on a bench's checkpoint."""
     return [
-        *(sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", bench.connection.bootstrap_servers),
+        *(sys.executable, "-m", "exactly_once.tools.cli", "--bootstrap-servers", bench.connection.bootstrap_servers),
         *("checkpoint", "repair", str(bench.checkpoint), "--sink", bench.sink_id, "--json", *arguments),
     ]
 

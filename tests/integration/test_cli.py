@@ -13,7 +13,7 @@ import pytest
 
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops import cli
+from exactly_once.tools import cli
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.dead_sink import DEAD, DeadSink
@@ -198,7 +198,7 @@ def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_
 
 def test_the_command_is_a_process_with_tables_for_a_pipe(bootstrap_servers, sink):
     name = sink.open_part(0)
-    command = [sys.executable, "-m", "exactly_once.ops.cli", "transactions", "list", "--sink", sink.sink_id]
+    command = [sys.executable, "-m", "exactly_once.tools.cli", "transactions", "list", "--sink", sink.sink_id]
     environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1 and ended.stderr == ""

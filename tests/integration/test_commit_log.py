@@ -31,13 +31,13 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.kafka.groups import published_offsets
-from exactly_once.operation.end_hanging import COMMIT_HANGING, HangingParameters
-from exactly_once.operation.log_records import UNDO, UndoParameters, log_records
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.rules import Refused
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
 from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, Decision, Place, PreparedTransaction
+from exactly_once.tools.operation.end_hanging import COMMIT_HANGING, HangingParameters
+from exactly_once.tools.operation.log_records import UNDO, UndoParameters, log_records
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.rules import Refused
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.hanging import UNVERIFIED, leave_hanging

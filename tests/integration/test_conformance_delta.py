@@ -11,8 +11,8 @@ pytest.importorskip("deltalake", reason="needs the extra delta")
 
 from deltalake import DeltaTable, Schema
 
-from exactly_once.conformance import ParticipantConformance
-from exactly_once.participants.delta import DeltaParticipant
+from exactly_once.outputs.conformance import ParticipantConformance
+from exactly_once.outputs.delta import DeltaParticipant
 
 pytestmark = pytest.mark.long  # make test has the kills around the commit in test_table_outputs.py
 

@@ -18,11 +18,11 @@ import pyarrow.dataset as ds
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from exactly_once.conformance import ParticipantConformance
 from exactly_once.errors import Expired, PrepareFailed, StoreRefused, Unfinished
+from exactly_once.outputs.conformance import ParticipantConformance
+from exactly_once.outputs.files import FileParticipant
+from exactly_once.outputs.files.stores import HdfsStore
 from exactly_once.participants import files
-from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.files.stores import HdfsStore
 from testkit.processes import until
 
 

@@ -11,8 +11,8 @@ pytest.importorskip("pyiceberg", reason="needs the extra iceberg")
 
 from pyiceberg.catalog import load_catalog
 
-from exactly_once.conformance import ParticipantConformance
-from exactly_once.participants.iceberg import IcebergParticipant
+from exactly_once.outputs.conformance import ParticipantConformance
+from exactly_once.outputs.iceberg import IcebergParticipant
 
 
 def catalog_at(root: Path) -> dict[str, str]:

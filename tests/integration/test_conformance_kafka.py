@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
 
-from exactly_once.conformance import ParticipantConformance
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
+from exactly_once.outputs.conformance import ParticipantConformance
 from exactly_once.participant import PartName, Scope
 from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import attempt_of, part_id

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from psycopg.rows import dict_row
 
-from exactly_once.conformance import ParticipantConformance
 from exactly_once.errors import (
     BrokerUnreachable,
     CommitLogDamaged,
@@ -28,9 +27,10 @@ from exactly_once.errors import (
     PrepareFailed,
     Unfinished,
 )
+from exactly_once.outputs.conformance import ParticipantConformance
+from exactly_once.outputs.postgres import PostgresParticipant
+from exactly_once.outputs.postgres import session as postgres_session
 from exactly_once.participant import PartName, Scope
-from exactly_once.participants.postgres import PostgresParticipant
-from exactly_once.participants.postgres import session as postgres_session
 from exactly_once.protocol.records import PreparedPart
 from testkit.postgres import PASSWORD, PostgresServer
 from testkit.processes import until

@@ -20,8 +20,8 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.dead_letters import own_headers
 from exactly_once.protocol.names import VARIANTS, PartId, commit_log_topic, namespace
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.txn.coordinators import initialise, list_transactions
-from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle, poison
 from testkit.broker import change_topic, create_topic
 from testkit.fixtures import Bench

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from exactly_once.coordinator import start
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import change_topic

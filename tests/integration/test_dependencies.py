@@ -16,7 +16,7 @@ from testkit.stream import ROOT
 
 @pytest.fixture(scope="module")
 def dependencies() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("dependencies", ROOT / "tools" / "dependencies.py")
+    spec = importlib.util.spec_from_file_location("dependencies", ROOT / "dev" / "tools" / "dependencies.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -16,14 +16,14 @@ import psutil
 import pytest
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
-from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.rules import Refused, check_owner
-from exactly_once.ops import cli
-from exactly_once.ops.cli import doctor
 from exactly_once.options import SinkOptions
+from exactly_once.tools import cli
+from exactly_once.tools.cli import doctor
+from exactly_once.tools.diagnosis import Diagnosis, Severity
+from exactly_once.tools.operation.rules import Refused, check_owner
 from exactly_once.txn.coordinators import list_transactions
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
@@ -163,7 +163,7 @@ def test_a_cluster_that_is_silent_is_one_line_and_the_host_is_judged_all_the_sam
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outage: a traceback instead of the versions, which were the cause."""
-    monkeypatch.setattr("exactly_once.ops.cli.commands.BUDGET_S", 0.5)
+    monkeypatch.setattr("exactly_once.tools.cli.commands.BUDGET_S", 0.5)
     code, found = run("--bootstrap-servers", "127.0.0.1:1")
     assert code == 1 and by_check(found, "Python")[0]["verdict"] == "ok"
     [line] = by_check(found, "cluster")

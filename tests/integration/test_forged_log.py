@@ -19,15 +19,15 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import CheckpointRewound, CommitLogDamaged, ExactlyOnceError, Fenced, SinkOwned
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.log_records import UNDO, UndoParameters, log_records
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.rules import Refused
-from exactly_once.ops import cli
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.planning import Batch, Plan, plan_batch
 from exactly_once.protocol.records import Claim, Decision, PreparedPart, PreparedTransaction, Tally, key_of
 from exactly_once.protocol.takeover import check_binding
+from exactly_once.tools import cli
+from exactly_once.tools.operation.log_records import UNDO, UndoParameters, log_records
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.rules import Refused
 from exactly_once.txn.coordinators import describe
 from testkit import broker as brokers
 from testkit.dead_sink import DeadSink

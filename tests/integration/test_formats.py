@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.kafka.admin import Admin
-from exactly_once.verify import VerifyParameters, verify
+from exactly_once.tools.verify import VerifyParameters, verify
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
 from testkit.registry import RegistryProcess, compiled_message

@@ -12,11 +12,11 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.end_hanging import COMMIT_HANGING, HangingParameters, list_hanging
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.rules import Refused
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import ACCEPTED, PreparedTransaction
+from exactly_once.tools.operation.end_hanging import COMMIT_HANGING, HangingParameters, list_hanging
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.rules import Refused
 from exactly_once.txn import leaders
 from exactly_once.txn.coordinators import end_one
 from exactly_once.txn.leaders import end_by_marker, find_hanging

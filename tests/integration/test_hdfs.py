@@ -22,8 +22,8 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import file_system, read_checkpoint, read_text
 from exactly_once.errors import CheckpointAway
-from exactly_once.operation.repair.files import read_files
 from exactly_once.sparkenv.java import find_java
+from exactly_once.tools.operation.repair.files import read_files
 from testkit.fixtures import Bench, StartDriver
 from testkit.hdfs import DATA_NODE, NAME_NODE, Hdfs
 from testkit.processes import until
@@ -50,7 +50,7 @@ class Reader:
 
     def inspect(self, location: str) -> dict[str, Any]:
         """Run exactly-once checkpoint inspect, in a process of its own: libhdfs brings a JVM."""
-        command = [sys.executable, "-m", "exactly_once.ops.cli", "checkpoint", "inspect", location, "--json"]
+        command = [sys.executable, "-m", "exactly_once.tools.cli", "checkpoint", "inspect", location, "--json"]
         environment = {**os.environ, **self.environment}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -235,7 +235,13 @@ def test_torn_files_on_hdfs_are_repaired_and_the_stream_goes_on(
     refused = first.run(on_hdfs)
     assert diagnose(RuntimeError(refused.failure)).code in ("EO-CHECKPOINT", "SPARK-CHECKPOINT-TORN")
     first.kill9()
-    command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", bench.connection.bootstrap_servers]
+    command = [
+        sys.executable,
+        "-m",
+        "exactly_once.tools.cli",
+        "--bootstrap-servers",
+        bench.connection.bootstrap_servers,
+    ]
     command += ["checkpoint", "repair", location, "--sink", bench.sink_id, "--apply"]
     environment = {**os.environ, **native().environment}
     mended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -18,10 +18,10 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.end_hanging import list_hanging
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
+from exactly_once.tools.operation.end_hanging import list_hanging
 from exactly_once.txn.coordinators import add_partitions, describe, end_all, end_one, end_txn_version, initialise
 from exactly_once.txn.hanging import end_left_open, was_aborted
 from exactly_once.txn.leaders import Hanging, find_hanging, open_on

@@ -14,12 +14,12 @@ from dagster_exactly_once.streaming.query import LARGEST_LETTER
 from exactly_once.commitlog import log_topic, progress
 from exactly_once.coordinator import start
 from exactly_once.deadline import Deadline
-from exactly_once.diagnosis import Diagnosis, Severity
 from exactly_once.errors import BrokerRefused, ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import SENTENCE_SHOWN
-from exactly_once.ops.doctor import probes
 from exactly_once.protocol.names import commit_log_topic
+from exactly_once.tools.diagnosis import Diagnosis, Severity
+from exactly_once.tools.doctor import probes
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.fixtures import StartDriver, make_bench

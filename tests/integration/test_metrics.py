@@ -19,10 +19,10 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.cli.metrics import observe
-from exactly_once.ops.metrics import observer
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import Completed
+from exactly_once.tools.cli.metrics import observe
+from exactly_once.tools.metrics import observer
 from testkit import broker as brokers
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.processes import until
@@ -202,7 +202,7 @@ def test_an_observer_outlives_its_broker_and_forgets_what_it_cannot_see(own_brok
     connection = Connection(broker.bootstrap_servers)
     sink = DeadSink(connection, brokers.create_topic(broker.bootstrap_servers, partitions=4))
     name, gauge = {"sink": sink.sink_id}, "exactly_once_transaction_open"
-    with observing(connection) as observed, caplog.at_level(logging.WARNING, "exactly_once.ops.metrics"):
+    with observing(connection) as observed, caplog.at_level(logging.WARNING, "exactly_once.tools.metrics"):
         observed.when("the first look", lambda s: s.one("exactly_once_up", **name) == 1)
         broker.kill()
         down = observed.when("the failure", lambda s: s.one("exactly_once_cluster_up") == 0)
@@ -220,7 +220,7 @@ def test_an_observer_outlives_its_broker_and_forgets_what_it_cannot_see(own_brok
 @pytest.mark.long
 def test_the_command_serves_until_it_is_told_to_end(bootstrap_servers, sink):
     """Mishap: a process that a supervisor must kill hard, or that ends as if it had failed."""
-    command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", bootstrap_servers, "metrics"]
+    command = [sys.executable, "-m", "exactly_once.tools.cli", "--bootstrap-servers", bootstrap_servers, "metrics"]
     process = subprocess.Popen(
         [*command, "--sink", sink.sink_id, "--port", "0", "--interval", "1"],
         stdout=subprocess.PIPE,

@@ -13,8 +13,8 @@ from exactly_once.kafka import connection as connections
 from exactly_once.kafka import producer_options
 from exactly_once.kafka.admin import Admin
 from exactly_once.sparkenv.jars import session_jars
+from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.txn.scan import LogBatch, batches
-from exactly_once.verify import VerifyParameters, verify
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver

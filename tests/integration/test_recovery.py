@@ -12,12 +12,12 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced, InvalidOption
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.recover import RECOVER, RecoveryParameters
-from exactly_once.operation.rules import Refused
-from exactly_once.operation.transactions import ABORT, TransactionParameters
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision, Tally
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.recover import RECOVER, RecoveryParameters
+from exactly_once.tools.operation.rules import Refused
+from exactly_once.tools.operation.transactions import ABORT, TransactionParameters
 from testkit.dead_sink import DeadSink
 from testkit.repair import repair
 

@@ -20,19 +20,19 @@ from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
-from exactly_once.ops.metrics import instruments
-from exactly_once.ops.metrics import observer as metrics
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.late import LateCheck
 from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
+from exactly_once.tools.metrics import instruments
+from exactly_once.tools.metrics import observer as metrics
+from exactly_once.tools.verify import VerifyParameters
+from exactly_once.tools.verify import verify as prove
+from exactly_once.tools.verify.by_origin.comparison import Question
+from exactly_once.tools.verify.by_origin.origin import Origin
 from exactly_once.txn import leaders
 from exactly_once.txn.leaders import end_by_marker, find_hanging
-from exactly_once.verify import VerifyParameters
-from exactly_once.verify import verify as prove
-from exactly_once.verify.by_origin.comparison import Question
-from exactly_once.verify.by_origin.origin import Origin
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.authorizing import (

@@ -136,7 +136,7 @@ def test_no_secret_is_in_anything_that_streams_write(
         first = Job(data.source(), {**stores, **framed}, transform=TRANSFORM).until_stopped()
         both = {"sink.id": sinks[1], "checkpointLocation": str(tmp_path / "checkpoint-1")}
         participant = {
-            "class": "exactly_once.participants.postgres:PostgresParticipant",
+            "class": "exactly_once.outputs.postgres:PostgresParticipant",
             "name": "warehouse",
             "dsn": database,
             "table": "secrets",
@@ -245,7 +245,7 @@ def test_no_secret_is_in_what_the_command_line_prints(secure: SecureBroker, pass
         for command in some:
             filled = [word.format(sink=sink.sink_id, id=name, folder=tmp_path) for word in command]
             ended = subprocess.run(
-                [sys.executable, "-m", "exactly_once.ops.cli", *filled],
+                [sys.executable, "-m", "exactly_once.tools.cli", *filled],
                 env={**os.environ, **environment},
                 cwd=ROOT,
                 capture_output=True,

@@ -53,7 +53,7 @@ class Bad:
         return [("n", str(n).encode()), ("n", b"\x00\xff"), ("none", None)][: n % 4]
 
     def by(self, transform: str, **arguments: str) -> Job:
-        """Return the job with a function of testkit/poison.py."""
+        """Return the job with a function of dev/testkit/poison.py."""
         names = {"good": self.good, "rejected": self.rejected}
         changed = {"transform": f"testkit.poison:{transform}", "arguments": {**names, **arguments}}
         return Job(**{**asdict(self.job), **changed})

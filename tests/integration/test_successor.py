@@ -23,12 +23,12 @@ from exactly_once.coordinator.start import check
 from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced, SinkRetired
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.rules import Refused
-from exactly_once.ops import cli
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Completed, Decision
+from exactly_once.tools import cli
+from exactly_once.tools.operation.rules import Refused
 from testkit import broker as brokers
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.processes import until
@@ -216,7 +216,7 @@ def test_a_command_that_is_killed_is_called_again(
     points.mkdir()
     (points / point).write_text("hang")
     killed = subprocess.Popen(
-        [sys.executable, "-m", "exactly_once.ops.cli", *old.arguments("--json")],
+        [sys.executable, "-m", "exactly_once.tools.cli", *old.arguments("--json")],
         env={**os.environ, "EXACTLY_ONCE_FAILPOINTS": str(points)},
         stdout=subprocess.PIPE,
     )
@@ -239,7 +239,7 @@ def test_a_driver_that_claims_while_the_sink_is_being_retired_keeps_it(old: Old,
     points.mkdir()
     (points / "retiring").write_text("wait")
     command = subprocess.Popen(
-        [sys.executable, "-m", "exactly_once.ops.cli", *old.arguments()],
+        [sys.executable, "-m", "exactly_once.tools.cli", *old.arguments()],
         env={
             **os.environ,
             "EXACTLY_ONCE_FAILPOINTS": str(points),

@@ -26,8 +26,6 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
-from exactly_once.conformance.output import Output
-from exactly_once.conformance.processes import call, prepare
 from exactly_once.errors import (
     CommitLogDamaged,
     Expired,
@@ -38,13 +36,15 @@ from exactly_once.errors import (
     StoreRefused,
     Unfinished,
 )
-from exactly_once.ops.cli import outputs
+from exactly_once.outputs.conformance.output import Output
+from exactly_once.outputs.conformance.processes import call, prepare
+from exactly_once.outputs.delta import DeltaParticipant
+from exactly_once.outputs.iceberg import IcebergParticipant
+from exactly_once.outputs.tables import TableParticipant
 from exactly_once.participant import PartName
 from exactly_once.participants import tables
-from exactly_once.participants.delta import DeltaParticipant
-from exactly_once.participants.iceberg import IcebergParticipant
-from exactly_once.participants.tables import TableParticipant
 from exactly_once.protocol.records import PreparedPart
+from exactly_once.tools.cli import outputs
 from testkit.processes import until
 
 ROWS = pa.schema(
@@ -707,8 +707,8 @@ def test_readers_of_delta_skip_files_by_right_bounds(tmp_path: Path) -> None:
             assert same.num_rows == len(wanted), (column, row)
 
 
-@pytest.mark.quick("exactly_once.participants.files")
-@pytest.mark.parametrize("module", ["exactly_once", "exactly_once.participants.files", "exactly_once.ops.cli"])
+@pytest.mark.quick("exactly_once.outputs.files")
+@pytest.mark.parametrize("module", ["exactly_once", "exactly_once.outputs.files", "exactly_once.tools.cli"])
 def test_who_does_not_ask_for_a_table_imports_none_of_it(module: str) -> None:
     """A sink of topics alone must not pay for these packages, nor need them."""
     program = f"import sys, {module}; print(*[m for m in sys.modules if m.split('.')[0] in ('deltalake', 'pyiceberg')])"

@@ -18,9 +18,9 @@ from deltalake import DeltaTable, Schema
 from pyarrow import fs
 from pyiceberg.catalog import load_catalog
 
-from exactly_once.conformance import ParticipantConformance
-from exactly_once.participants.delta import DeltaParticipant
-from exactly_once.participants.iceberg import IcebergParticipant
+from exactly_once.outputs.conformance import ParticipantConformance
+from exactly_once.outputs.delta import DeltaParticipant
+from exactly_once.outputs.iceberg import IcebergParticipant
 from testkit.s3 import BUCKET, S3
 
 pytestmark = [

@@ -28,9 +28,9 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_offsets
 from exactly_once.protocol.batch_headers import Header, pair_of
 from exactly_once.protocol.names import offsets_group, part_id
+from exactly_once.tools.verify import Anomaly, Report, VerifyParameters, run, verify
+from exactly_once.tools.verify.report import OTHERS, UNDECIDED
 from exactly_once.txn.leaders import Trail, end_by_marker, open_on, write_marker
-from exactly_once.verify import Anomaly, Report, VerifyParameters, run, verify
-from exactly_once.verify.report import OTHERS, UNDECIDED
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit.hanging import UNVERIFIED, leave_hanging

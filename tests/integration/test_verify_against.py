@@ -11,9 +11,9 @@ from kafka.structs import TopicPartition
 
 from exactly_once.error_headers import CODE, PREFIX, RESENT
 from exactly_once.kafka.admin import Admin
-from exactly_once.ops.cli import main
-from exactly_once.verify.by_origin import tails
-from exactly_once.verify.by_origin.against import FEWER
+from exactly_once.tools.cli import main
+from exactly_once.tools.verify.by_origin import tails
+from exactly_once.tools.verify.by_origin.against import FEWER
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.stream import Job

@@ -12,11 +12,11 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.cli import main
+from exactly_once.outputs.files import FileParticipant
+from exactly_once.outputs.postgres import PostgresParticipant
 from exactly_once.participant import Participant, PartName
-from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.records import PreparedPart
+from exactly_once.tools.cli import main
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.made_sink import MadeSink, rows

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.cli import main
-from exactly_once.verify import Report, VerifyParameters, verify
-from exactly_once.verify.by_log.balance import ALIKE, BEGINS_ANYWHERE, TOO_FEW
-from exactly_once.verify.by_log.judge import NO_DIGEST, NO_HANDLES, RECREATED, REMOVED, TOPIC_GONE
-from exactly_once.verify.report import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
-from exactly_once.verify.run import SILENT, UNMARKED
+from exactly_once.tools.cli import main
+from exactly_once.tools.verify import Report, VerifyParameters, verify
+from exactly_once.tools.verify.by_log.balance import ALIKE, BEGINS_ANYWHERE, TOO_FEW
+from exactly_once.tools.verify.by_log.judge import NO_DIGEST, NO_HANDLES, RECREATED, REMOVED, TOPIC_GONE
+from exactly_once.tools.verify.report import OTHER_BATCHES, OTHERS, UNDECIDED, UNENDED
+from exactly_once.tools.verify.run import SILENT, UNMARKED
 from testkit import damages
 from testkit.whole_sinks import WholeSink
 

@@ -21,9 +21,9 @@ from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.spark.columns import columns_of
+from exactly_once.tools.verify import VerifyParameters, verify
+from exactly_once.tools.verify.report import OTHERS
 from exactly_once.txn.scan import batches
-from exactly_once.verify import VerifyParameters, verify
-from exactly_once.verify.report import OTHERS
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import Record, read_with_java, running_java

@@ -17,12 +17,12 @@ from exactly_once.error_headers import CODE, OFFSET, PARTITION, RESENT, TOPIC
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.spark.origins import on_spark
-from exactly_once.verify.by_origin import counts
-from exactly_once.verify.by_origin.comparison import Question, compare_origins
-from exactly_once.verify.by_origin.ledger import ComparisonResult
-from exactly_once.verify.by_origin.origin import Origin, PerInput
-from exactly_once.verify.expected import expected_input
+from exactly_once.tools.verify.by_origin import counts
+from exactly_once.tools.verify.by_origin.comparison import Question, compare_origins
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.verify.by_origin.origin import Origin, PerInput
+from exactly_once.tools.verify.expected import expected_input
+from exactly_once.tools.verify.on_spark.origins import on_spark
 from testkit.traced import Row, Traced
 
 if TYPE_CHECKING:
@@ -224,7 +224,13 @@ def test_the_command_and_the_function_give_the_same_report(stream: Traced, spark
     asked: dict[str, Any] = {"checkpoint": str(stream.location), "origin": "header:src", "settle_s": 0.0}
     here = exactly_once.verify(stream.connection, stream.sink_id, **asked).as_json()
     there = exactly_once.verify(stream.connection, stream.sink_id, **asked, spark=spark).as_json()
-    command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", stream.connection.bootstrap_servers]
+    command = [
+        sys.executable,
+        "-m",
+        "exactly_once.tools.cli",
+        "--bootstrap-servers",
+        stream.connection.bootstrap_servers,
+    ]
     command += [
         "verify",
         stream.sink_id,

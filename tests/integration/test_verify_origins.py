@@ -19,13 +19,13 @@ from confluent_kafka import Producer
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
-from exactly_once.ops.cli import main
-from exactly_once.verify import VerifyParameters, verify
-from exactly_once.verify.by_origin import tails
-from exactly_once.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, Question, compare_origins
-from exactly_once.verify.by_origin.origin import Origin, PerInput
-from exactly_once.verify.expected import expected_input
-from exactly_once.verify.run import NO_LOG
+from exactly_once.tools.cli import main
+from exactly_once.tools.verify import VerifyParameters, verify
+from exactly_once.tools.verify.by_origin import tails
+from exactly_once.tools.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, Question, compare_origins
+from exactly_once.tools.verify.by_origin.origin import Origin, PerInput
+from exactly_once.tools.verify.expected import expected_input
+from exactly_once.tools.verify.run import NO_LOG
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.fixtures import Bench, KafkaInput
@@ -46,7 +46,7 @@ class Seen(Traced):
 def stream(request, connection, tmp_path):
     made = Seen(connection, tmp_path)
     if request.param == "spark":
-        from exactly_once.spark.origins import on_spark
+        from exactly_once.tools.verify.on_spark.origins import on_spark
 
         made.elsewhere = on_spark(request.getfixturevalue("spark"))
     return made
@@ -476,7 +476,7 @@ def test_the_command_shows_its_bar_on_a_terminal_and_nowhere_else(alone):
     stream = alone
     stream.batch(60)
     servers = stream.connection.bootstrap_servers
-    command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", servers, "verify", stream.sink_id]
+    command = [sys.executable, "-m", "exactly_once.tools.cli", "--bootstrap-servers", servers, "verify", stream.sink_id]
     command += ["--checkpoint", str(stream.location), "--origin", "header:src"]
     code, out, shown = in_a_terminal([*command, "--json"])
     assert code == 0 and json.loads(out)["by_origin"]["output"] == 60

@@ -10,9 +10,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from exactly_once.outputs.files import FileParticipant
+from exactly_once.outputs.postgres import PostgresParticipant
 from exactly_once.participant import PartName
-from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.records import PreparedPart
 from testkit.planted_outputs import LOG, SINK, Planted
 from testkit.postgres import PostgresServer, Standby

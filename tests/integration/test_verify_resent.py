@@ -9,11 +9,11 @@ from kafka.structs import TopicPartition
 
 from exactly_once.error_headers import CODE, PREFIX, RESENT
 from exactly_once.kafka.admin import Admin
-from exactly_once.verify.by_origin import tails
-from exactly_once.verify.by_origin.comparison import Question, ReadsElsewhere, compare_origins
-from exactly_once.verify.by_origin.ledger import ComparisonResult
-from exactly_once.verify.by_origin.origin import Origin
-from exactly_once.verify.expected import expected_input
+from exactly_once.tools.verify.by_origin import tails
+from exactly_once.tools.verify.by_origin.comparison import Question, ReadsElsewhere, compare_origins
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.verify.by_origin.origin import Origin
+from exactly_once.tools.verify.expected import expected_input
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.traced import Row, Traced
@@ -67,7 +67,7 @@ def sent_again(row: Row, letter: str, **changed: Any) -> Row:
 def shop(request, connection, tmp_path) -> Shop:
     made = Shop(connection, tmp_path)
     if request.param == "spark":
-        from exactly_once.spark.origins import on_spark
+        from exactly_once.tools.verify.on_spark.origins import on_spark
 
         made.elsewhere = on_spark(request.getfixturevalue("spark"))
     return made

@@ -23,8 +23,8 @@ from exactly_once.errors import Fenced, InvalidOption, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.records import Completed
-from exactly_once.verify import VerifyParameters
-from exactly_once.verify import verify as prove
+from exactly_once.tools.verify import VerifyParameters
+from exactly_once.tools.verify import verify as prove
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.made_sink import MadeSink, rows

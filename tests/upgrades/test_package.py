@@ -31,7 +31,7 @@ def test_streams_go_on_under_the_release_before_and_under_this_one_in_turn(
         streams, [("before" if old is one else "now", p, one) for p, one in zip(points, [old, new] * 3, strict=True)]
     )
     for stream in streams:  # what reads is to be upgraded first; it reads on where it was not
-        command = [sys.executable, "-m", "exactly_once.ops.cli", "verify", stream.bench.sink_id]
+        command = [sys.executable, "-m", "exactly_once.tools.cli", "verify", stream.bench.sink_id]
         command += ["--bootstrap-servers", connection.bootstrap_servers, "--checkpoint", str(stream.bench.checkpoint)]
         done = subprocess.run(command, cwd=before, env={"PYTHONPATH": str(before)}, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

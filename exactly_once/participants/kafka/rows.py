@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactly_once.errors import InvalidRecord
+from exactly_once.framing import Framing
 from exactly_once.kafka.errors import shown
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
 from exactly_once.protocol.row_schema import READY, SCHEMA_IDS
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
-from exactly_once.registry.schema_registry import Framing
 
 if TYPE_CHECKING:
     from exactly_once.participants.kafka.part import PartTransaction

@@ -10,7 +10,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** The messages of testkit/border_messages.py as Java makes and reads them, and the files that both sides are held to. */
+/** The messages of dev/testkit/border_messages.py as Java makes and reads them, and the files that both sides are held to. */
 final class Golden {
     private static final ObjectMapper JSON = new ObjectMapper();
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health, state_of
-from exactly_once.diagnosis.facts import HangingName, Standing, StreamFacts, Worker
-from exactly_once.diagnosis.registry import SYMPTOMS
-from exactly_once.diagnosis.stream_symptoms import STATES
-from exactly_once.diagnosis.symptoms import under_way
 from exactly_once.inspection.findings import BlockedPartition, Owner
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health, state_of
+from exactly_once.tools.diagnosis.facts import HangingName, Standing, StreamFacts, Worker
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
+from exactly_once.tools.diagnosis.stream_symptoms import STATES
+from exactly_once.tools.diagnosis.symptoms import under_way
 from testkit.symptoms import (
     ALIVE,
     CLAIM,

@@ -13,10 +13,10 @@ from dagster_exactly_once.declare.config import config_of
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once import options
+from exactly_once.formats.registry import schema_options
 from exactly_once.kafka import connection
-from exactly_once.operation import operations
 from exactly_once.protocol.names import commit_log_topic, namespace
-from exactly_once.registry import schema_options
+from exactly_once.tools.operation import operations
 from testkit.syntax import ROOT, nodes
 
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def test_every_environment_variable_is_explained_and_no_other() -> None:
 @pytest.fixture
 def tool() -> ModuleType:
     """The script that writes the generated parts."""
-    spec = importlib.util.spec_from_file_location("config_reference", ROOT / "tools" / "config_reference.py")
+    spec = importlib.util.spec_from_file_location("config_reference", ROOT / "dev" / "tools" / "config_reference.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -89,8 +89,8 @@ def test_the_generated_parts_are_those_of_the_models_and_of_the_parser(tool: Mod
     errors = tool.ERRORS.read_text(encoding="utf-8")
     assert sorted(tool.parts(REFERENCE)) == sorted([*tool.PARTS, tool.COMMANDS])
     assert tool.parts(errors) == [tool.SYMPTOM_CODES, tool.DOCTOR]
-    assert tool.generated(errors) == errors, "run: .venv/bin/python tools/config_reference.py"
-    assert tool.generated(REFERENCE) == REFERENCE, "run: .venv/bin/python tools/config_reference.py"
+    assert tool.generated(errors) == errors, "run: .venv/bin/python dev/tools/config_reference.py"
+    assert tool.generated(REFERENCE) == REFERENCE, "run: .venv/bin/python dev/tools/config_reference.py"
 
 
 def test_every_configuration_and_every_resource_has_its_part(tool: ModuleType) -> None:

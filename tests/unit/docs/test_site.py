@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
     """What mkdocs.yml makes the site of."""
-    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "tools" / "site_hooks.py")
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "dev" / "tools" / "site_hooks.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

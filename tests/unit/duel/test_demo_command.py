@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from exactly_once.errors import ExtraMissing
-from exactly_once.ops.cli import arguments, main
-from exactly_once.ops.cli.arguments import COMMANDS_OF_OTHERS, parse
+from exactly_once.tools.cli import arguments, main
+from exactly_once.tools.cli.arguments import COMMANDS_OF_OTHERS, parse
 from exactly_once_local import run_folder
 from exactly_once_local.duel import departures
 from exactly_once_local.duel.supervisor import environment
@@ -53,7 +53,7 @@ def test_without_arguments_the_demo_takes_all_flights_and_the_run_folder(monkeyp
 
 def test_another_command_does_not_load_the_demo() -> None:
     """Guards against a list of transactions that waits for pandas, or needs it."""
-    code = "import sys, exactly_once.ops.cli; print(*sys.modules)"
+    code = "import sys, exactly_once.tools.cli; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not [m for m in done.stdout.split() if m.startswith(("exactly_once_local.duel", "pandas"))]
 

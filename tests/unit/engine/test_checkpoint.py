@@ -20,8 +20,8 @@ from exactly_once.checkpoint import (
     same_location,
 )
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnsupportedMode
-from exactly_once.operation.repair.files import read_files
 from exactly_once.protocol.checkpoint_text import kafka_offsets
+from exactly_once.tools.operation.repair.files import read_files
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 
@@ -330,7 +330,7 @@ def test_s3_that_does_not_answer_heals_by_a_restart_and_what_it_refuses_does_not
         def get_file_info(self, _: object) -> None:
             raise OSError(S3_SAYS.format(error, details))
 
-    for module in ("exactly_once.checkpoint", "exactly_once.operation.repair.files"):
+    for module in ("exactly_once.checkpoint", "exactly_once.tools.operation.repair.files"):
         monkeypatch.setattr(f"{module}.file_system", lambda _: (Store(), "bucket/c"))
     with pytest.raises(ExactlyOnceError) as refusal:
         look(location)

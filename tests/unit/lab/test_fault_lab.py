@@ -18,7 +18,7 @@ import pytest
 from exactly_once.errors import CommitLogDamaged
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import Guarantee
-from exactly_once.verify import Anomaly, Finding, Report
+from exactly_once.tools.verify import Anomaly, Finding, Report
 from faultlab import checker
 from faultlab.faults import FAULTS, Fault
 from faultlab.history import LabHistory

@@ -68,7 +68,7 @@ def test_the_stream_of_a_round_is_declared_with_its_topics_options_and_sink() ->
     partitions = [replace(STREAM, state=state).declared().state_partitions for state in ("", *STORES)]
     assert partitions == [None, None, dagster_location.STATE_PARTITIONS]
     assert stream.others() == ()
-    archive = {"class": "exactly_once.participants.files:FileParticipant", "name": "archive", "url": "/archive"}
+    archive = {"class": "exactly_once.outputs.files:FileParticipant", "name": "archive", "url": "/archive"}
     assert [one.name for one in replace(STREAM, participants=[archive]).declared().others()] == ["archive"]
 
 

@@ -14,10 +14,15 @@ from dagster_exactly_once.declare.config import ANOTHER_SINK, config_of
 from dagster_exactly_once.names import MEMORY
 from dagster_exactly_once.recovery.operations import SinkRegistry, operation_job
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from exactly_once.operation import operations
-from exactly_once.operation.end_hanging import COMMIT_HANGING
-from exactly_once.operation.log_records import DROP_FOREIGN, UNDO, Logged, UndoParameters
-from exactly_once.operation.model import (
+from exactly_once.protocol.names import commit_log_id
+from exactly_once.protocol.records import Decision
+from exactly_once.tools import cli
+from exactly_once.tools.cli.arguments import parse
+from exactly_once.tools.cli.operations import chosen, show_plan
+from exactly_once.tools.operation import operations
+from exactly_once.tools.operation.end_hanging import COMMIT_HANGING
+from exactly_once.tools.operation.log_records import DROP_FOREIGN, UNDO, Logged, UndoParameters
+from exactly_once.tools.operation.model import (
     Operation,
     OperationContext,
     OperationJob,
@@ -30,12 +35,7 @@ from exactly_once.operation.model import (
     reason_parameter,
     sink_parameter,
 )
-from exactly_once.operation.rules import Refused
-from exactly_once.ops import cli
-from exactly_once.ops.cli.arguments import parse
-from exactly_once.ops.cli.operations import chosen, show_plan
-from exactly_once.protocol.names import commit_log_id
-from exactly_once.protocol.records import Decision
+from exactly_once.tools.operation.rules import Refused
 
 NOBODY = "127.0.0.1:1"
 
@@ -81,7 +81,7 @@ COUNT = Operation(
 @pytest.fixture
 def found(monkeypatch):
     """The new operation, as :func:`operations` finds it once its module is there."""
-    monkeypatch.setattr("exactly_once.ops.cli.arguments.operations", lambda: [COUNT])
+    monkeypatch.setattr("exactly_once.tools.cli.arguments.operations", lambda: [COUNT])
 
 
 def test_a_new_operation_is_a_command_with_its_flags(found, capsys):
@@ -117,8 +117,8 @@ def test_a_record_of_the_sink_s_own_is_undone_by_no_step_without_the_phrase(monk
     """Duplicate: a decision that is forgotten by a mistyped offset, so that its batch is written again."""
     own = Logged(7, 1, b"decision:q:1", Decision("q", 1, 1, (), "d", 2, 0), 5, commit_log_id("orders"), b"v")
     written = []
-    monkeypatch.setattr("exactly_once.operation.log_records.log_records", lambda connection, sink_id: [own])
-    monkeypatch.setattr("exactly_once.operation.log_records._write", lambda *what: written.append(what[2]))
+    monkeypatch.setattr("exactly_once.tools.operation.log_records.log_records", lambda connection, sink_id: [own])
+    monkeypatch.setattr("exactly_once.tools.operation.log_records._write", lambda *what: written.append(what[2]))
     context, p = OperationContext(None), UndoParameters(sink_id="orders", offset=7)
     found = UNDO.examine(context, p)
     phrase = "forget decision of batch 1 of q at offset 7"

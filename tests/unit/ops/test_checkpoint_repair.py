@@ -14,12 +14,12 @@ import pytest
 from exactly_once.checkpoint import check_whole, read_checkpoint, same_location
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.inspection.progress import compare
-from exactly_once.operation.repair.applying import Repair, Work
-from exactly_once.operation.repair.files import checksum_of, is_checksum_of, read_files
-from exactly_once.operation.repair.verdicts import Action, FileFinding, judge_files
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision
+from exactly_once.tools.operation.repair.applying import Repair, Work
+from exactly_once.tools.operation.repair.files import checksum_of, is_checksum_of, read_files
+from exactly_once.tools.operation.repair.verdicts import Action, FileFinding, judge_files
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 HEAD = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}})
@@ -439,8 +439,8 @@ def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tm
     if request.param == "local":
         return pafs.LocalFileSystem(), str(tmp_path)
     found = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("memory"))), f"/{tmp_path.name}"
-    monkeypatch.setattr("exactly_once.operation.repair.files.file_system", lambda location: found)
-    monkeypatch.setattr("exactly_once.operation.repair.applying.file_system", lambda location: found)
+    monkeypatch.setattr("exactly_once.tools.operation.repair.files.file_system", lambda location: found)
+    monkeypatch.setattr("exactly_once.tools.operation.repair.applying.file_system", lambda location: found)
     return found
 
 

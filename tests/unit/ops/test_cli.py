@@ -10,13 +10,13 @@ import exactly_once
 from exactly_once.inspection.findings import Inspection, Owner, PendingDecision, PendingPart, judge_transaction
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.words import duration, plural, when
-from exactly_once.ops import cli
-from exactly_once.ops.cli.arguments import parse
-from exactly_once.ops.cli.cluster import connection_of, program
-from exactly_once.ops.cli.explain import explain
-from exactly_once.ops.cli.tables import show_list
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
+from exactly_once.tools import cli
+from exactly_once.tools.cli.arguments import parse
+from exactly_once.tools.cli.cluster import connection_of, program
+from exactly_once.tools.cli.explain import explain
+from exactly_once.tools.cli.tables import show_list
 from exactly_once.txn.coordinators import Description
 
 ID = "eo:s:3:1:0.0"
@@ -87,7 +87,7 @@ def test_the_doctor_looks_at_the_host_without_a_cluster(run, monkeypatch):
 
 def test_a_silent_cluster_is_one_sentence_on_stderr(run, monkeypatch):
     """Mishap: at night nobody reads a traceback, nor a page of connection attempts."""
-    monkeypatch.setattr("exactly_once.ops.cli.commands.BUDGET_S", 0.5)
+    monkeypatch.setattr("exactly_once.tools.cli.commands.BUDGET_S", 0.5)
     code, out, err = run("--bootstrap-servers", "127.0.0.1:1", "transactions", "list")
     assert code == 1 and out == "" and err.startswith("EO-UNREACHABLE: ") and err.count("\n") == 1
 
@@ -105,7 +105,7 @@ def test_a_refusal_is_one_json_document_for_a_script(run):
 
 
 def test_a_bug_is_told_without_a_traceback(run, monkeypatch):
-    monkeypatch.setattr("exactly_once.ops.cli.run", lambda args: 1 / 0)
+    monkeypatch.setattr("exactly_once.tools.cli.run", lambda args: 1 / 0)
     code, _, err = run("transactions", "list")
     assert code == 1 and err.startswith("EO-INTERNAL: ZeroDivisionError") and err.count("\n") == 1
 

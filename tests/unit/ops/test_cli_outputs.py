@@ -7,10 +7,10 @@ import argparse
 import pytest
 
 from exactly_once.errors import InvalidOption
-from exactly_once.ops.cli import main
-from exactly_once.ops.cli.outputs import add_arguments, outputs_of
-from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.postgres import PostgresParticipant
+from exactly_once.outputs.files import FileParticipant
+from exactly_once.outputs.postgres import PostgresParticipant
+from exactly_once.tools.cli import main
+from exactly_once.tools.cli.outputs import add_arguments, outputs_of
 
 
 def parsed(*flags: str) -> list[object]:

@@ -11,8 +11,6 @@ import pytest
 from rich.console import Console
 
 from exactly_once.checkpoint import Checkpoint, repair_command
-from exactly_once.diagnosis import SinkFacts, diagnose
-from exactly_once.diagnosis.facts import Standing
 from exactly_once.inspection.findings import (
     BlockedPartition,
     Inspection,
@@ -24,21 +22,23 @@ from exactly_once.inspection.findings import (
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.progress import StreamProgress
-from exactly_once.operation.log_records import Logged
-from exactly_once.operation.model import OperationOutcome
-from exactly_once.operation.repair.applying import Repair
-from exactly_once.operation.repair.verdicts import Action, FileFinding
-from exactly_once.operation.repair_checkpoint import _outcome
-from exactly_once.operation.rules import Refused
-from exactly_once.operation.tables import inspected
-from exactly_once.ops.cli import doctor, operations, tables, verify
-from exactly_once.ops.cli.explain import explain
-from exactly_once.ops.doctor.host import warn
 from exactly_once.protocol.records import Claim
+from exactly_once.tools.cli import doctor, operations, tables, verify
+from exactly_once.tools.cli.explain import explain
+from exactly_once.tools.diagnosis import SinkFacts, diagnose
+from exactly_once.tools.diagnosis.facts import Standing
+from exactly_once.tools.doctor.host import warn
+from exactly_once.tools.operation.log_records import Logged
+from exactly_once.tools.operation.model import OperationOutcome
+from exactly_once.tools.operation.repair.applying import Repair
+from exactly_once.tools.operation.repair.verdicts import Action, FileFinding
+from exactly_once.tools.operation.repair_checkpoint import _outcome
+from exactly_once.tools.operation.rules import Refused
+from exactly_once.tools.operation.tables import inspected
+from exactly_once.tools.verify import Report
+from exactly_once.tools.verify.anomalies import Anomaly, Finding
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
-from exactly_once.verify import Report
-from exactly_once.verify.anomalies import Anomaly, Finding
 
 QUERY = str(uuid.UUID(int=0x5CE7_0000_1111_2222_3333_4444_5555_6666))
 SINK = f"warehouse-europe-central-1.orders-enriched-{QUERY}"

@@ -8,8 +8,8 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.cli.client_properties import merge, parse, read
 from exactly_once.properties import pairs
+from exactly_once.tools.cli.client_properties import merge, parse, read
 from testkit.grammars import PROPERTIES
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -12,13 +12,14 @@ import exactly_once
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.commitlog.log_topic import TOPIC_CONFIG
 from exactly_once.connector import coordinate, found_on_this_host
-from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, diagnose
-from exactly_once.diagnosis.model import worst
 from exactly_once.inspection.findings import Inspection, judge_transaction
 from exactly_once.kafka.cluster_info import Level, Topic
-from exactly_once.ops.cli.doctor import as_json
-from exactly_once.ops.doctor import probes
-from exactly_once.ops.doctor.cluster import (
+from exactly_once.protocol.log_state import LogState
+from exactly_once.tools.cli.doctor import as_json
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, diagnose
+from exactly_once.tools.diagnosis.model import worst
+from exactly_once.tools.doctor import probes
+from exactly_once.tools.doctor.cluster import (
     Broker,
     Clock,
     judge_brokers,
@@ -32,7 +33,7 @@ from exactly_once.ops.doctor.cluster import (
     judge_topic_size,
     judge_transactions,
 )
-from exactly_once.ops.doctor.host import (
+from exactly_once.tools.doctor.host import (
     DOCTOR_CODES,
     SHOWN,
     CheckpointPlace,
@@ -47,8 +48,12 @@ from exactly_once.ops.doctor.host import (
     warn,
     wrong,
 )
-from exactly_once.ops.doctor.rights import judge_cluster_rights, judge_ids_rights, judge_log_rights, judge_output_rights
-from exactly_once.protocol.log_state import LogState
+from exactly_once.tools.doctor.rights import (
+    judge_cluster_rights,
+    judge_ids_rights,
+    judge_log_rights,
+    judge_output_rights,
+)
 from exactly_once.txn.coordinators import Description
 
 OK, WARN, WRONG = Severity.OK, Severity.WARN, Severity.ERROR

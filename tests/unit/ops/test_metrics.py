@@ -10,11 +10,6 @@ from exactly_once.errors import BrokerUnreachable
 from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import Published
-from exactly_once.ops.metrics import instruments as i
-from exactly_once.ops.metrics import observer
-from exactly_once.ops.metrics.figures import History, gauges, output_topics
-from exactly_once.ops.metrics.instruments import Kind
-from exactly_once.ops.metrics.observer import Observer
 from exactly_once.protocol.log_state import fold
 from exactly_once.protocol.records import (
     KEPT_DECISIONS,
@@ -26,6 +21,11 @@ from exactly_once.protocol.records import (
     PreparedTransaction,
     Tally,
 )
+from exactly_once.tools.metrics import instruments as i
+from exactly_once.tools.metrics import observer
+from exactly_once.tools.metrics.figures import History, gauges, output_topics
+from exactly_once.tools.metrics.instruments import Kind
+from exactly_once.tools.metrics.observer import Observer
 from testkit.doubles import ask_the_double
 
 NOWHERE = Connection("127.0.0.1:1")

@@ -11,11 +11,11 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.cli import main
-from exactly_once.ops.cli.metrics import observe
-from exactly_once.ops.metrics import instruments as i
-from exactly_once.ops.metrics.export import Exporter
-from exactly_once.ops.metrics.instruments import INSTRUMENTS, Kind, Point
+from exactly_once.tools.cli import main
+from exactly_once.tools.cli.metrics import observe
+from exactly_once.tools.metrics import instruments as i
+from exactly_once.tools.metrics.export import Exporter
+from exactly_once.tools.metrics.instruments import INSTRUMENTS, Kind, Point
 from testkit.scrape import Scrape
 
 NOWHERE = Connection("127.0.0.1:1")
@@ -102,7 +102,7 @@ def test_a_port_that_is_taken_is_said_in_a_sentence():
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
-    monkeypatch.delitem(sys.modules, "exactly_once.ops.metrics.export")
+    monkeypatch.delitem(sys.modules, "exactly_once.tools.metrics.export")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
     with pytest.raises(InvalidOption, match=r"EO-OPTION: .*opentelemetry.*\[metrics\]"):
         next(observe(NOWHERE, (), "localhost", 0, 15, threading.Event()))

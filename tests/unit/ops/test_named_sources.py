@@ -10,8 +10,8 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
 from exactly_once.checkpoint import batch_in_flight, first_offsets, read_checkpoint
 from exactly_once.errors import CheckpointRewound, CheckpointUnusable
 from exactly_once.kafka.admin import Watermarks
-from exactly_once.operation.repair.files import read_files
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of, kafka_offsets, source_lines
+from exactly_once.tools.operation.repair.files import read_files
 from tests.unit.ops.test_checkpoint_repair import Site
 
 HEAD = (

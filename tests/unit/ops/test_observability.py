@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from exactly_once.diagnosis import SinkFacts, diagnose
-from exactly_once.diagnosis.facts import Standing
 from exactly_once.inspection.findings import BlockedPartition
-from exactly_once.ops.cli.arguments import parse
-from exactly_once.ops.metrics.instruments import INSTRUMENTS
+from exactly_once.tools.cli.arguments import parse
+from exactly_once.tools.diagnosis import SinkFacts, diagnose
+from exactly_once.tools.diagnosis.facts import Standing
+from exactly_once.tools.metrics.instruments import INSTRUMENTS
 from testkit.symptoms import planted, sink
 
 FOLDER = Path(__file__).resolve().parents[3] / "observability"

@@ -11,11 +11,11 @@ from exactly_once.inspection.findings import Owner, naming
 from exactly_once.inspection.hanging import attribute
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.kafka.connection import Connection
-from exactly_once.operation.model import OperationContext
-from exactly_once.operation.rules import Refused, check_abort, check_commit, check_hanging, check_owner
-from exactly_once.operation.transactions import ABORT, COMMIT, TransactionParameters
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Claim, Completed, Decision, PreparedTransaction
+from exactly_once.tools.operation.model import OperationContext
+from exactly_once.tools.operation.rules import Refused, check_abort, check_commit, check_hanging, check_owner
+from exactly_once.tools.operation.transactions import ABORT, COMMIT, TransactionParameters
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
 

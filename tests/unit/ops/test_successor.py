@@ -10,12 +10,12 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner, PendingDecision
-from exactly_once.operation.rules import Refused
-from exactly_once.operation.successor import verdicts
-from exactly_once.operation.successor.verdicts import OldCheckpoint
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Decision, Retired
+from exactly_once.tools.operation.rules import Refused
+from exactly_once.tools.operation.successor import verdicts
+from exactly_once.tools.operation.successor.verdicts import OldCheckpoint
 
 QUERY = "8f3c"
 CLAIM = Claim(7, QUERY, 0, "stream", "host-a", 4711, "/c")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.errors import InvalidOption, InvalidSchema
+from exactly_once.outputs.postgres import GID_BYTES, PostgresParticipant, session_name, session_scopes
+from exactly_once.outputs.postgres.session import _column
 from exactly_once.participant import PartName, Scope
-from exactly_once.participants.postgres import GID_BYTES, PostgresParticipant, session_name, session_scopes
-from exactly_once.participants.postgres.session import _column
 from exactly_once.protocol.names import incarnation
 
 SECRET = "pa55w0rd/with@signs"
@@ -100,7 +100,7 @@ def test_columns_that_the_rows_do_not_have_once_are_refused(columns: list[str]) 
 
 def test_without_psycopg_the_error_names_the_extra() -> None:
     """On one executor of many the extra is missing: a bare ImportError says nothing of what to install."""
-    code = "import sys; sys.modules['psycopg'] = None; import exactly_once.participants.postgres"
+    code = "import sys; sys.modules['psycopg'] = None; import exactly_once.outputs.postgres"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "EO-OPTION" in done.stderr and "pyspark-kafka-exactly-once[postgres]" in done.stderr
 

@@ -17,7 +17,7 @@ OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 @pytest.fixture
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("extras_under_test", ROOT / "tools" / "extras.py")
+    spec = importlib.util.spec_from_file_location("extras_under_test", ROOT / "dev" / "tools" / "extras.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -26,7 +26,7 @@ def tool() -> ModuleType:
 
 @pytest.fixture
 def pythons(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """``tools/pythons.py``, on a machine with this Python and one more."""
+    """``dev/tools/pythons.py``, on a machine with this Python and one more."""
     module = importlib.import_module("tools.pythons")
     other = next(v for v in module.VERSIONS if v != OWN)
     monkeypatch.setattr(module, "found_pythons", lambda: {OWN: sys.executable, other: "/usr/bin/other"})

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from exactly_once.ops.cli.arguments import build
 from exactly_once.sparkenv.java import OLDEST_JAVA
+from exactly_once.tools.cli.arguments import build
 
 ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""``tools/naughty.py`` unpacks what its sums say, and nothing else."""
+"""``dev/tools/naughty.py`` unpacks what its sums say, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def naughty() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("naughty_under_test", ROOT / "tools" / "naughty.py")
+    spec = importlib.util.spec_from_file_location("naughty_under_test", ROOT / "dev" / "tools" / "naughty.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -35,7 +35,7 @@ def run_setup(checkout: Path, path: Path, **environment: str) -> subprocess.Comp
         if not (path / tool).exists():
             (path / tool).symlink_to(shutil.which(tool) or "")
     return subprocess.run(
-        [path / "sh", checkout / "tools" / "setup.sh", "example"],
+        [path / "sh", checkout / "dev" / "tools" / "setup.sh", "example"],
         env={"PATH": str(path), "HOME": str(checkout.parent), **environment},
         capture_output=True,
         text=True,
@@ -116,7 +116,7 @@ def test_what_the_set_up_imports_is_there() -> None:
 @pytest.fixture
 def setup(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The set-up as a module, on the fresh checkout, with its steps recorded in ``ran`` instead of done."""
-    spec = importlib.util.spec_from_file_location("setup_under_test", PROJECT / "tools" / "setup.py")
+    spec = importlib.util.spec_from_file_location("setup_under_test", PROJECT / "dev" / "tools" / "setup.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

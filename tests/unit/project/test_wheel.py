@@ -195,5 +195,5 @@ def test_the_set_up_of_a_checkout_has_every_extra_and_both_distributions() -> No
     """The tests use all of them, and Dagster's command line the metadata of the second distribution."""
     [own] = [r for r in PROJECT["optional-dependencies"]["dev"] if r.startswith(PROJECT["name"])]
     assert set(own.partition("[")[2].rstrip("]").split(",")) == EXTRAS[ENGINE] - {"dev"}
-    for file in ("tools/setup.py", "Makefile"):
+    for file in ("dev/tools/setup.py", "Makefile"):
         assert f"distributions/{DAGSTER}" in (ROOT / file).read_text(encoding="utf-8")

@@ -280,7 +280,7 @@ def test_every_batch_write_keeps_its_decision() -> None:
 
 
 def test_the_handles_of_very_many_parts_are_sorted_by_participant() -> None:
-    """It happens between the decision and the commits, while readers wait; benchmarks/commit.py times it."""
+    """It happens between the decision and the commits, while readers wait; dev/benchmarks/commit.py times it."""
     parts = tuple(replace(DECISION.handles[0], part=n) for n in range(50_000))
     decision = replace(DECISION, handles=parts)
     found = decision.by_participant

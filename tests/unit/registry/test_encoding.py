@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from exactly_once.errors import InvalidSchema
-from exactly_once.registry.encoding import Encoding, check, check_alone, encoding, with_schema
-from exactly_once.registry.schema_options import Registry, Side
+from exactly_once.formats.registry.encoding import check, check_alone, encoding, with_schema
+from exactly_once.framing import Encoding
+from exactly_once.schema_options import Registry, Side
 
 ORDER: dict[str, Any] = {
     "type": "struct",

@@ -25,12 +25,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from exactly_once.errors import InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
+from exactly_once.formats.registry import schema_registry
+from exactly_once.formats.registry.schema_registry import prefix, resolve
+from exactly_once.framing import Framing
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.planning import Plan
-from exactly_once.registry import schema_registry
-from exactly_once.registry.schema_options import Registry, Side
-from exactly_once.registry.schema_registry import Framing, prefix, resolve
+from exactly_once.schema_options import Registry, Side
 from exactly_once.spark.run import QueryRun
 from testkit.registry import message_type
 

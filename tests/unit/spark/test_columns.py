@@ -26,10 +26,10 @@ from pyspark.sql.types import (
 
 import exactly_once
 from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
+from exactly_once.framing import Framing
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.rows import Columns
-from exactly_once.registry.schema_options import Registry, Side
-from exactly_once.registry.schema_registry import Framing
+from exactly_once.schema_options import Registry, Side
 from exactly_once.spark.columns import check_names, columns_of
 from exactly_once.spark.start import check_participants
 

@@ -20,7 +20,7 @@ JAR = Path(exactly_once.jar())
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tools_jar", PROJECT / "tools" / "jar.py")
+    spec = importlib.util.spec_from_file_location("tools_jar", PROJECT / "dev" / "tools" / "jar.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

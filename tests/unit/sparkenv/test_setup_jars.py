@@ -174,7 +174,7 @@ def test_the_jars_of_every_kafka_that_is_tested_are_pinned_and_ci_tries_each() -
     """Guards against a release that the Makefile names and CI never runs."""
     line = re.search(r"^KAFKAS := (.+)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)
     assert line is not None
-    sums = (PROJECT / "testkit" / "ivy-kafkas.sha256").read_text()
+    sums = (PROJECT / "dev" / "testkit" / "ivy-kafkas.sha256").read_text()
     assert set(re.findall(r"  (.+)/kafka_2\.13-\1\.jar$", sums, re.MULTILINE)) == set(line[1].split())
     pairs = re.findall(r"kafkas=\"(.+)\"", (PROJECT / ".ci" / "run").read_text())
     assert sorted(" ".join(pairs).split()) == line[1].split()

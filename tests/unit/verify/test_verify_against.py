@@ -12,16 +12,16 @@ import pytest
 from exactly_once.error_headers import PREFIX, RESENT
 from exactly_once.errors import InvalidOption
 from exactly_once.protocol.batch_headers import pair_of
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.by_origin import counts as p
-from exactly_once.verify.by_origin.against import Version, apart, common
-from exactly_once.verify.by_origin.content import Arrivals, Content, content_of, difference, hash_of_content
-from exactly_once.verify.by_origin.counts import Memory, Pairs, Unlike
-from exactly_once.verify.by_origin.ledger import Compared
-from exactly_once.verify.by_origin.origin import Origin
-from exactly_once.verify.by_origin.tails import Removed
-from exactly_once.verify.by_origin.tally import EXAMPLES, UnlikeTally
-from exactly_once.verify.expected import BatchRange, Expected, Window, newest_window, until
+from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly
+from exactly_once.tools.verify.by_origin import counts as p
+from exactly_once.tools.verify.by_origin.against import Version, apart, common
+from exactly_once.tools.verify.by_origin.content import Arrivals, Content, content_of, difference, hash_of_content
+from exactly_once.tools.verify.by_origin.counts import Memory, Pairs, Unlike
+from exactly_once.tools.verify.by_origin.ledger import Compared
+from exactly_once.tools.verify.by_origin.origin import Origin
+from exactly_once.tools.verify.by_origin.tails import Removed
+from exactly_once.tools.verify.by_origin.tally import EXAMPLES, UnlikeTally
+from exactly_once.tools.verify.expected import BatchRange, Expected, Window, newest_window, until
 
 IN, OUT = ("in", 0), ("out", 0)
 

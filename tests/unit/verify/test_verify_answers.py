@@ -9,12 +9,12 @@ import pytest
 
 from exactly_once.kafka.admin import Partition, Watermarks
 from exactly_once.protocol.records import Decision
-from exactly_once.verify import report as answers
-from exactly_once.verify.anomalies import Anomaly
-from exactly_once.verify.by_log.balance import BEGINS_ANYWHERE, judge_input, judge_log
-from exactly_once.verify.by_log.judge import OutputState, Verdict
-from exactly_once.verify.by_log.ledger import Answers, Copies, Ledger, balance_of, copies_of, give, scopes_to_try
-from exactly_once.verify.report import NOT_JUDGED, RIGHT, WRONG, Answer
+from exactly_once.tools.verify import report as answers
+from exactly_once.tools.verify.anomalies import Anomaly
+from exactly_once.tools.verify.by_log.balance import BEGINS_ANYWHERE, judge_input, judge_log
+from exactly_once.tools.verify.by_log.judge import OutputState, Verdict
+from exactly_once.tools.verify.by_log.ledger import Answers, Copies, Ledger, balance_of, copies_of, give, scopes_to_try
+from exactly_once.tools.verify.report import NOT_JUDGED, RIGHT, WRONG, Answer
 from testkit.read_back import QUERY, TOPIC, ReadBack, decided, log_of
 
 

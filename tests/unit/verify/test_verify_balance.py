@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.diagnosis import SinkFacts, diagnose
 from exactly_once.inspection.findings import Inspection
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Extent, PreparedTransaction
+from exactly_once.tools.diagnosis import SinkFacts, diagnose
+from exactly_once.tools.verify import sink_findings
+from exactly_once.tools.verify.by_log import balance
+from exactly_once.tools.verify.by_log.balance import TOO_FEW, UNDECIDED, judge_balance, judge_log
+from exactly_once.tools.verify.by_log.judge import OutputState, Verdict
+from exactly_once.tools.verify.by_log.ledger import Ledger, Writer, scopes_to_try
 from exactly_once.txn.scan import LogBatch
-from exactly_once.verify import sink_findings
-from exactly_once.verify.by_log import balance
-from exactly_once.verify.by_log.balance import TOO_FEW, UNDECIDED, judge_balance, judge_log
-from exactly_once.verify.by_log.judge import OutputState, Verdict
-from exactly_once.verify.by_log.ledger import Ledger, Writer, scopes_to_try
 from testkit.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
 
 #: Between two decisions; before the first one, so much is free in each partition, too.

@@ -15,10 +15,10 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from exactly_once.error_headers import CODE, OFFSET, PARTITION, RESENT, TOPIC
 from exactly_once.kafka.admin import Watermarks
+from exactly_once.tools.verify.by_origin.columns import ABSENT, FieldBytes, OriginColumns, RecordColumns
+from exactly_once.tools.verify.by_origin.origin import Origin, OriginPlace, Places, Unreadable, named
+from exactly_once.tools.verify.by_origin.output import Outputs
 from exactly_once.txn.scan import LogBatch
-from exactly_once.verify.by_origin.columns import ABSENT, FieldBytes, OriginColumns, RecordColumns
-from exactly_once.verify.by_origin.origin import Origin, OriginPlace, Places, Unreadable, named
-from exactly_once.verify.by_origin.output import Outputs
 
 OUT = "out", 2
 TEXTS = [

@@ -13,11 +13,11 @@ from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointUnusable, InvalidOption, UnknownTopic
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision
-from exactly_once.verify import expected
-from exactly_once.verify.anomalies import MOST_PLACES
-from exactly_once.verify.by_origin.input import _Reader
-from exactly_once.verify.by_origin.output import Foreign, _aborted, bytes_at_once
-from exactly_once.verify.expected import Expected, expected_input
+from exactly_once.tools.verify import expected
+from exactly_once.tools.verify.anomalies import MOST_PLACES
+from exactly_once.tools.verify.by_origin.input import _Reader
+from exactly_once.tools.verify.by_origin.output import Foreign, _aborted, bytes_at_once
+from exactly_once.tools.verify.expected import Expected, expected_input
 from testkit.read_back import TOPIC, decided, log_of
 
 P, Q = ("in", 0), ("in", 1)

@@ -12,9 +12,9 @@ from exactly_once.errors import CommitLogDamaged, Unfinished
 from exactly_once.participant import Found, PartName
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, PreparedPart, PreparedTransaction
-from exactly_once.verify.anomalies import MOST_PLACES
-from exactly_once.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
-from exactly_once.verify.outputs import Seen, judge_outputs, read_again, read_outputs
+from exactly_once.tools.verify.anomalies import MOST_PLACES
+from exactly_once.tools.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
+from exactly_once.tools.verify.outputs import Seen, judge_outputs, read_again, read_outputs
 from testkit.planted_outputs import LOG, SINK
 
 KEY = ("q", 1)

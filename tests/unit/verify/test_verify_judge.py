@@ -10,11 +10,11 @@ from exactly_once.participants.kafka.digest_scope import MIXED
 from exactly_once.protocol.batch_headers import pair_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision, Place, PreparedTransaction
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.by_log import judge
-from exactly_once.verify.by_log.judge import OutputState, Verdict, judge_decisions, latest
-from exactly_once.verify.by_log.ledger import Ledger
-from exactly_once.verify.report import WRONG
+from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.tools.verify.by_log import judge
+from exactly_once.tools.verify.by_log.judge import OutputState, Verdict, judge_decisions, latest
+from exactly_once.tools.verify.by_log.ledger import Ledger
+from exactly_once.tools.verify.report import WRONG
 from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, TOPIC, ReadBack, decided, log_of
 
 REMOVED, BATCH = {(TOPIC, 0): 1 << 62, (TOPIC, 1): 1 << 62}, "batch 0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exactly_once.participants.kafka.digest_scope import MIXED, SCOPES
-from exactly_once.verify.by_log.ledger import Ledger, digest_of, scopes_to_try
+from exactly_once.tools.verify.by_log.ledger import Ledger, digest_of, scopes_to_try
 from testkit.read_back import TOPIC, ReadBack
 
 OURS, AGAIN, THEIRS = (1, 0), (1, 1), (9, 0)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from exactly_once.errors import InvalidOption
-from exactly_once.ops.cli import main
-from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.counts import Counts, Memory
-from exactly_once.verify.by_origin.input import _mark
-from exactly_once.verify.by_origin.order import Order
-from exactly_once.verify.by_origin.origin import Origin, OriginPlace, PerInput, Places, Unreadable
+from exactly_once.tools.cli import main
+from exactly_once.tools.verify.by_origin import counts as c
+from exactly_once.tools.verify.by_origin.counts import Counts, Memory
+from exactly_once.tools.verify.by_origin.input import _mark
+from exactly_once.tools.verify.by_origin.order import Order
+from exactly_once.tools.verify.by_origin.origin import Origin, OriginPlace, PerInput, Places, Unreadable
 
 
 def record(key=None, value=None, **headers):

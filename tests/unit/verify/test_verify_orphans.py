@@ -9,9 +9,9 @@ import pytest
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.records import Aborted, Completed, Count, Decision
-from exactly_once.verify.anomalies import MOST_PLACES, Finding
-from exactly_once.verify.by_log.judge import Verdict
-from exactly_once.verify.by_log.orphans import OLDER, judge_orphans
+from exactly_once.tools.verify.anomalies import MOST_PLACES, Finding
+from exactly_once.tools.verify.by_log.judge import Verdict
+from exactly_once.tools.verify.by_log.orphans import OLDER, judge_orphans
 from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, ReadBack, decided, log_of
 
 

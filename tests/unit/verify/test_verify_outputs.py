@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.errors import Unfinished
+from exactly_once.outputs.files import FileParticipant
 from exactly_once.participant import Found, Participant, PartName
-from exactly_once.participants.files import FileParticipant
 from exactly_once.protocol.records import Aborted, PreparedPart
 from testkit.planted_outputs import LOG, SINK, Planted
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from exactly_once.error_headers import RESENT, replaced_in
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.by_origin.content import (
+from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly
+from exactly_once.tools.verify.by_origin.content import (
     NO_LETTER,
     OTHER_INPUT,
     REPLACES,
@@ -16,7 +16,7 @@ from exactly_once.verify.by_origin.content import (
     Replacing,
     by_letters,
 )
-from exactly_once.verify.by_origin.tally import FindingTally
+from exactly_once.tools.verify.by_origin.tally import FindingTally
 
 DEAD, OUT, OTHER = ("dead", 0), ("out", 0), ("out", 1)
 

@@ -12,8 +12,8 @@ from exactly_once import deadline
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
-from exactly_once.verify import Anomaly, Finding, Report, VerifyParameters, run, verify
-from exactly_once.verify.parameters import SETTLE_S
+from exactly_once.tools.verify import Anomaly, Finding, Report, VerifyParameters, run, verify
+from exactly_once.tools.verify.parameters import SETTLE_S
 
 PASSES, STAYS = Finding(Anomaly.LOST, "a batch that is being committed"), Finding(Anomaly.CORRUPT, "another row")
 

@@ -13,18 +13,18 @@ import pytest
 from rich.console import Console
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.diagnosis import SinkFacts, diagnose
-from exactly_once.diagnosis.facts import HangingName
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction, Owner
 from exactly_once.kafka.groups import Published
-from exactly_once.ops.cli.verify import show
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, part_id
 from exactly_once.protocol.records import Claim, Decision
+from exactly_once.tools.cli.verify import show
+from exactly_once.tools.diagnosis import SinkFacts, diagnose
+from exactly_once.tools.diagnosis.facts import HangingName
+from exactly_once.tools.verify import sink_findings
+from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.tools.verify.report import MOST_FINDINGS, Balance, Report, TopicBalance, limited
 from exactly_once.txn.coordinators import Listing
-from exactly_once.verify import sink_findings
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.verify.report import MOST_FINDINGS, Balance, Report, TopicBalance, limited
 from testkit.read_back import SINK, TOPIC, ReadBack, decided, log_of
 
 # -- the findings that diagnoses are

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.content import Arrivals
-from exactly_once.verify.by_origin.tails import batch_of
-from exactly_once.verify.by_origin.tally import FindingTally
-from exactly_once.verify.expected import BatchRange
+from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly
+from exactly_once.tools.verify.by_origin import counts as c
+from exactly_once.tools.verify.by_origin.content import Arrivals
+from exactly_once.tools.verify.by_origin.tails import batch_of
+from exactly_once.tools.verify.by_origin.tally import FindingTally
+from exactly_once.tools.verify.expected import BatchRange
 
 IN, OUT = ("in", 0), ("out", 2)
 RANGES = [BatchRange("batch 4", {IN: (10, 20)}), BatchRange("batch 5", {IN: (20, 30), ("in", 1): (0, 0)})]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exactly_once.verify.by_origin import counts as c
-from exactly_once.verify.by_origin.counts import Counts, Memory
-from exactly_once.verify.by_origin.origin import PerInput
-from exactly_once.verify.expected import newest_window
+from exactly_once.tools.verify.by_origin import counts as c
+from exactly_once.tools.verify.by_origin.counts import Counts, Memory
+from exactly_once.tools.verify.by_origin.origin import PerInput
+from exactly_once.tools.verify.expected import newest_window
 
 P, Q = ("in", 0), ("in", 1)
 

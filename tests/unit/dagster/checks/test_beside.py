@@ -6,10 +6,10 @@ import dagster as dg
 
 from dagster_exactly_once import Checks, exactly_once_stream
 from dagster_exactly_once.checks.verified import DeclaredOrigin, _differences, same_as
-from exactly_once.diagnosis import Severity
-from exactly_once.verify import Anomaly, Finding
-from exactly_once.verify.by_origin.against import FEWER
-from exactly_once.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.diagnosis import Severity
+from exactly_once.tools.verify import Anomaly, Finding
+from exactly_once.tools.verify.by_origin.against import FEWER
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
 
 SAME = {"input": 80, "same": 80, "differs": 0, "only old": 0, "only new": 0}
 

@@ -10,8 +10,6 @@ from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import evaluated
 from dagster_exactly_once.declare.stream import Record
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.diagnosis import Severity, SinkFacts, Thresholds
-from exactly_once.diagnosis.facts import Standing, StreamFacts, Worker
 from exactly_once.error_headers import OFFSET, PARTITION, TOPIC
 from exactly_once.errors import (
     BrokerRefused,
@@ -25,12 +23,14 @@ from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenT
 from exactly_once.inspection.progress import compare
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
-from exactly_once.verify import Anomaly, Finding, Report
-from exactly_once.verify.by_origin.comparison import NOT_FAR, RETENTION
-from exactly_once.verify.by_origin.ledger import ComparisonResult
-from exactly_once.verify.by_origin.tally import FOREIGN
-from exactly_once.verify.expected import Window
-from exactly_once.verify.report import Balance, TopicBalance
+from exactly_once.tools.diagnosis import Severity, SinkFacts, Thresholds
+from exactly_once.tools.diagnosis.facts import Standing, StreamFacts, Worker
+from exactly_once.tools.verify import Anomaly, Finding, Report
+from exactly_once.tools.verify.by_origin.comparison import NOT_FAR, RETENTION
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.verify.by_origin.tally import FOREIGN
+from exactly_once.tools.verify.expected import Window
+from exactly_once.tools.verify.report import Balance, TopicBalance
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000

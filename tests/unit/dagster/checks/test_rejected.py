@@ -23,9 +23,9 @@ from dagster_exactly_once.declare.stream import Record
 from dagster_exactly_once.streaming.ranges import RejectedSpan, asked, remaining, sent
 from dagster_exactly_once.streaming.source import OffsetSpan
 from exactly_once import error_headers
-from exactly_once.diagnosis import Severity
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Watermarks
+from exactly_once.tools.diagnosis import Severity
 
 RESOURCES = exactly_once_resources(
     work_dir="spark", checkpoints="s3://checkpoints", kafka={"bootstrap_servers": "127.0.0.1:1"}

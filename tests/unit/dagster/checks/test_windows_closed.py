@@ -5,7 +5,7 @@ import pytest
 from dagster_exactly_once.checks.judgements import closed_up_to_now
 from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.recovery.windows import Windows
-from exactly_once.diagnosis import Severity
+from exactly_once.tools.diagnosis import Severity
 
 #: 2026-01-31 14:00 UTC.
 TWO = 1_769_868_000_000

@@ -21,7 +21,7 @@ from dagster_exactly_once import (
 from dagster_exactly_once.names import NOTIFY
 from dagster_exactly_once.notify import Notifier, WebhookNotifier
 from exactly_once.errors import ExactlyOnceError, InvalidOption
-from exactly_once.participants.files import FileParticipant
+from exactly_once.outputs.files import FileParticipant
 
 
 class OrdersConfig(StreamConfig):

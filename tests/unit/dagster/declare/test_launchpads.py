@@ -28,10 +28,10 @@ from dagster_exactly_once.names import (
     SUCCESSOR_JOB,
 )
 from exactly_once.errors import InvalidOption
-from exactly_once.operation import operations
-from exactly_once.operation.model import parameters_of
-from exactly_once.operation.retire_sink import SUCCESSOR
-from exactly_once.verify import VerifyParameters
+from exactly_once.tools.operation import operations
+from exactly_once.tools.operation.model import parameters_of
+from exactly_once.tools.operation.retire_sink import SUCCESSOR
+from exactly_once.tools.verify import VerifyParameters
 
 JOBS = {o.job.name: o.job.first for o in operations() if o.job is not None and o.job.name != SUCCESSOR_JOB}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.operation.retire_sink import goes_on
+from exactly_once.tools.operation.retire_sink import goes_on
 
 
 @pytest.mark.parametrize(

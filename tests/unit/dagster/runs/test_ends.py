@@ -31,9 +31,9 @@ from dagster_exactly_once.sensors.checkpoint_progress import is_down, with_orpha
 from dagster_exactly_once.sensors.observation import calm, trouble
 from dagster_exactly_once.sensors.run_failure import verdict
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from exactly_once.diagnosis import Severity, SinkFacts, Thresholds, health
 from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.protocol.records import Claim
+from exactly_once.tools.diagnosis import Severity, SinkFacts, Thresholds, health
 from testkit.sensor_facts import NOW, STREAM, run
 
 S = dg.DagsterRunStatus

@@ -31,10 +31,10 @@ from dagster_exactly_once.runs.tags import (
     TAG_STREAM,
 )
 from exactly_once.coordinator.machine import this_machine
-from exactly_once.diagnosis import SinkFacts, health
 from exactly_once.inspection.findings import Inspection
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
+from exactly_once.tools.diagnosis import SinkFacts, health
 from testkit.sensor_facts import STREAM, spec
 
 S = dg.DagsterRunStatus

@@ -9,7 +9,7 @@ import pytest
 from dagster_exactly_once.notify import CRITICAL, WARNING, Notice, Notifier, NotSent
 from dagster_exactly_once.sensors import incidents
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
-from exactly_once.diagnosis import Diagnosis, Severity
+from exactly_once.tools.diagnosis import Diagnosis, Severity
 from testkit.sensor_facts import STREAM
 
 AFTER_S = 180.0

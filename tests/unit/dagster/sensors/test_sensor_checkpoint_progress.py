@@ -21,11 +21,11 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.sink_state import SinkState
 from dagster_exactly_once.sensors.tick import Judged, Tick, read_cursor
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, health, state_of
-from exactly_once.diagnosis.facts import StreamFacts, Worker
 from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.protocol.records import Claim
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, health, state_of
+from exactly_once.tools.diagnosis.facts import StreamFacts, Worker
 from testkit.sensor_facts import HEALS, HOPELESS, NOW, STREAM, history, recovery, run
 
 LIMITS = Thresholds()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dagster_exactly_once.sensors.stale_transactions import trouble
-from exactly_once.diagnosis import SinkFacts, diagnose
-from exactly_once.diagnosis.facts import HangingName, StreamFacts, Worker
 from exactly_once.inspection.findings import Inspection, OpenTransaction, PendingDecision
+from exactly_once.tools.diagnosis import SinkFacts, diagnose
+from exactly_once.tools.diagnosis.facts import HangingName, StreamFacts, Worker
 
 AT_WORK = StreamFacts(Worker("run r1"))
 OURS, FOREIGN = (HangingName("out-0@17"),), (HangingName("out-0@17", "foreign"),)

@@ -450,19 +450,23 @@ def test_a_lag_that_moves_while_a_run_works_is_one_row_in_the_table_alone(instan
     assert written(5) == [ALL_STREAMS] and written(5) == []
 
 
-def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_failed(instance):
+def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_stays_failed(instance):
     """They were red for ten minutes while the stream ran, and green for as long after it had failed."""
     keys = {"orders": [dg.AssetCheckKey("orders", "freshness")], "clicks": [dg.AssetCheckKey("clicks", "freshness")]}
 
-    def asked(before, now):
-        cursor = json.dumps({"version": 2, "streams": {s.sink_id: {"state": before} for s in BOTH}, "missed": []})
+    def asked(before, now, checked=""):
+        cursor = json.dumps({"version": 2, "streams": {"orders": {"state": before, "checked": checked}}, "missed": []})
         found = Tick(dg.build_sensor_context(cursor=cursor), BOTH)
-        found.add(ORDERS, Judged("m", memory={"state": now}))
-        return [r.asset_check_keys for r in checkpoint_progress.rechecks(found, BOTH, keys)]
+        found.add(ORDERS, Judged("m", memory={"state": now, "failed": "r1" if now == "failed" else ""}))
+        wanted = [r.asset_check_keys for r in checkpoint_progress.rechecks(found, BOTH, keys)]
+        assert not wanted or now != "failed" or found.memory["orders"]["checked"] == "r1"
+        return wanted
 
-    for before, now in (("", "healthy"), ("starting", "idle"), ("stalled", "lagging"), ("healthy", "failed")):
+    for before, now in (("", "healthy"), ("starting", "idle"), ("stalled", "lagging"), ("failed", "failed")):
         assert asked(before, now) == [keys["orders"]], (before, now)
-    same = (("healthy", "lagging"), ("idle", "healthy"), ("failed", "failed"))
+    assert asked("failed", "failed", checked="r1") == [], "once for each failed run"
+    # a stream that has just failed: its next run starts, and needs the processors
+    same = (("healthy", "lagging"), ("idle", "healthy"), ("healthy", "failed"))
     for before, now in (*same, ("healthy", "stopped"), ("stopped", "starting")):
         assert asked(before, now) == [], (before, now)
 

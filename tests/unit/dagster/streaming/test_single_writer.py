@@ -13,7 +13,7 @@ from dagster_exactly_once.runs.tags import TAG_BESIDE, TAG_CONTINUES, TAG_JOB, T
 from dagster_exactly_once.streaming import single_writer as module
 from dagster_exactly_once.streaming.single_writer import Canceled, SingleWriter
 from exactly_once.inspection.processes import Frozen, Process, State
-from exactly_once.operation.recover import LEAVING_S
+from exactly_once.tools.operation.recover import LEAVING_S
 from testkit.sensor_facts import STREAM
 
 S = dg.DagsterRunStatus

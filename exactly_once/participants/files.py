@@ -1,0 +1,5 @@
+"""The old name of :mod:`exactly_once.outputs.files`."""
+
+from exactly_once.deprecation import moved
+
+__getattr__ = moved(__name__, "exactly_once.outputs.files")

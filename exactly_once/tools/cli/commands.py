@@ -1,0 +1,159 @@
+"""The commands: each calls the engine, and returns a document for scripts and a function that prints it for people."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from exactly_once.checkpoint import read_checkpoint
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.deadline import now_ms
+from exactly_once.errors import InvalidOption
+from exactly_once.inspection.findings import Inspection, naming, sink_of
+from exactly_once.inspection.hanging import Attributed
+from exactly_once.inspection.progress import compare
+from exactly_once.inspection.sink import inspect_sink, sinks
+from exactly_once.inspection.words import never_claimed
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.checkpoint_text import kafka_offsets
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import check_sink_id, namespace
+from exactly_once.tools.cli import doctor, metrics, operations, tables, verify
+from exactly_once.tools.cli.cluster import connection_of, program
+from exactly_once.tools.cli.explain import explain
+from exactly_once.tools.cli.operations import Result
+from exactly_once.tools.diagnosis import Severity, SinkFacts, diagnose
+from exactly_once.tools.diagnosis.facts import HangingName
+from exactly_once.tools.diagnosis.model import worst
+from exactly_once.tools.operation.end_hanging import hanging_json, list_hanging
+from exactly_once.tools.operation.log_records import in_force, log_records
+from exactly_once.tools.operation.model import BUDGET_S
+from exactly_once.txn.coordinators import Description, describe, list_transactions
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run the command that ``args`` (of :func:`~exactly_once.tools.cli.arguments.parse`) names."""
+    operation = operations.chosen(args)
+    if operation is not None:
+        return operations.run(operation, args)
+    return _COMMANDS[args.command](args)
+
+
+def _list(args: argparse.Namespace) -> Result:
+    connection = connection_of(args)
+    names = [check_sink_id(args.sink)] if args.sink else sinks(connection, BUDGET_S)
+    found = [inspect_sink(connection, name, BUDGET_S) for name in names]
+    if args.sink and found[0].owner is None and found[0].quiet:
+        raise never_claimed(args.sink)
+    idle = _idle(connection, found) if args.all else []
+    hanging = list_hanging(connection, args.sink, (), args.older_than, BUDGET_S) if args.hanging else []
+    wrong = [d for inspection in found for d in diagnose(_with_hanging(inspection, hanging))]
+    document = {
+        "sinks": [inspection.as_json() for inspection in found],
+        "idle": [{**d._asdict(), "partitions": []} for d in idle] if args.all else None,
+        "hanging": [hanging_json(h) for h in hanging] if args.hanging else None,
+        "trouble": [str(d) for d in wrong],
+        "diagnoses": [d.as_json() for d in wrong],
+    }
+    shown = hanging if args.hanging else None
+    return Result(document, partial(tables.show_list, found, idle, shown, wrong), 1 if wrong else 0)
+
+
+def _with_hanging(found: Inspection, hanging: Sequence[Attributed]) -> SinkFacts:
+    """Return the facts of a sink with what hangs of its own, and what hangs of others on its topics."""
+    topics = {topic for r in found.recent for topic in r.decision.topics}
+    topics |= {topic for t in found.open for topic, _ in t.partitions}
+    mine = [h for h in hanging if h.sink_id == found.sink_id or (h.owner != "ours" and h.hanging.topic in topics)]
+    return SinkFacts(found, hanging=tuple(HangingName.of(h, found.sink_id) for h in mine))
+
+
+def _idle(connection: Connection, found: list[Inspection]) -> list[Description]:
+    """Return the transactional ids of these sinks without a transaction under way."""
+    with Admin(connection, BUDGET_S) as admin:
+        ids = [t.transactional_id for i in found for t in list_transactions(admin, namespace(i.sink_id), ())]
+        open_ids = {t.transactional_id for i in found for t in i.open}
+        return [d for d in describe(admin.renew(BUDGET_S), ids).values() if d.transactional_id not in open_ids]
+
+
+def _explain(args: argparse.Namespace) -> Result:
+    connection = connection_of(args)
+    sink_id = sink_of(args.id)
+    found = (
+        inspect_sink(connection, sink_id, BUDGET_S, readers=True) if sink_id else Inspection("", checked_ms=now_ms())
+    )
+    with Admin(connection, BUDGET_S) as admin:
+        described = describe(admin, [args.id])[args.id]
+    known = {part.transactional_id for d in found.decided for part in d.parts}
+    if not described.state and args.id not in known and naming(described, found.log) is None:
+        raise InvalidOption(
+            f"no coordinator of this cluster knows the transactional id {args.id!r}, and no decision names it",
+            "Copy an id from 'exactly-once transactions list --all'; an id that was not used for a week has expired",
+        )
+    wrong = diagnose(SinkFacts(found))
+    explanation = explain(described, found, program(args))
+    document = {**explanation.as_json(), "diagnoses": [d.as_json() for d in wrong]}
+    return Result(document, partial(tables.show_explanation, explanation, wrong), 0 if described.state else 1)
+
+
+def _inspect_checkpoint(args: argparse.Namespace) -> Result:
+    log = read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S) if args.sink else None  # before the rest
+    found = read_checkpoint(args.location)
+    progress = compare(found, log) if log is not None else None
+    wrong = diagnose(SinkFacts(Inspection(args.sink or "", log=log or LogState()), checkpoint=found))
+    offsets = kafka_offsets(found.source_offsets)
+    document = {
+        "location": found.location,
+        "query_id": found.query_id,
+        "last_planned": found.last_offsets,
+        "last_committed": found.last_commit,
+        "in_flight": found.in_flight,
+        "batch_started_ms": found.batch_started_ms,
+        "source_offsets": list(found.source_offsets),
+        "kafka_offsets": {t: {str(p): o for p, o in partitions.items()} for t, partitions in offsets.items()},
+        "torn": dict(found.torn),
+        "sink_id": args.sink,
+        "progress": asdict(progress) if progress else None,
+        "diagnoses": [d.as_json() for d in wrong],
+    }
+    bad = found.query_id is None if progress is None else progress.state in ("checkpoint lost", "foreign")
+    bad = bad or bool(wrong)
+    show = partial(tables.show_checkpoint, found, offsets, progress, args.sink, wrong)
+    return Result(document, show, 1 if bad else 0)
+
+
+def _log(args: argparse.Namespace) -> Result:
+    found = in_force(log_records(connection_of(args), args.sink_id))
+    strange = any(not r.is_of(args.sink_id) for r in found)
+    document = {"sink_id": args.sink_id, "records": [r.as_json(args.sink_id) for r in found]}
+    return Result(document, partial(tables.show_log, args.sink_id, found), 1 if strange else 0)
+
+
+def _verify(args: argparse.Namespace) -> Result:
+    report = verify.verify_sink(connection_of(args), args)
+    return Result(report.as_json(), partial(verify.show, report), 0 if report.clean else 1)
+
+
+def _doctor(args: argparse.Namespace) -> Result:
+    sink_id = check_sink_id(args.sink) if args.sink else None
+    connect = partial(connection_of, args)
+    lines = doctor.examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
+    return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Severity.ERROR else 0)
+
+
+def _metrics(args: argparse.Namespace) -> Result:
+    metrics.run(args, connection_of(args))
+    return Result({}, lambda console: None)
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
+    "transactions list": _list,
+    "transactions explain": _explain,
+    "checkpoint inspect": _inspect_checkpoint,
+    "log": _log,
+    "verify": _verify,
+    "doctor": _doctor,
+    "metrics": _metrics,
+}

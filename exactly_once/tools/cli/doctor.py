@@ -1,0 +1,82 @@
+"""``exactly-once doctor``: what a stream needs of this host, of its checkpoint and of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from exactly_once.errors import InvalidOption
+from exactly_once.kafka.connection import Connection
+from exactly_once.tools.cli.tables import show_line, show_whole, wrapped
+from exactly_once.tools.diagnosis import Diagnosis, Severity
+from exactly_once.tools.diagnosis.model import worst
+from exactly_once.tools.doctor.probes import examine_checkpoint, examine_cluster, examine_host
+
+#: What the table, and the document for scripts, call a severity; and its colour.
+_VERDICTS = {Severity.OK: ("ok", "green"), Severity.WARN: ("warn", "yellow"), Severity.ERROR: ("wrong", "bold red")}
+
+#: The width of the column of verdicts.
+_MARK = 7
+
+
+def examine(
+    connect: Callable[[], Connection],
+    sink_id: str | None,
+    topics: Sequence[str],
+    checkpoint: str | None,
+    budget_s: float,
+    timeout_ms: int | None = None,
+) -> list[Diagnosis]:
+    """Examine this host, the checkpoint if there is one, and the cluster that ``connect`` names: the other steps need
+    none.
+    """
+    lines = examine_host()
+    if checkpoint is not None:
+        lines += examine_checkpoint(checkpoint, sink_id)
+    try:
+        connection = connect()
+    except InvalidOption as e:
+        return [*lines, Diagnosis("DOCTOR-NO-ANSWER", Severity.ERROR, "cluster", f"{e.code}: {e.what}", e.way_out)]
+    return lines + examine_cluster(connection, sink_id, topics, budget_s, timeout_ms)
+
+
+def as_json(lines: Sequence[Diagnosis]) -> dict[str, Any]:
+    """Return the document for scripts."""
+    checks = [
+        {"check": _check(d), "verdict": _VERDICTS[d.severity][0], "sentence": d.sentence, "way_out": d.remedy}
+        for d in lines
+    ]
+    verdict = _VERDICTS[worst(lines)][0]
+    return {"verdict": verdict, "checks": checks, "diagnoses": [d.as_json() for d in lines]}
+
+
+def _check(d: Diagnosis) -> str:
+    """Return what a line is about: of a symptom of a sink, the part of it that was looked at."""
+    if d.code.startswith("DOCTOR-"):
+        return d.subject
+    return "checkpoint" if "CHECKPOINT" in d.code else "transactions"
+
+
+def show(lines: Sequence[Diagnosis], console: Console) -> None:
+    """Print the lines, each with its way out, and how many lines ask for somebody."""
+    for line in lines:
+        _show(line, console)
+    counts = ", ".join(f"{sum(d.severity is s for d in lines)} {name}" for s, (name, _) in _VERDICTS.items())
+    show_line(f"{counts}.", console)
+
+
+def _show(d: Diagnosis, console: Console) -> None:
+    verdict, style = _VERDICTS[d.severity]
+    check, mark = _check(d), f"{verdict:<{_MARK}}"
+    first, *rest = wrapped(f"{check}: {d.sentence}.", console.width, mark, " " * _MARK)
+    text = Text(first)
+    text.stylize(style, 0, _MARK)
+    text.stylize("bold", _MARK, _MARK + len(check))
+    console.print(text, soft_wrap=True)
+    for more in rest:
+        show_whole(more, console)
+    if d.remedy:
+        show_line(f"{' ' * _MARK}What to do ({d.code}): {d.remedy}.", console)

@@ -1,0 +1,157 @@
+"""The operations at the terminal: flags from their parameters, and one way to run and print them all."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, replace
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from exactly_once.tools.cli.cluster import connection_of, program
+from exactly_once.tools.cli.tables import NAMED, show_line, show_text, show_whole, show_wrong
+from exactly_once.tools.operation.model import Operation, OperationContext, OperationOutcome, ResultTable, parameters_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a command: for scripts, for people, and as an exit code."""
+
+    document: Mapping[str, Any]
+    show: Callable[[Console], None]
+    code: int = 0
+
+
+def add_arguments(verb: argparse.ArgumentParser, choices: Sequence[Operation[Any]], required: bool = True) -> None:
+    """Add the flags of the operations behind one verb; of those that choose the operation, a person gives one, or none
+    where that is not ``required``.
+    """
+    one_of = verb.add_mutually_exclusive_group(required=required) if len(choices) > 1 else None
+    for operation in choices:
+        add_parameters(verb, operation.parameters, one_of)
+
+
+def add_parameters(verb: argparse.ArgumentParser, kind: type, one_of: Any = None) -> None:
+    """Add the flags of a parameters class; those that choose the operation go into the group ``one_of``."""
+    for one, how in parameters_of(kind):
+        if how.flags and one.name not in {action.dest for action in verb._actions}:
+            to = one_of if how.chooses and one_of is not None else verb
+            names = how.flags if how.flags[0].startswith("-") else (one.name,)
+            to.add_argument(*names, **_settings(one.name, one.default, one.type, how, one_of is not None))
+
+
+def _settings(name: str, default: Any, kind: object, how: Any, several: bool) -> dict[str, Any]:
+    """Return what argparse wants to know of a parameter."""
+    said: dict[str, Any] = {"help": how.help.replace("%", "%%")}
+    flag = how.flags[0].startswith("-")
+    if flag:
+        said["dest"] = name
+    if isinstance(default, bool):
+        return {**said, "action": "store_false" if default else "store_true"}
+    if how.metavar:
+        said["metavar"] = how.metavar
+    if how.choices:
+        said["choices"] = how.choices
+    if isinstance(default, tuple):
+        return {**said, "action": "append", "default": []}
+    numbers = {"int": int, "float": float}
+    said |= {"type": numbers[w]} if (w := str(kind).split(" ", maxsplit=1)[0]) in numbers else {}
+    if default is MISSING:
+        said |= {"required": True} if flag else {}
+    elif flag or several:
+        said["default"] = default
+    if isinstance(default, int | float):
+        said["help"] += " (default: %(default)g)"
+    return {**said, "nargs": "?"} if several and not flag and default is not MISSING else said
+
+
+def chosen(args: argparse.Namespace) -> Operation[Any] | None:
+    """Return the operation that the arguments choose; None: they name a command that is none."""
+    choices: Sequence[Operation[Any]] = getattr(args, "operations", ())
+    if len(choices) == 1:
+        return choices[0]
+    return next((o for o in choices if _is_chosen(o, args)), None)
+
+
+def run(operation: Operation[Any], args: argparse.Namespace) -> Result:
+    """Run an operation: examine it on a dry run, else apply it."""
+    p = given(operation.parameters, args, operation.preset)
+    context = OperationContext(connection_of(args))
+    if getattr(p, "dry_run", False):
+        found = operation.examine(context, p)
+        refused = found.refusal
+        document = {
+            "dry_run": True,
+            **found.document,
+            "refused": refused.what if refused else None,
+            "force": getattr(refused, "phrase", None),
+        }
+        anew: dict[str, Any] = {"dry_run": False, **({"force": ""} if hasattr(p, "force") and refused else {})}
+        command = operation.command(program(args), replace(p, **anew)) if found.to_do else ""
+        return Result(document, partial(show_plan, found, command), 1 if refused or not found.ok else 0)
+    done = operation.apply(context, p)
+    return Result(done.document, partial(show_outcome, done), 0 if done.ok else 1)
+
+
+def given(kind: type, args: argparse.Namespace, preset: Mapping[str, Any]) -> Any:
+    """Return an instance of a parameters class, as a person gave it."""
+    return kind(**{**preset, **{one.name: getattr(args, one.name) for one, how in parameters_of(kind) if how.flags}})
+
+
+def _is_chosen(operation: Operation[Any], args: argparse.Namespace) -> bool:
+    choosing = (one for one, how in parameters_of(operation.parameters) if how.chooses)
+    return any(getattr(args, one.name) != one.default for one in choosing)
+
+
+def show_outcome(outcome: OperationOutcome, console: Console) -> None:
+    """Print the sentence, the facts and what to do next."""
+    _show(outcome, (), console)
+
+
+def show_plan(found: OperationOutcome, command: str, console: Console) -> None:
+    """Print the result of a dry run, and the command that does it."""
+    refusal, phrase = found.refusal, getattr(found.refusal, "phrase", None)
+    act = {"To do it": command}
+    if refusal is not None:
+        forced = f"{command} --force {shlex.quote(phrase)}" if phrase else ""
+        act = {"Refused": refusal.what, "To force it": forced} if phrase else {"What to do": f"{refusal.way_out}."}
+    _show(found, ["Nothing was changed.", *(f"  {how + ':':<14}{what}" for how, what in act.items() if what)], console)
+
+
+def _show(outcome: OperationOutcome, more: Sequence[str], console: Console) -> None:
+    """Print an outcome and ``more``; a mapping comes last, for scripts that take the last line."""
+    show_line(outcome.sentence, console)
+    for name, value in outcome.facts.items():
+        title = name.replace("_", " ")
+        if isinstance(value, ResultTable):
+            _show_table(title, value, console)
+        elif isinstance(value, bool):
+            show_line(f"  {title}: {'yes' if value else 'no'}", console)
+        elif value and not isinstance(value, Mapping) and str(value) not in outcome.sentence:
+            show_line(f"  {title}: {value}", console)
+    show_wrong(outcome.diagnoses, console)
+    if outcome.remedy:
+        show_text(outcome.remedy, console)
+    for line in more:
+        show_line(line, console)
+    for value in outcome.facts.values():
+        if isinstance(value, Mapping):
+            show_whole(json.dumps(value, separators=(",", ":")), console)
+
+
+def _show_table(title: str, table: ResultTable, console: Console) -> None:
+    """Print the rows that there are, each name on a line of its own, to be copied; and how many more."""
+    if table.rows:
+        show_line(f"  {title}: {len(table.rows)}", console)
+    for row in table.rows[:NAMED]:
+        show_whole(f"    {row[0]}", console)
+        rest = zip(table.columns[1:], row[1:], strict=True)
+        said = ", ".join(f"{column.replace('_', ' ')} {cell}" for column, cell in rest if cell not in ("", "0"))
+        if said:
+            show_text(said, console, "      ", "        ")
+    if len(table.rows) > NAMED:
+        show_line(f"    and {len(table.rows) - NAMED} more", console)

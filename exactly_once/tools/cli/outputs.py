@@ -1,0 +1,101 @@
+"""The flags that name a sink's outputs beside Kafka."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from exactly_once.errors import InvalidOption
+from exactly_once.participant import Participant
+
+#: The flags: what each takes, and its help.
+_FLAGS = {
+    "--files": ("NAME=URL", "also check the files that the participant NAME writes below URL; repeatable"),
+    "--delta": (
+        "NAME=URL",
+        "also the Delta table at URL that the participant NAME writes; credentials come from the environment; "
+        "repeatable",
+    ),
+    "--iceberg": (
+        "NAME=CATALOG,TABLE",
+        "also the Iceberg table that the participant NAME writes; CATALOG is a name in pyiceberg's configuration; "
+        "repeatable",
+    ),
+    "--postgres": (
+        "NAME=DSN,TABLE",
+        "also check the table that the participant NAME writes; the role in the DSN needs SELECT on the table; "
+        "give its password by PGPASSWORD, PGPASSFILE or a service file, never in the DSN; repeatable",
+    ),
+    "--shared": (
+        "NAME",
+        "other programs also write to this participant's table, or change its rows: do not report rows that no "
+        "decision names; repeatable",
+    ),
+}
+
+
+def add_arguments(verb: argparse.ArgumentParser) -> None:
+    """Add ``--files``, ``--delta``, ``--iceberg``, ``--postgres`` and ``--shared``."""
+    for flag, (takes, does) in _FLAGS.items():
+        verb.add_argument(flag, metavar=takes, action="append", default=[], help=does)
+
+
+def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
+    """Make the participants that the flags name; raise InvalidOption for a flag that is not written as its help says,
+    holds a password or names an output twice, and ExtraMissing where the extra of an output is not installed.
+    """
+    found: list[Participant[Any]] = []
+    for text in args.files:
+        from exactly_once.outputs.files import FileParticipant
+
+        found.append(FileParticipant(*_named(text, "--files", "archive=/data/orders")))
+    for text in args.delta:
+        from exactly_once.outputs.delta import DeltaParticipant
+
+        found.append(DeltaParticipant(*_named(text, "--delta", "lake=s3://bucket/orders")))
+    for text in args.iceberg:
+        from exactly_once.outputs.iceberg import IcebergParticipant
+
+        name, place = _named(text, "--iceberg", "ice=prod,shop.orders")
+        catalog, comma, table = place.partition(",")
+        if not comma:
+            raise InvalidOption(
+                f"--iceberg {name}=... names no table", "Write the flag like --iceberg ice=prod,shop.orders"
+            )
+        found.append(IcebergParticipant(name, table.strip(), catalog))
+    for text in args.postgres:
+        from exactly_once.outputs.postgres import PostgresParticipant
+
+        example = "warehouse=host=db dbname=shop,orders"
+        name, place = _named(text, "--postgres", example)
+        dsn, comma, table = place.rpartition(",")
+        if not comma or not table or not dsn:
+            raise InvalidOption(f"--postgres {name}=... names no table", f"Write the flag like --postgres '{example}'")
+        made = PostgresParticipant(name, dsn, table.strip(), shared=name in args.shared)
+        _refuse_secrets(name, made.database.secrets)
+        found.append(made)
+    names = [output.name for output in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidOption(f"the output {twice} is named twice", "Name each participant of the stream once")
+    if unknown := sorted(set(args.shared) - {p.name for p in found if hasattr(p, "shared")}):
+        raise InvalidOption(f"--shared {unknown[0]} names no output of --postgres", "Name a participant of --postgres")
+    return found
+
+
+def _refuse_secrets(name: str, secrets: Sequence[str]) -> None:
+    """Refuse secrets: every user of the host may read a command line, and the shell keeps it."""
+    if secrets:
+        places = "PGPASSWORD, in the file that PGPASSFILE names, or in " if secrets == ("password",) else ""
+        raise InvalidOption(
+            f"the connection string of --postgres {name} holds {' and '.join(secrets)}: the list of processes and the "
+            "shell's history show it",
+            f"Put {' and '.join(secrets)} in {places}a service file (service=NAME), and leave it out here",
+        )
+
+
+def _named(text: str, flag: str, example: str) -> tuple[str, str]:
+    name, equals, place = text.partition("=")
+    if not equals or not place or not name or set(name) & set(":/@"):  # not repeated here: it may hold a password
+        raise InvalidOption(f"one {flag} does not begin with NAME=", f"Write the flag like {flag} '{example}'")
+    return name, place

@@ -1,0 +1,347 @@
+"""The doctor's verdicts on a cluster: pure, from what the brokers answered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
+from exactly_once.commitlog.log_topic import BYTES_OF_A_PART, NEEDED, SMALL_BATCH, TOPIC_CONFIG
+from exactly_once.inspection.findings import Inspection
+from exactly_once.inspection.words import plural
+from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, Level, Topic, may_elect_uncleanly
+from exactly_once.kafka.errors import LOWERED, RAISE
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SHORTEST_TRANSACTION_TIMEOUT_MS
+from exactly_once.tools.diagnosis import Diagnosis, SinkFacts, diagnose
+from exactly_once.tools.doctor.host import ok, warn, wrong
+from exactly_once.txn.coordinators import FENCING_VERSION, Description
+
+#: Kafka's default of max.request.size: what a sink sends in one batch at most.
+REQUEST_BYTES = 1_048_576
+
+#: A clock that is off by more misleads people; the sink itself corrects for it at each write to the commit log.
+CLOCK_WARN_MS = 2_000
+
+#: The brokers' default of message.timestamp.after.max.ms: they refuse a record whose time stamp is further ahead.
+CLOCK_WRONG_MS = 3_600_000
+
+#: With min.insync.replicas=2, one of so many may be lost, and records can still be written.
+SAFE_REPLICAS = 3
+
+
+@dataclass(frozen=True)
+class Broker:
+    """One broker, or one address of ``bootstrap.servers``.
+
+    Attributes
+    ----------
+    name : str
+        ``broker 1 at host:port``, or an address.
+    took_ms : float or None
+        How long its answer took; None when it did not answer.
+    error : str
+        Why it did not answer.
+    """
+
+    name: str
+    took_ms: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The brokers' clock minus this host's, in ms, and how far off that may be: half of the fastest round trip."""
+
+    ahead_ms: float
+    within_ms: float
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+def judge_level(found: Level, used: Iterable[int] = ()) -> Diagnosis:
+    """Judge what the brokers can do; ``used`` has the EndTxn versions of the sink's decisions."""
+    name = "broker's level"
+    release = ".".join(map(str, found.version))
+    level = found.features.get("transaction.version", 0)
+    said = f"The brokers support the requests of Kafka {release}; transaction.version is {level}"
+    if metadata := found.features.get("metadata.version"):
+        said += f", metadata.version {metadata}"
+    if found.end_txn < 3 or not found.describes:
+        return wrong(name, f"{said}: they cannot describe transactions (EO-BROKER-OLD)", "Use Kafka 3.0 or newer")
+    if level == 0 and max(used, default=0) >= FENCING_VERSION:
+        return wrong(name, f"{said}. The next start of the sink is refused (EO-BROKER-REFUSED): {LOWERED}", RAISE)
+    if level < 2:
+        return warn(
+            name,
+            f"{said}: a transaction's late records are not fenced by its epoch (KIP-890)",
+            "When all brokers are Kafka 4.0 or newer, run kafka-features.sh upgrade --feature transaction.version=2",
+        )
+    return ok(name, said)
+
+
+def judge_brokers(brokers: Sequence[Broker], bootstrap: Sequence[Broker]) -> list[Diagnosis]:
+    """Judge whether every broker answers this host, and every address of ``bootstrap.servers``."""
+    lines = [_reached(broker) for broker in brokers]
+    silent = [b for b in bootstrap if b.took_ms is None]
+    lines += [
+        warn(
+            "bootstrap.servers",
+            f"{b.name} does not answer ({b.error}); {len(bootstrap) - len(silent)} of {len(bootstrap)} addresses do",
+            f"Correct the address {b.name}, or start its broker: the next client may try this address first",
+        )
+        for b in silent
+    ]
+    return lines
+
+
+def _reached(broker: Broker) -> Diagnosis:
+    if broker.took_ms is None:
+        return wrong(
+            "broker",
+            f"{broker.name} does not answer this host ({broker.error})",
+            "Start the broker, or correct its advertised.listeners, the network or DNS",
+        )
+    return ok("broker", f"{broker.name} answers within {broker.took_ms:.0f} ms")
+
+
+def judge_clock(clock: Clock | None, why: str = "") -> Diagnosis:
+    """Judge this host's clock against the brokers'; None when no answer tells theirs, for the reason ``why``."""
+    name = "clock"
+    if clock is None:
+        return warn(
+            name,
+            f"The brokers do not report their time ({why})",
+            "No action is needed if all hosts follow one time service (chronyc tracking shows it); otherwise grant "
+            "DESCRIBE on the cluster, so that doctor can compare the clocks",
+        )
+    off = abs(clock.ahead_ms)
+    surely = off - clock.within_ms
+    where = "behind" if clock.ahead_ms > 0 else "ahead of"
+    said = f"This host's clock is {_seconds(off)} {where} the controller's, give or take {_seconds(clock.within_ms)}"
+    way_out = "Set the clock, and keep it right by a time service (NTP)"
+    if surely > CLOCK_WRONG_MS and clock.ahead_ms < 0:
+        return wrong(name, f"{said}: the brokers refuse records with its timestamps", way_out)
+    if surely > CLOCK_WARN_MS:
+        return warn(
+            name, f"{said}, so commands and sensors show ages of transactions that are wrong by that much", way_out
+        )
+    return ok(name, said)
+
+
+def _seconds(ms: float) -> str:
+    return f"{ms:.0f} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s"
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int | None = None) -> Diagnosis:
+    """Judge the brokers' transaction.max.timeout.ms.
+
+    Parameters
+    ----------
+    longest_ms : int or None
+        None when the principal may not read it.
+    in_use_ms : int or None
+        The timeout of the sink's transactions so far; None when it has none.
+    asked_ms : int or None
+        The kafka.transaction.timeout.ms that the stream is to have; counts in place of ``in_use_ms``.
+    """
+    name = "transaction timeout"
+    wanted = asked_ms or in_use_ms or DEFAULT_TRANSACTION_TIMEOUT_MS
+    whose = "the sink's transactions have" if in_use_ms else "the sink's default is"
+    if asked_ms is not None:
+        whose = "the stream would have"
+    if longest_ms is None:
+        return warn(
+            name,
+            f"This principal may not read transaction.max.timeout.ms; {whose} {wanted:,} ms",
+            "Grant DESCRIBE_CONFIGS on the cluster: without it, a timeout that is too long fails in the first task",
+        )
+    said = f"The brokers' transaction.max.timeout.ms is {longest_ms:,}; {whose} {wanted:,} ms"
+    raise_it = f"Raise transaction.max.timeout.ms on the brokers to {max(wanted, DEFAULT_TRANSACTION_TIMEOUT_MS)}"
+    if longest_ms < max(SHORTEST_TRANSACTION_TIMEOUT_MS, LOG_TRANSACTION_TIMEOUT_MS):
+        return wrong(name, f"{said}; the commit log needs {LOG_TRANSACTION_TIMEOUT_MS:,} ms (EO-TIMEOUT)", raise_it)
+    by_option = asked_ms is not None or wanted != DEFAULT_TRANSACTION_TIMEOUT_MS  # a start lowers the default itself
+    if by_option and longest_ms < wanted:
+        return wrong(
+            name,
+            f"{said}: a start with this kafka.transaction.timeout.ms is refused (EO-TIMEOUT)",
+            f"{raise_it}, or lower the option to {longest_ms}",
+        )
+    if longest_ms < wanted:
+        return warn(
+            name,
+            f"{said}: a driver that is down for longer than {longest_ms / 1000:,.0f} s after a decision finds parts "
+            "lost (EO-LOST)",
+            raise_it,
+        )
+    return ok(name, said)
+
+
+def judge_replication(
+    name: str, replicas: int, in_sync: int | None, least: int | None, brokers: int, leaderless: int = 0
+) -> Diagnosis:
+    """Judge how many brokers may fail before records of a topic are lost, or cannot be written.
+
+    Parameters
+    ----------
+    in_sync : int or None
+        Replicas that are in sync now; None for a topic that does not exist yet.
+    least : int or None
+        min.insync.replicas; None when the principal may not read it.
+    brokers : int
+        How many brokers are alive.
+    leaderless : int
+        Partitions without a leader.
+    """
+    now = "" if in_sync is None else f", {in_sync} in sync"
+    needs = "min.insync.replicas is not readable" if least is None else f"min.insync.replicas is {least}"
+    said = f"{plural(replicas, 'replica')}{now}; {needs}; the cluster has {plural(brokers, 'broker')}"
+    if leaderless:
+        return wrong(
+            name,
+            f"{said}; {plural(leaderless, 'partition')} without a leader",
+            "Start the brokers that hold the replicas of these partitions",
+        )
+    if in_sync is None and replicas > brokers:
+        return wrong(
+            name,
+            f"{said}: the topic cannot be created with that many replicas",
+            "Start the missing brokers, or lower the replication factor",
+        )
+    if least is not None and least > replicas:
+        return wrong(name, f"{said}: no record can be written", "Lower min.insync.replicas, or add replicas")
+    if least is not None and in_sync is not None and in_sync < least:
+        return wrong(name, f"{said}: no record can be written", "Start the brokers that hold the missing replicas")
+    if replicas == 1:
+        return warn(
+            name,
+            f"{said}: the loss of one disk loses records that are committed",
+            f"On a cluster of three brokers or more, use {SAFE_REPLICAS} replicas and min.insync.replicas=2",
+        )
+    if least == 1:
+        return warn(
+            name,
+            f"{said}: a record is acknowledged when one broker has it, and the loss of that broker loses the record",
+            "Set min.insync.replicas=2",
+        )
+    if least == replicas:
+        return warn(
+            name,
+            f"{said}: nothing can be written while one of these brokers is down",
+            f"Use {max(SAFE_REPLICAS, replicas)} replicas and one less for min.insync.replicas",
+        )
+    return ok(name, said)
+
+
+def judge_election(topic: str, config: Mapping[str, str]) -> list[Diagnosis]:
+    """Judge whether brokers without a topic's newest records may lead it; nothing when they may not, or when the
+    configuration is not readable.
+    """
+    if not may_elect_uncleanly(config):
+        return []
+    return [
+        warn(
+            "leader election",
+            f"{UNCLEAN_ELECTION}=true on {topic}: a broker without the newest records may become leader, and records "
+            "that are committed are lost (EO-WARN-UNCLEAN)",
+            f"Set {UNCLEAN_ELECTION}=false on {topic}",
+        )
+    ]
+
+
+def judge_log_settings(log: Topic) -> list[Diagnosis]:
+    """Judge the settings of a commit log that exists."""
+    name = "commit log's settings"
+    if not log.config:
+        return [
+            warn(
+                name,
+                f"This principal may not read the settings of {log.name}",
+                f"Grant DESCRIBE_CONFIGS on the topic {log.name}, or check {_settings(NEEDED)} by hand",
+            )
+        ]
+    lines = [
+        wrong(
+            name,
+            f"{setting}={log.config[setting]}{_retention(log, setting)}: {otherwise} (EO-LOG)",
+            f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}",
+        )
+        for setting, otherwise in NEEDED.items()
+        if log.config.get(setting, TOPIC_CONFIG[setting]) != TOPIC_CONFIG[setting]
+    ]
+    if log.partitions > 1:
+        lines.append(
+            warn(
+                name,
+                f"{log.name} has {log.partitions} partitions; the sink uses the first",
+                "No action is needed while the others are empty; once one of them holds a record, the sink refuses "
+                "to start (EO-LOG)",
+            )
+        )
+    return lines or [ok(name, f"{_settings(NEEDED)}; the brokers keep every key, whatever retention.ms says")]
+
+
+def _retention(log: Topic, setting: str) -> str:
+    kept = log.config.get("retention.ms")
+    return f" with retention.ms={kept}" if setting == "cleanup.policy" and kept else ""
+
+
+def _settings(names: Collection[str]) -> str:
+    return ", ".join(f"{n}={TOPIC_CONFIG[n]}" for n in names)
+
+
+def judge_log_size(log: Topic) -> list[Diagnosis]:
+    """Judge how large a decision the commit log takes; nothing when its settings are not readable."""
+    limits = [(int(log.config[s]), s) for s in ("max.message.bytes", "segment.bytes") if s in log.config]
+    if not limits:
+        return []
+    size, setting = min(limits)
+    parts = size // BYTES_OF_A_PART
+    said = f"{setting} of {log.name} is {size:,} bytes: room for the decision of a batch of about {parts:,} parts"
+    if size < SMALL_BATCH:
+        return [
+            warn(
+                "message size",
+                f"{said}; a batch with more is refused (EO-LOG-SIZE)",
+                f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}",
+            )
+        ]
+    return [ok("message size", said)]
+
+
+def judge_topic_size(topic: str, limit: int | None) -> list[Diagnosis]:
+    """Judge max.message.bytes of an output; nothing when it is not readable."""
+    if limit is None:
+        return []
+    said = f"max.message.bytes of {topic} is {limit:,}"
+    if limit < REQUEST_BYTES:
+        return [
+            warn(
+                "message size",
+                f"{said}, below the sink's max.request.size of {REQUEST_BYTES:,}, so the brokers refuse records "
+                "(with foreach_batch, whole record batches) between the two sizes (EO-RECORD)",
+                f"Set max.message.bytes={REQUEST_BYTES} on {topic}, or kafka.max.request.size={limit} in the options",
+            )
+        ]
+    return [ok("message size", f"{said}; a sink's default max.request.size is {REQUEST_BYTES:,}")]
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def judge_transactions(
+    whose: str, ids: int, under_way: Sequence[Description], found: Sequence[Inspection], sinks: int
+) -> list[Diagnosis]:
+    """Diagnose the inspected sinks, and count what is open by the coordinators; ``sinks`` have a transaction open."""
+    said = f"{whose}: {plural(ids, 'transactional id')}, {plural(len(under_way), 'transaction')} open"
+    if under_way:
+        oldest = min(under_way, key=lambda d: d.started_ms)
+        said += f", the oldest ({oldest.transactional_id}) of {oldest.timeout_ms / 1000:,.0f} s"
+    lines = [ok("transactions", said)]
+    if len(found) < sinks:
+        said += f". Of {sinks:,} sinks with open transactions, only the {len(found):,} with the oldest were examined"
+        lines = [warn("transactions", said, "Run exactly-once transactions list, which examines all")]
+    return [*lines, *(d for inspection in found for d in diagnose(SinkFacts(inspection)))]

@@ -1,0 +1,262 @@
+"""The doctor's verdicts on a machine and on a checkpoint: pure, from facts.
+
+Those on a cluster are in :mod:`.cluster`, those on rights in :mod:`.rights`; :mod:`.probes` gathers the facts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+
+from exactly_once.checkpoint import OR_ELSEWHERE, Checkpoint, shown
+from exactly_once.connector import coordinate, unusable, version_of
+from exactly_once.inspection.findings import Inspection
+from exactly_once.location import is_on
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds
+from exactly_once.tools.diagnosis.registry import SYMPTOMS
+
+#: The oldest Java of Spark 4, and of the sink's jar.
+OLDEST_JAVA = 17
+
+#: The oldest Python of this package.
+OLDEST_PYTHON = (3, 11)
+
+#: These are always shown; other packages only when something is wrong with them.
+SHOWN = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python")
+
+#: With less room a checkpoint's next files may be cut off.
+LEAST_FREE_BYTES = 1024**3
+
+#: File systems that are gone after a restart of the machine.
+_IN_MEMORY = ("tmpfs", "ramfs")
+
+
+#: By code, the checks that it is about, and what is wrong; of the other checks, see :func:`_code`.
+DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
+    "DOCTOR-VERSION": (
+        ("Python", "Java", "connector", "the sink's jar"),
+        "Python, Java, a package, Spark's connector or the sink's jar is missing or does not fit.",
+    ),
+    "DOCTOR-CHECKPOINT": (("checkpoint",), "There is no checkpoint."),
+    "DOCTOR-PLACE": (("checkpoint's place",), "The checkpoint may not be written, be lost or torn."),
+    "DOCTOR-BROKER": (("broker", "bootstrap.servers"), "A broker is silent."),
+    "DOCTOR-LEVEL": (("broker's level",), "The brokers are too old."),
+    "DOCTOR-CLOCK": (("clock",), "This host's clock is not the brokers'."),
+    "DOCTOR-TIMEOUT": (("transaction timeout",), "The brokers allow only shorter transactions."),
+    "DOCTOR-REPLICATION": (
+        ("commit log", "new topics", "leader election"),
+        "A failed broker loses records, or stops writes.",
+    ),
+    "DOCTOR-LOG": (("commit log's settings",), "The commit log may lose decisions."),
+    "DOCTOR-SIZE": (("message size",), "The brokers refuse large records or decisions."),
+    "DOCTOR-RIGHTS": (("rights",), "A right or a topic is missing."),
+    "DOCTOR-TRANSACTIONS": (("transactions",), "Some sinks with open transactions were not examined."),
+    "DOCTOR-NO-ANSWER": ((), "A question failed, with the code in the line."),
+}
+_CODES = {check: code for code, (checks, _) in DOCTOR_CODES.items() for check in checks}
+
+
+def _code(check: str) -> str:
+    topic = check.startswith(("topic ", "__"))
+    return _CODES.get(check, "DOCTOR-REPLICATION" if topic else "DOCTOR-VERSION")
+
+
+def ok(check: str, sentence: str) -> Diagnosis:
+    """Make the line of a check that finds all as it should be."""
+    return Diagnosis(_code(check), Severity.OK, check, sentence)
+
+
+def warn(check: str, sentence: str, remedy: str) -> Diagnosis:
+    """Make a line for what works, and what something that may happen would stop, or make mislead its operators."""
+    return Diagnosis(_code(check), Severity.WARN, check, sentence, remedy)
+
+
+def wrong(check: str, sentence: str, remedy: str) -> Diagnosis:
+    """Make a line for what must be changed: a stream cannot run, or does not keep its promise."""
+    return Diagnosis(_code(check), Severity.ERROR, check, sentence, remedy)
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+def judge_python(version: tuple[int, int, int]) -> Diagnosis:
+    """Judge the Python of this process."""
+    said = ".".join(map(str, version))
+    if version[:2] < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return wrong("Python", f"Python {said} is too old", f"Use Python {oldest} or newer")
+    return ok("Python", f"Python {said}")
+
+
+def java_major(said: str) -> int | None:
+    """Return the major version in what ``java -version`` says; None when there is none."""
+    found = re.search(r'version "(?:1\.)?(\d+)', said)  # Java 8 calls itself 1.8
+    return int(found[1]) if found else None
+
+
+def judge_java(executable: str | None, major: int | None) -> Diagnosis:
+    """Judge the ``java`` of ``JAVA_HOME`` or of the ``PATH``, None when there is none."""
+    install = f"Install Java {OLDEST_JAVA} or newer, or set JAVA_HOME to one"
+    if executable is None or major is None:
+        found = "No Java was found" if executable is None else f"{executable} does not report its version"
+        return warn("Java", f"{found}: Spark and the embedded broker do not start on this host", install)
+    if major < OLDEST_JAVA:
+        return wrong("Java", f"{executable} is Java {major}: Spark does not start with it", install)
+    return ok("Java", f"Java {major}, {executable}")
+
+
+def judge_packages(required: Sequence[str], version_of: Callable[[str], str | None]) -> list[Diagnosis]:
+    """Judge the installed versions.
+
+    Parameters
+    ----------
+    required : sequence of str
+        The requirements of this package's metadata; those of extras are left out.
+    version_of : callable
+        Package -> installed version; None when it is not installed.
+    """
+    lines = []
+    for requirement in map(Requirement, required):
+        if requirement.marker is None:
+            line = _package(requirement, version_of(requirement.name))
+            if requirement.name in SHOWN or line.severity is not Severity.OK:
+                lines.append(line)
+    return lines
+
+
+def judge_connector(found: Sequence[str], spark: str | None) -> list[Diagnosis]:
+    """Judge the Kafka connectors ``found`` on this host (:func:`exactly_once.connector.found_on_this_host`), for this
+    version of Spark.
+    """
+    name = "connector"
+    if spark is None:  # the line of the package says it
+        return []
+    add = f"Start sessions with spark.jars.packages={coordinate(spark)}"
+    if not found:
+        return [
+            warn(
+                name,
+                "Spark's Kafka connector was not found on this host: only a session that names the jar can read Kafka",
+                add,
+            )
+        ]
+    usable = [text for text in found if unusable(text, spark) is None]
+    if not usable:
+        return [wrong(name, f"The Kafka connector {found[0]} is built for another Spark version than {spark}", add)]
+    fitting = [_minor(spark), _minor(version_of(coordinate(spark)))]
+    best = next((text for text in usable if _minor(version_of(text)) in fitting), None)
+    if best is None:
+        version = version_of(usable[0])
+        return [warn(name, f"Spark's Kafka connector is {version}, and Spark is {spark} ({usable[0]})", add)]
+    version = version_of(best)
+    serves = f", which serves Spark {spark}" if _minor(version) != _minor(spark) else ""
+    return [ok(name, f"Spark's Kafka connector {version}{serves}, {best}")]
+
+
+def _minor(release: str | None) -> list[str]:
+    return (release or "").split(".")[:2]
+
+
+def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Diagnosis:
+    """Judge the sink's own jar, which is the same for every Spark.
+
+    Parameters
+    ----------
+    sums : (str, str) or None
+        The sha256 of the file, and the one that it was published with; None when one of the files cannot be read.
+    version : str
+        Of this package.
+    """
+    name, again = "the sink's jar", "Install this package again (pip install --force-reinstall --no-deps)"
+    if sums is None:
+        return wrong(
+            name,
+            f"{path}, or the checksum file beside it, cannot be read: no session can use format('kafka_exactly_once')",
+            again,
+        )
+    if sums[0] != sums[1]:
+        return wrong(name, f"{path} is not the jar of this package, version {version}: its sha256 is {sums[0]}", again)
+    return ok(name, f"{path} has the sha256 of the jar of version {version}")
+
+
+def _package(requirement: Requirement, version: str | None) -> Diagnosis:
+    name, bounds = requirement.name, str(requirement.specifier)
+    way_out = f"Install {name} {bounds}"
+    if version is None:
+        return wrong(name, f"{name} is not installed", way_out)
+    if not requirement.specifier.contains(version, prereleases=True):
+        return wrong(name, f"{name} {version} is not one of the tested versions {bounds}", way_out)
+    return ok(name, f"{name} {version}")
+
+
+# -- the checkpoint ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CheckpointPlace:
+    """The kind of place where a checkpoint is.
+
+    Attributes
+    ----------
+    kind : str
+        The file system as pyarrow names it: local, s3, hdfs, ...
+    mount : str
+        For a local one, the type of the mounted file system (ext4, nfs4, ...); "" when unknown.
+    writable : bool or None
+        Whether this process may write there; None when only a write would tell.
+    free : int or None
+        Bytes; None when unknown.
+    """
+
+    kind: str
+    mount: str = ""
+    writable: bool | None = None
+    free: int | None = None
+
+
+def judge_checkpoint(found: Checkpoint, place: CheckpointPlace, sink_id: str | None) -> list[Diagnosis]:
+    """Judge a checkpoint that could be read, and its place."""
+    torn = SYMPTOMS["HEALTH-CHECKPOINT-TORN"].find(SinkFacts(Inspection(sink_id or ""), checkpoint=found), Thresholds())
+    return [*(list(torn) or [_content(found)]), _place(found.location, place)]
+
+
+def _content(found: Checkpoint) -> Diagnosis:
+    name = "checkpoint"
+    if found.query_id is None:
+        return warn(
+            name,
+            f"There is no checkpoint at {shown(found.location)}",
+            "No action is needed if the stream has never started; otherwise correct the location"
+            + (OR_ELSEWHERE if is_on(found.location, "") else ""),
+        )
+    last = "no batch" if found.last_commit is None else f"batch {found.last_commit} committed"
+    under_way = "" if found.in_flight is None else f", batch {found.in_flight} in flight"
+    return ok(name, f"The checkpoint of query {found.query_id} is readable: {last}{under_way}")
+
+
+def _place(location: str, place: CheckpointPlace) -> Diagnosis:
+    name = "checkpoint's place"
+    kind = f"a {place.kind} file system{f' ({place.mount})' if place.mount else ''}"
+    if place.writable is False:
+        return wrong(
+            name,
+            f"This user may not write to {location}, on {kind}",
+            f"Grant this user write access to {location}, or run exactly-once doctor as the stream's user",
+        )
+    if place.mount in _IN_MEMORY:
+        return warn(
+            name,
+            f"{location} is on {kind}: it is gone after a restart of the machine, and the sink then refuses to start "
+            "(EO-REWOUND)",
+            "Put the checkpoint on a disk",
+        )
+    free = "" if place.free is None else f", {place.free / 1024**3:,.1f} GiB free"
+    if place.free is not None and place.free < LEAST_FREE_BYTES:
+        return warn(
+            name, f"{location} is on {kind}{free}: a full disk tears the checkpoint's files", "Free space on the disk"
+        )
+    may = "writable" if place.writable else "only an attempt to write can show whether it is writable"
+    return ok(name, f"{location} is on {kind}, {may}{free}")

@@ -1,0 +1,323 @@
+"""The steps of a verification."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from exactly_once.checkpoint import Checkpoint, begins_of, read_checkpoint, read_text
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, InvalidOption
+from exactly_once.inspection.hanging import attribute
+from exactly_once.inspection.sink import inspect_sink
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.groups import published_offsets
+from exactly_once.participant import Participant
+from exactly_once.protocol.checkpoint_text import digest_of
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import PartId, check_sink_id, commit_log_id, namespace, offsets_group
+from exactly_once.protocol.records import Decision
+from exactly_once.protocol.topics import ANY_TOPIC
+from exactly_once.tools.diagnosis import SinkFacts, Thresholds, diagnose
+from exactly_once.tools.diagnosis.facts import HangingName, OffsetSkew, Undecided
+from exactly_once.tools.diagnosis.symptoms import under_way
+from exactly_once.tools.verify import sink_findings
+from exactly_once.tools.verify.anomalies import Anomaly
+from exactly_once.tools.verify.by_log.balance import judge_balance, judge_input, judge_log
+from exactly_once.tools.verify.by_log.judge import latest
+from exactly_once.tools.verify.by_log.ledger import balance_of, decided_ms, scopes_to_try, title
+from exactly_once.tools.verify.by_log.orphans import from_the_first, judge_without_decisions
+from exactly_once.tools.verify.by_log.reading import extent, read_differing, read_output
+from exactly_once.tools.verify.by_origin.against import Version, compare_versions
+from exactly_once.tools.verify.by_origin.comparison import ReadsElsewhere, compare_origins
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.verify.expected import Positions, expected_input, flat
+from exactly_once.tools.verify.outputs import judge_outputs, read_again, read_outputs
+from exactly_once.tools.verify.parameters import VerifyParameters
+from exactly_once.tools.verify.report import OnProgress, Report, limited
+from exactly_once.txn.coordinators import ids_of, list_transactions
+from exactly_once.txn.leaders import Trail, find_hanging, open_on, trail_of
+
+#: Reasons why something is not proven. Of NO_LOG, only a caller who names the outputs knows that no decision will tell.
+NO_LOG = "batches of the checkpoint that are in no commit log"
+SILENT = "topics that no decision names, where a leader does not answer whether the sink wrote to them"
+UNMARKED = "batches that the log does not mark as completed, although their parts are visible"
+TORN = "torn files of the checkpoint"
+UNEXPLAINED = "offsets that are in the output and that this report does not explain"
+
+#: Between two readings.
+_PAUSE_S = 2.0
+
+
+def verify(
+    connection: Connection,
+    parameters: VerifyParameters,
+    outputs: Sequence[Participant[Any]] = (),
+    on_progress: OnProgress = lambda progress: None,
+    elsewhere: ReadsElsewhere | None = None,
+) -> Report:
+    """Compare output, commit log, checkpoint and brokers of a sink.
+
+    Parameters
+    ----------
+    outputs : sequence of Participant
+        The sink's outputs beside Kafka. Parts in outputs that are not given are unproven.
+    elsewhere : callable, optional
+        Reads the records for the comparison by origin; by default, this process does. Not those for ``against``.
+
+    Raises BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable or
+    InvalidOption.
+    """
+    began, p, question = time.monotonic(), parameters, parameters.question
+    if elsewhere is not None and question is None:
+        raise InvalidOption("Spark compares by origin, and no origin is given", "Add --origin, or leave Spark out")
+    against = check_sink_id(p.against) if p.against else ""
+    task = _Task(connection, check_sink_id(p.sink_id), p, outputs, on_progress)
+    progress = task.progress()
+    log = task.log()
+    decisions, since_ms = _newest(log, p.batches)
+    since_ms = 0 if from_the_first(decisions, log) else since_ms
+    reading = _read(task, decisions, since_ms, {} if p.settle_s >= _PAUSE_S else None)
+    first, settled = reading, Deadline(p.settle_s)  # from here on: a reading may take longer
+    while any(f.anomaly.may_pass for f in reading.report.findings) or reading.waiting or reading.unmarked:
+        if settled.left < _PAUSE_S:
+            break
+        time.sleep(_PAUSE_S)
+        reading = _read(task, decisions, since_ms, first.waiting)
+        reading = replace(reading, unmarked=reading.unmarked & first.unmarked)
+    compared = beside = ComparisonResult()
+    how: Any = {"settle_s": p.settle_s, "budget_s": p.budget_s, "on_progress": on_progress}
+    if question is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
+        worked_off = partial(expected_input, connection, task.sink_id, p.checkpoint, p.inputs, p.budget_s, p.last)
+        compared = compare_origins(connection, p.topics, question, worked_off, elsewhere=elsewhere, **how)
+    if question is not None and against:
+        old, new = Version(against), Version(task.sink_id, tuple(p.topics), p.checkpoint)
+        beside = compare_versions(connection, old, new, question.origin, inputs=p.inputs, last=p.last, **how)
+    report = reading.report
+    unproven = Counter(report.unproven)
+    unproven[UNMARKED] += len(reading.unmarked)
+    unproven[UNEXPLAINED] += sum(abs(t.offsets - t.explained) for t in report.balance.topics.values())
+    findings, counts = limited([*report.findings, *compared.findings, *beside.findings])
+    return replace(
+        report,
+        findings=findings,
+        counts=counts,
+        unproven={**+unproven, **compared.unproven, **beside.unproven},
+        by_origin=compared.counts,
+        first_batch=title(decisions[0]) if decisions else "",
+        last_batch=title(decisions[-1]) if decisions else "",
+        read=report.read + compared.read + beside.read,
+        took_s=time.monotonic() - began,
+        checked_ms=now_ms(),
+        claimed=log.owner is not None,
+        window=str(compared.window or ""),
+        against_sink=beside.sink_id,
+        against=beside.counts,
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    connection: Connection
+    sink_id: str
+    asked: VerifyParameters
+    outputs: Sequence[Participant[Any]] = ()
+    on_progress: OnProgress = lambda progress: None
+
+    def log(self) -> LogState:
+        return read_log(self.connection, self.sink_id, self.asked.budget_s, whole=True)
+
+    def progress(self) -> Checkpoint:
+        return read_checkpoint(self.asked.checkpoint) if self.asked.checkpoint is not None else Checkpoint("")
+
+    def offsets_digest(self, progress: Checkpoint, log: LogState) -> str:
+        """Return the digest of the checkpoint's ``offsets/N`` of the last decided batch; "" when it has none."""
+        last = log.last_decision(progress.query_id) if progress.query_id else None
+        if self.asked.checkpoint is None or last is None:
+            return ""
+        try:
+            return digest_of(read_text(self.asked.checkpoint, f"offsets/{last.batch_id}"))
+        except CheckpointUnusable:
+            return ""
+
+    def began(self, progress: Checkpoint) -> dict[str, Positions]:
+        """Return where the checkpoint's query began to read Kafka, as far as the checkpoint says."""
+        if self.asked.checkpoint is not None and progress.query_id is not None:
+            with suppress(CheckpointUnusable):
+                if first := flat(begins_of(self.asked.checkpoint, 0)):
+                    return {progress.query_id: first}
+        return {}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The result of one read.
+
+    ``waiting`` is the last stable offset by partition on which readers wait, as they did at the first read;
+    ``unmarked`` are the batches that are there and lack their completed mark.
+    """
+
+    report: Report
+    waiting: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    unmarked: frozenset[tuple[str, int]] = frozenset()
+
+
+def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
+    """Return the newest decisions, oldest first, and a time before the first record of them by the brokers' clock."""
+    decisions = list(log.decisions)[-count:]
+    times = [decided_ms(log, d) for d in log.decisions]
+    before = times[: len(times) - len(decisions)]
+    began = [d.began_ms for d in decisions if d.began_ms]
+    return decisions, before[-1] if before else min([*began, *times[-len(decisions) :]], default=0)
+
+
+def _read(
+    task: _Task, decisions: Sequence[Decision], since_ms: int, earlier: Mapping[tuple[str, int], int] | None
+) -> _Reading:
+    """Read the output, then the log again: whatever was visible in the output is decided in the log by then.
+
+    ``earlier`` is where readers waited at the reading before; None: this reading is the only one, so each reader that
+    waits counts as stalled.
+    """
+    with Admin(task.connection, task.asked.budget_s) as admin:
+        listed = list_transactions(admin, namespace(task.sink_id), ())
+        soon = task.log()
+        progress = task.progress()
+        planned = task.offsets_digest(progress, soon)  # before Spark deletes the file: it keeps a hundred
+        ids = {t.producer_id: t.transactional_id for t in listed}
+        ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
+        known = soon.decisions or decisions
+        committed = [
+            t.transactional_id for t in listed if t.state == "CompleteCommit" and PartId.parse(t.transactional_id)
+        ]
+        search = bool(known or committed)
+        parts = [i for i, name in ids.items() if name != commit_log_id(task.sink_id)]  # it also writes the progress
+        trail = _trail(task, admin.renew(task.asked.budget_s), known, parts) if search else Trail()
+        marks, output = extent(
+            admin.renew(task.asked.budget_s), known, (*task.asked.topics, *trail.found) if search else ()
+        )
+        scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
+        scopes_of = scopes_to_try(scopes, frozenset(ids))
+        ledger = read_output(admin, marks, decisions, since_ms, scopes_of, task.asked.budget_s, task.on_progress)
+        seen = read_outputs(task.sink_id, decisions, task.outputs)
+        outputs = sorted({topic for d in known for topic in d.topics})
+        hangs = find_hanging(task.connection, outputs, task.asked.hanging_age_s, task.asked.budget_s) if outputs else []
+        later = task.log()
+        read_differing(admin.renew(task.asked.budget_s), marks, latest(decisions, later), ledger)
+        inspection = inspect_sink(task.connection, task.sink_id, task.asked.budget_s)
+        skewed, forgotten = _published(task, admin.renew(task.asked.budget_s), later)
+        others = ids_of(admin, ({writer[0] for writer in (*ledger.spans, *ledger.strangers)}) - set(ids))
+        waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
+        holders = open_on(admin, list(waiting)) if waiting else []
+    held = {(h.topic, h.partition): h.start_offset for h in sorted(hangs, key=lambda h: h.start_offset, reverse=True)}
+    output = replace(output, held=held, committed_by_spark=_committed(progress, decisions))
+    # a long reading may outlast the decisions of what was written when it began
+    verdict = judge_log(latest(decisions, later), later, ledger, ids, output, (*decisions, *soon.decisions), others)
+    undecided = None
+    if not (decisions or soon.decisions or later.decisions):
+        records, places = judge_without_decisions(ledger, ids, verdict)
+        undecided = Undecided(tuple(sorted(committed)), records, tuple(places)) if committed else None
+    judge_input(later.decisions, task.began(progress), verdict)
+    verdict.unproven[SILENT] += len(trail.silent)
+    seen = read_again(task.sink_id, later.decisions, task.outputs, seen)
+    judge_outputs(latest(decisions, later), later, seen, verdict)
+    young = under_way(SinkFacts(inspection), Thresholds())
+    of_others = [*hangs, *(h for h in holders if h.producer_id in young)]
+    explained = {((h.topic, h.partition), h.start_offset) for h in of_others}
+    claims = [later.owner.claimed_ms] if later.owner else []
+    by_origin = task.asked.origin is not None and bool(task.asked.topics)  # which proves it without a commit log
+    alone = by_origin and later.owner is None and not later.decisions
+    # before the first decision, a checkpoint that is not there contradicts nothing
+    judged = task.asked.checkpoint is not None and (bool(soon.decisions) or progress.query_id is not None)
+    diagnoses = diagnose(
+        SinkFacts(
+            replace(inspection, log=soon),
+            hanging=tuple(HangingName.of(attribute(h, {task.sink_id: later}), task.sink_id) for h in hangs),
+            standing=sink_findings.standing(inspection.blocked, waiting if earlier is None else earlier, explained),
+            checkpoint=progress if judged and not alone else None,
+            planned=planned,
+            after=later,
+            leaked=sink_findings.leaked(task.sink_id, listed),
+            foreign_aborts=sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others)),
+            skewed=skewed,
+            forgotten=forgotten,
+            undecided=undecided,
+        )
+    )
+    found_of_sink = list(sink_findings.findings(diagnoses))
+    verdict.findings += (f for f in found_of_sink if f.anomaly is not Anomaly.HANGING)
+    verdict.findings[:0] = (f for f in found_of_sink if f.anomaly is Anomaly.HANGING)  # the cause comes first
+    if alone:
+        verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
+    elif task.asked.checkpoint is not None:
+        verdict.unproven[TORN] += len(progress.torn)
+        if not any(f.anomaly is Anomaly.CHECKPOINT_REWOUND for f in found_of_sink):
+            judge_balance(progress, soon, verdict)
+    stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
+    report = Report(
+        task.sink_id,
+        tuple(verdict.findings),
+        verdict.batches,
+        verdict.parts,
+        verdict.records,
+        verdict.unproven,
+        read=ledger.read,
+        not_searched=len(trail.denied),
+        balance=balance_of(ledger, marks, verdict.answers),
+        removed=dict(+verdict.removed),
+        diagnoses=diagnoses,
+    )
+    return _Reading(report, stands, frozenset(verdict.unmarked))
+
+
+def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterable[int]) -> Trail:
+    """Look for topics that neither a decision nor the caller names, and in which a producer of the sink wrote; raise
+    UnknownTopic when the caller names one that does not exist.
+    """
+    read = {topic for d in decisions for topic in d.topics} | {*admin.topic_partitions(task.asked.topics)}
+    others = [topic for topic in admin.topics() if topic not in read and ANY_TOPIC.refusal(topic) is None]
+    return trail_of(admin, ids, others)
+
+
+def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset[int]:
+    """Return the decided batches that Spark has committed."""
+    last = progress.last_commit if progress.last_commit is not None else -1
+    return frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
+
+
+def _published(task: _Task, admin: Admin, log: LogState) -> tuple[tuple[OffsetSkew, ...], dict[str, int]]:
+    """Return how the consumer group contradicts the log; nothing where it may not be read: it is for lag tools."""
+    last = log.decisions[-1] if log.decisions else None
+    topics = sorted(sink_findings.input_of(last)) if last is not None else []
+    try:
+        found = published_offsets(admin, offsets_group(task.sink_id), settled=True)
+    except ExactlyOnceError:
+        return (), {}
+    if not found.offsets and not found.batches:  # never published, not to be seen, or expired
+        return (), {}
+    sizes = admin.sizes(topics) if topics else {}
+    skewed = last is not None and bool(found.offsets and sink_findings.skewed([last], found, sizes))
+    if not skewed and not sink_findings.forgotten(log, found):
+        return (), {}
+    now = task.log()  # a stream decides meanwhile
+    skews: list[OffsetSkew] = []
+    if skewed and last is not None:
+        known = [(d.query_id, d.batch_id) for d in now.decisions]
+        key = last.query_id, last.batch_id
+        skews = sink_findings.skewed(now.decisions[known.index(key) if key in known else 0 :], found, sizes)
+    return tuple(skews), sink_findings.forgotten(now, found)
+
+
+def _claims_of(task: _Task, ids: Mapping[int, str]) -> dict[str, int]:
+    """Return when the sinks of these transactional ids last claimed, of those whose names begin like this one's."""
+    parts = {PartId.parse(name) for name in ids.values() if name.startswith(namespace(task.sink_id)[:-1])}
+    others = {p.sink_id for p in parts if p is not None} - {task.sink_id}
+    owners = {sink_id: read_log(task.connection, sink_id, task.asked.budget_s).owner for sink_id in others}
+    return {sink_id: owner.claimed_ms for sink_id, owner in owners.items() if owner is not None}
