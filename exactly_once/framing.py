@@ -1,5 +1,5 @@
-"""What a task puts before keys and values, and by which plan it encodes them. The add-on :mod:`exactly_once.formats`
-makes both.
+"""The bytes that a task puts before keys and values, and the plans by which it encodes them: the add-on
+:mod:`exactly_once.formats` makes both.
 """
 
 from __future__ import annotations

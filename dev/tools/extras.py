@@ -112,9 +112,7 @@ import exactly_once.outputs.postgres, psycopg
 assert psycopg.pq.__impl__ == "binary"
 """,
     "tools": """
-import exactly_once.tools.verify.by_origin.ledger, lz4.frame
-from exactly_once.tools.cli import main
-assert main(["demo"]) == 1, "it refuses, and names the extra"
+import exactly_once.tools.cli.commands, exactly_once.tools.verify.by_origin.ledger, lz4.frame
 """,
     "traces": """
 from exactly_once.coordinator.spans import Spans

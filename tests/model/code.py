@@ -58,13 +58,13 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "disown": ("protocol.records.Aborted", "coordinator.abort._mark_aborted"),
     "fence": ("participants.kafka.transactions.fence_idle", "txn.coordinators.initialise"),
     "abandon": ("coordinator.abort.abandon",),
-    "retire": ("operation.retire_sink.retire", "commitlog.commit_log.CommitLog.append"),
+    "retire": ("tools.operation.retire_sink.retire", "commitlog.commit_log.CommitLog.append"),
     "refuse": ("participants.kafka.checks.check_topics", "errors.TopicRecreated"),
     "ask leaders": ("coordinator.resolve.end_hanging", "txn.leaders.open_where_asked"),
     "heal": ("txn.hanging.end_left_open", "txn.coordinators.add_partitions"),
     "drain unread": ("coordinator.micro_batch.Coordinator.plan",),
     # the world
-    "time-out": ("operation.transactions.abort",),
+    "time-out": ("tools.operation.transactions.abort",),
     "late EndTxn": ("txn.coordinators.end_all",),
     "late write": ("commitlog.commit_log.CommitLog._write",),
     "foreign": ("commitlog.log_reader.blocked",),
@@ -175,7 +175,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "retires_at_rest": (
         "a sink with a decided part that is not proven committed is not retired",
-        ("operation.retire_sink.retire", "operation.retire_sink._check_closed"),
+        ("tools.operation.retire_sink.retire", "tools.operation.retire_sink._check_closed"),
     ),
     "refuses_new_topic": (
         "an output topic that was made again is written to only when a person has adopted it",

@@ -196,7 +196,7 @@ STABLE_LAG = Instrument(
 )
 
 DIAGNOSIS = Instrument(
-    "exactly_once.tools.diagnosis",
+    "exactly_once.diagnosis",
     Kind.GAUGE,
     "{diagnosis}",
     "What is wrong with the sink, by the code and the severity that every screen has; absent when nothing is",

@@ -12,8 +12,7 @@ import pytest
 from dagster_exactly_once.declare.config import config_of
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from exactly_once import options
-from exactly_once.formats.registry import schema_options
+from exactly_once import options, schema_options
 from exactly_once.kafka import connection
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.tools.operation import operations

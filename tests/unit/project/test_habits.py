@@ -28,8 +28,9 @@ UNTYPED = {"tests", "deploy"}
 
 def typed_folders() -> set[str]:
     """The folders of a checkout that have Python of the project."""
-    listed = {path.parent.name for path in ROOT.glob("*/*.py")}
-    return {name for name in listed if not name.startswith((".", "build", "dist"))} - UNTYPED | {"testkit"}
+    listed = {path.parent for path in (*ROOT.glob("*/*.py"), *ROOT.glob("dev/*/*.py"))}
+    names = {folder.relative_to(ROOT).as_posix() for folder in listed}
+    return {name for name in names if not name.startswith((".", "build", "dist"))} - UNTYPED | {"dev/testkit"}
 
 
 def test_every_folder_with_python_is_type_checked() -> None:

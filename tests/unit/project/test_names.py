@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 #: Tests and what they stand on name their classes for themselves, and so do programs for an image.
-ON_THEIR_OWN = ("tests", "testkit", "deploy")
+ON_THEIR_OWN = ("tests", "dev/testkit", "deploy")
 
 
 @cache

@@ -24,7 +24,7 @@ def checkout(tmp_path: Path) -> Path:
     project.mkdir()
     for name in ("pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256"):
         shutil.copy(PROJECT / name, project / name)
-    for folder in ("distributions", "tools"):
+    for folder in ("distributions", "dev/tools"):
         shutil.copytree(PROJECT / folder, project / folder)
     return project
 

@@ -26,7 +26,7 @@ PACKAGES = {ENGINE: ("exactly_once", "exactly_once_local"), DAGSTER: ("dagster_e
 EXTRAS = {
     ENGINE: {
         *("delta", "demo", "dev", "files", "formats", "hdfs", "iceberg", "metrics", "postgres", "schema-registry"),
-        "traces",
+        *("tools", "traces"),
     },
     DAGSTER: {"lineage", "pipelines"},
 }
@@ -156,7 +156,7 @@ def test_both_distributions_have_one_version_and_dagsters_takes_the_engine_of_th
     """Guards against a pair that nobody has tested: the Dagster half imports modules of the engine that are not public.
     docs/production.md says so under *Versions*."""
     needed = metadata_of(wheels[DAGSTER]).get_all("Requires-Dist", [])
-    assert [r for r in needed if r.startswith(ENGINE)] == [f"{ENGINE}=={exactly_once.__version__}"]
+    assert [r for r in needed if r.startswith(ENGINE)] == [f"{ENGINE}[tools]=={exactly_once.__version__}"]
     assert dagster_exactly_once.__version__ == exactly_once.__version__
     assert (FOLDERS[DAGSTER] / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
