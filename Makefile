@@ -87,7 +87,7 @@ archive: setup
 
 test: archive ## Every layer on a real broker and a real Spark, in 8 minutes
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -m "not long" $(SHARED) $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m "not long" $(SHARED) --ignore=tests/lint $(PYTEST_ARGS)
 
 test-unit: setup ## Pure logic alone, in a minute
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
@@ -193,13 +193,13 @@ jar: setup ## The sink's jar, from java/: into the package, with its sum
 golden: setup ## The golden files below tests/golden, as the code says now
 	@$(PYTHON) -m tools.golden
 
-check: setup ## Lint, format, types, import contracts, the site; and that the jar is what java/ gives
+check: setup ## Lint, format, types, import contracts, documents and names; and that the jar is what java/ gives
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports --no-logo
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -q tests/unit/docs/test_site.py
+	$(PYTHON) -m pytest -q -m "not long" $(SHARED) tests/lint $(PYTEST_ARGS)
 	$(PYTHON) dev/tools/jar.py check
 
 docs: setup ## This documentation as a site, with a search and the API reference; DOCS_ARGS="-a localhost:9000": there

@@ -39,7 +39,7 @@ _OVER = "s that CI has for these tests are over"
 _ROTATION = os.environ.get("TEST_ROTATION", "")
 
 #: The folders of the tests without a broker.
-_COMPUTING = tuple(Path(__file__).parent / name for name in ("unit", "model"))
+_COMPUTING = tuple(Path(__file__).parent / name for name in ("unit", "lint", "model"))
 
 spark_archive.use()
 # For every JVM that tests start: none lives long enough for code that is compiled well.

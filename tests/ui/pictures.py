@@ -1,7 +1,7 @@
 """The pictures of the documentation: what each of them shows, and whether that is what the pages show today.
 
 ``EXACTLY_ONCE_SCREENSHOTS=docs/images`` makes the browser tests take them anew. ``pictures.json`` beside them says what
-was on the page when each was taken; ``tests/unit/docs/test_pictures.py`` compares that with :data:`PICTURES`, whose
+was on the page when each was taken; ``tests/lint/docs/test_pictures.py`` compares that with :data:`PICTURES`, whose
 words come from the code.
 """
 

@@ -19,7 +19,7 @@ import yaml
 from exactly_once.sparkenv.java import OLDEST_JAVA
 from exactly_once.tools.cli.arguments import build
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 #: Folders with Python that no type checker reads: the tests themselves, whose support it does read.

@@ -6,22 +6,26 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "tests" / "unit"
 HALF = ROOT / "dagster_exactly_once"
 
 #: Of what is no package of the engine: the Dagster half, with its rooms below, and what else is in the repository.
 OTHERS = {
-    "benchmarks": "benchmarks",
+    "benchmarks": "dev/benchmarks",
     "dagster": "dagster_exactly_once",
-    "docs": "docs",
+    "diagnosis": "exactly_once/tools/diagnosis",
     "duel": "exactly_once_local/duel",
     "engine": "exactly_once",
     "example": "platform_assets",
-    "lab": "faultlab",
+    "lab": "dev/faultlab",
     "local": "exactly_once_local",
+    "operation": "exactly_once/tools/operation",
+    "ops": "exactly_once/tools",
     "project": ".",
-    "testkit": "testkit",
+    "registry": "exactly_once/formats/registry",
+    "testkit": "dev/testkit",
+    "verify": "exactly_once/tools/verify",
 }
 
 

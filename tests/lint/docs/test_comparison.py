@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from testkit.syntax import ROOT
-from tests.unit.docs.test_promises import defined
+from tests.lint.docs.test_promises import defined
 
 PAGE = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
 

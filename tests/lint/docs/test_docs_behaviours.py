@@ -47,9 +47,9 @@ def test_each_behaviour_is_seen_somewhere_and_has_a_test_or_a_script_that_is_the
 
 def test_a_test_or_a_script_that_is_not_there_is_found() -> None:
     """Guards against a check that passes whatever a row names."""
-    here = "unit/docs/test_docs_behaviours.py"
+    here = "lint/docs/test_docs_behaviours.py"
     assert proof_is_there(f"{here}::test_there_are_enough_rows_for_a_page_of_its_own")
-    assert not any(map(proof_is_there, (f"{here}::test_nothing", "unit/docs/no.py::test_x", "findings/no.sh", "x.sh")))
+    assert not any(map(proof_is_there, (f"{here}::test_nothing", "lint/docs/no.py::test_x", "findings/no.sh", "x.sh")))
 
 
 def test_each_table_has_the_same_columns() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 #: Tests and what they stand on name their classes for themselves, and so do programs for an image.
 ON_THEIR_OWN = ("tests", "dev/testkit", "deploy")

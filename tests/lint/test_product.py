@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 #: A departure, not a batch or a request that is in flight.
 FLIGHT = re.compile(r"flights?(?![a-z])", re.IGNORECASE)
