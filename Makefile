@@ -199,7 +199,8 @@ check: setup ## Lint, format, types, import contracts, documents and names; and 
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports --no-logo
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -q -m "not long" $(SHARED) tests/lint $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -q -m "not long" $(SHARED) tests/lint
+	$(PYTHON) -m pytest -q tests/lint/docs/test_site.py
 	$(PYTHON) dev/tools/jar.py check
 
 docs: setup ## This documentation as a site, with a search and the API reference; DOCS_ARGS="-a localhost:9000": there

@@ -64,10 +64,13 @@ def hooks() -> ModuleType:
     return module
 
 
-def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
-    """Guards against a page that only a search finds."""
+def test_every_page_for_users_is_in_the_navigation_and_the_journal_is_not() -> None:
+    """Guards against a page that only a search finds, and against a menu full of experiments."""
     pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))}
-    assert pages <= set(paths(NAV))
+    journal = {page for page in pages if page.startswith("docs/lab/")}
+    assert pages - journal <= set(paths(NAV)) and not journal & set(paths(NAV))
+    texts = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages - journal)
+    assert [page for page in journal if page.removeprefix("docs/") not in texts] == []
 
 
 def test_the_navigation_has_the_groups_of_the_readme() -> None:
