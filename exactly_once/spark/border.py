@@ -161,13 +161,15 @@ class PartitionExtent(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class TaskReport(Message):
     """The result of a task that has left no transaction open; ``attempt`` is Spark's attempt number, and its id of the
-    attempt.
+    attempt. ``others`` are the handles of the outputs that Python writes, as :mod:`exactly_once.spark.foreach_batch`
+    gave them to Java, in hexadecimal.
     """
 
     part: int
     attempt: str
     execution: str
     plan: Plan
+    others: tuple[str, ...] = field(default=(), kw_only=True)
 
     @classmethod
     def of(cls, value: object) -> Self:

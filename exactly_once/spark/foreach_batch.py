@@ -6,10 +6,11 @@ batch. The tasks run as one action over the batch: a second action would read th
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,28 +20,29 @@ import pyarrow as pa
 from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
-from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
+from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.participants.kafka.checks import check_producer
-from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.participants.kafka.rows import Columns
-from exactly_once.protocol.planning import Batch
+from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
+from exactly_once.spark.border import TaskReport
 from exactly_once.spark.columns import columns_of, record_of
+from exactly_once.spark.jvm import plan_tasks
 from exactly_once.spark.location import located
 from exactly_once.spark.modes import check_session, check_sources, running_sources
 from exactly_once.spark.run import QueryRun
-from exactly_once.spark.session import check_driver
+from exactly_once.spark.session import check_driver, check_jar
 from exactly_once.spark.start import check_participants
-from exactly_once.spark.tasks import check_batch, write_part
+from exactly_once.spark.tasks import PartOutputs, check_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
-_PART = "part binary"
+#: The column in which a Python worker hands on the handles of its part; java/exactlyonce/Ticket.java knows it.
+HANDLES = "exactly_once_handles"
 
 #: How Spark names the thread of a query, before its ids.
 _QUERY_THREAD = "stream execution thread for "
@@ -77,19 +79,13 @@ class ForeachBatch:
                 f"foreach_batch supports sink.guarantee=exactly_once only, not {self._options.guarantee.value}",
                 'Remove sink.guarantee; for a weaker one, write with format("kafka_exactly_once")',
             )
-        if self._options.dead_letters is not None:
+        if participants and self._options.dead_letters is not None:
             raise InvalidOption(
-                "foreach_batch has no sink.dead.letter.topic: a row that Kafka refuses would be in the other outputs",
-                'Remove the option, or write to Kafka alone, with format("kafka_exactly_once")',
+                "foreach_batch with other outputs has no sink.dead.letter.topic: a row that Kafka refuses would be in "
+                "these outputs",
+                "Remove the option, or write to Kafka alone",
             )
-        if self._options.registry is not None and self._options.registry.encoded:
-            raise InvalidOption(
-                "foreach_batch has neither value.format nor key.format: its tasks are Python's, and Java's encode",
-                "Remove the option, and encode the column with to_avro, to_protobuf or to_json; or write to Kafka "
-                'alone, with format("kafka_exactly_once")',
-            )
-        self._options.check_librdkafka()
-        check_producer(self._options, self._options.timeout_ms or DEFAULT_TRANSACTION_TIMEOUT_MS)
+        self._options.java()
         self._others = participants
         start.check(options)
         self._run_id: str | None = None
@@ -109,17 +105,66 @@ class ForeachBatch:
             self._write(run, df, batch_id)
 
     def _write(self, run: QueryRun, df: DataFrame, batch_id: int) -> None:
-        coordinator, columns = run.coordinator, self._columns(df)
-        ticket = coordinator.plan(lambda batch: self._check(batch, batch_id, df.sparkSession))
+        columns, spark = self._columns(df), df.sparkSession
         parts: list[Part] = []
+
+        def check(batch: Batch) -> None:
+            self._check(batch, batch_id, spark)
+
+        if columns is None:
+            write = self._to_others(run, df, run.coordinator.plan(check))
+        else:
+            write = self._to_kafka(run, df, columns, check)
         try:
-            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket, run))
-            rows = df if columns is None or self._others else record_of(df, columns)
-            parts = [pickle.loads(row[0]) for row in rows.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
-            coordinator.commit(parts, batch_id)
+            parts = write() or [empty_part(ticket_of(run))]
+            run.coordinator.commit(parts, batch_id)
         except BaseException:
             self._abort(run, batch_id, parts)
             raise
+
+    def _to_others(self, run: QueryRun, df: DataFrame, ticket: Ticket) -> Callable[[], list[Part]]:
+        """Return the function that writes the batch to the participants alone."""
+        tasks = _Tasks(self._options.sink_id, ticket, self._others, None, [])
+        return lambda: [pickle.loads(row[0]) for row in df.mapInArrow(tasks, f"{HANDLES} binary").collect()]
+
+    def _to_kafka(
+        self, run: QueryRun, df: DataFrame, columns: Columns, check: Callable[[Batch], None]
+    ) -> Callable[[], list[Part]]:
+        """Plan, and return the function that has Java write the batch to Kafka. With other outputs, a Python worker of
+        each task writes to these, and passes the rows on.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
+        rows = record_of(df, columns)
+        fields = [StructField(f.name, f.dataType) for f in rows.schema.fields]  # all may be null beside handles
+        handles = [StructField(HANDLES, BinaryType())] if self._others else []
+        tasks = plan_tasks(run, StructType(fields), check)
+        ticket = ticket_of(run)
+        if ticket.plan is Plan.REPLAY and KAFKA not in ticket.replay:
+            tasks = replace(tasks, plan=Plan.DRAIN)  # other outputs lost parts, Kafka none
+        if self._others:
+            tasks = replace(tasks, columns={**tasks.columns, HANDLES: len(fields)})
+            schema = StructType(fields + handles)
+            places = [df.columns.index(f.name) for f in fields]
+            python = _Tasks(self._options.sink_id, ticket, self._others, to_arrow_schema(schema), places)
+            rows = df.mapInArrow(python, schema)
+
+        def write() -> list[Part]:
+            jvm: Any = df.sparkSession.sparkContext._jvm
+            jvm.exactlyonce.PlannedWrite.plan(tasks.as_json())
+            writer = rows.write.format("kafka_exactly_once").option("sink.execution", ticket.execution)
+            writer.mode("append").save()
+            reports = json.loads(jvm.exactlyonce.PlannedWrite.take(ticket.execution))
+            return [self._part(TaskReport.of(report), ticket) for report in reports]
+
+        return write
+
+    def _part(self, report: TaskReport, ticket: Ticket) -> Part:
+        """Return the result of a task, with the handles of all outputs."""
+        part = report.part_of(self._run_id or "")
+        others = (handle for made in report.others for handle in pickle.loads(bytes.fromhex(made)))
+        return replace(part, plan=ticket.plan, handles=(*part.handles, *others))
 
     def _run_of(self, df: DataFrame) -> QueryRun:
         """Return the run that asks; a new one, with a coordinator of its own, for each start of the query."""
@@ -127,6 +172,8 @@ class ForeachBatch:
         run_id = _run_id(df)
         if self._run is None or run_id != self._run_id:
             check_session(df.sparkSession)
+            if self._columns(df) is not None:
+                check_jar(df.sparkSession)
             check_participants(df, self._options, self._others)
             if self._run is not None:
                 self._run.close()
@@ -152,13 +199,6 @@ class ForeachBatch:
         options = self._options
         return columns_of(df.schema, options.topic, options.registry, options.topics)
 
-    def _outputs(self, columns: Columns | None, ticket: Ticket, run: QueryRun) -> list[Participant[Any]]:
-        """Return every participant."""
-        if columns is None:
-            return list(self._others)
-        columns = columns.framed(run.framing(ticket.plan))
-        return [KafkaParticipant.of(replace(self._options, registry=None), columns, ticket), *self._others]
-
     def _abort(self, run: QueryRun, batch_id: int, parts: list[Part]) -> None:
         try:
             run.coordinator.abort(batch_id, parts)
@@ -168,18 +208,42 @@ class ForeachBatch:
             )
 
 
-class _Write:
-    """The function that the tasks run."""
+class _Tasks:
+    """The function that the tasks run in Python: it writes to the participants. Its result is their part, or, with the
+    Arrow ``schema`` of a record and its handles, the records (``places``: their columns), and the handles behind them.
+    """
 
-    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]]):
-        self._sink_id = sink_id
-        self._ticket = ticket
-        self._outputs = outputs
+    def __init__(
+        self,
+        sink_id: str,
+        ticket: Ticket,
+        participants: Sequence[Participant[Any]],
+        schema: pa.Schema | None,
+        places: Sequence[int],
+    ):
+        self._sink_id, self._ticket, self._participants = sink_id, ticket, participants
+        self._schema, self._places = schema, places
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_batch(self._ticket)
-        part = write_part(self._sink_id, self._ticket, self._outputs, rows)
-        yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
+        outputs, schema = PartOutputs(self._sink_id, self._ticket, self._participants), self._schema
+        for batch in outputs.write(rows):
+            if schema is not None:
+                record = [batch.column(at) for at in self._places]
+                yield pa.RecordBatch.from_arrays([*record, pa.nulls(batch.num_rows, pa.binary())], schema=schema)
+        if schema is None:
+            yield pa.RecordBatch.from_pydict({HANDLES: [pickle.dumps(outputs.part)]})
+        elif outputs.handles:
+            nulls = [pa.nulls(1, field.type) for field in schema][:-1]
+            made = pa.array([pickle.dumps(outputs.handles)], pa.binary())
+            yield pa.RecordBatch.from_arrays([*nulls, made], schema=schema)
+
+
+def ticket_of(run: QueryRun) -> Ticket:
+    """Return the ticket of the execution that was planned last."""
+    ticket = run.coordinator.ticket
+    assert ticket is not None
+    return ticket
 
 
 def _run_id(df: DataFrame) -> str | None:

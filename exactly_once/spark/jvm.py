@@ -131,7 +131,7 @@ class Coordinators:
             check_task(request.settings.get)
         reach("planning")
         with run.lock:
-            ticket = _plan(run, request.schema, lambda batch: _check_batch(batch, request))
+            ticket = plan_tasks(run, _types(request.schema), lambda batch: _check_batch(batch, request))
         reach("planned")
         return ticket
 
@@ -139,7 +139,7 @@ class Coordinators:
         check_speculation(request.settings.get("spark.speculation"))
         run = QueryRun(WriteCoordinator(SinkOptions.parse(request.options, batch=True, pem=request.pem)))
         try:
-            ticket = _plan(run, request.schema)
+            ticket = plan_tasks(run, _types(request.schema))
         except BaseException:
             run.close()
             raise
@@ -217,10 +217,10 @@ def _types(schema: str) -> StructType:
     return StructType.fromJson(json.loads(schema))
 
 
-def _plan(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = None) -> TaskTicket:
-    """Check the columns, plan, and return the ticket for Java's tasks."""
+def plan_tasks(run: QueryRun, types: StructType, check: Callable[[Batch], None] | None = None) -> TaskTicket:
+    """Check the columns of the rows, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
-    settings, types = options.java(), _types(schema)
+    settings = options.java()
     names = _check_columns(options, types)
     run.check_formats(types)
     ticket = run.coordinator.plan(check)

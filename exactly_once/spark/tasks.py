@@ -1,10 +1,10 @@
-"""The work of a Spark task on its part: begin, write and pre-commit in every participant, or drain."""
+"""The work of a Spark task in Python, for outputs other than Kafka: begin, write and pre-commit, or drain."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -36,22 +36,37 @@ def check_batch(ticket: Ticket) -> None:
     check_planned(ticket.batch, setting("sql.streaming.queryId") or "", int(batch_id) if batch_id.isdigit() else None)
 
 
-def write_part(
-    sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]], rows: Iterator[pa.RecordBatch]
-) -> Part:
-    """Write one part to all participants, and pre-commit it. Of a decided batch, only to those that lost parts: a part
-    whose rows none of the lost ones had is rolled back at once.
-
-    Raises PrepareFailed or InvalidRecord.
+class PartOutputs:
+    """The outputs of one task, but for Kafka's: it writes rows to them, and pre-commits. Of a decided batch, it writes
+    only to outputs that lost parts: a part whose rows none of the lost ones had is rolled back at once.
     """
-    context = _task()
-    attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
-    number = context.partitionId()
-    part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
-    writes = [p for p in participants if ticket.plan is Plan.WRITE or p.name in ticket.replay]
-    handles = _prepare(part, writes, ticket, rows)
-    run_id = context.getLocalProperty("spark.jobGroup.id") or ""
-    return Part(ticket.execution, run_id, part.part, attempt, ticket.plan, tuple(handles))
+
+    def __init__(self, sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]]):
+        context = _task()
+        attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
+        number = context.partitionId()
+        self._ticket = ticket
+        self._part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
+        self._writes = [p for p in participants if ticket.plan is Plan.WRITE or p.name in ticket.replay]
+        self._run_id = context.getLocalProperty("spark.jobGroup.id") or ""
+        self._handles: list[Any] = []
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows, pre-commit behind the last one, and yield them. Raise PrepareFailed or InvalidRecord; then,
+        and where nobody takes all of them, everything is rolled back.
+        """
+        self._handles = yield from _prepare(self._part, self._writes, self._ticket, rows)
+
+    @property
+    def handles(self) -> tuple[Any, ...]:
+        """The handles, once all rows are written."""
+        return tuple(self._handles)
+
+    @property
+    def part(self) -> Part:
+        """The result of the task, where Kafka has none."""
+        ticket, name = self._ticket, self._part
+        return Part(ticket.execution, self._run_id, name.part, name.attempt, ticket.plan, self.handles)
 
 
 def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,19 +102,19 @@ def _prepare(
     participants: Sequence[Participant[Any]],
     ticket: Ticket,
     rows: Iterator[pa.RecordBatch],
-) -> list[Any]:
+) -> Generator[pa.RecordBatch, None, list[Any]]:
     writers: list[tuple[Participant[Any], PartWriter[Any]]] = []
     prepared: list[tuple[Participant[Any], Any]] = []
     try:
         for batch in together(rows):  # to the end, even if nothing is written: state stores commit with the last row
-            if not participants:
-                continue
-            if not writers:
+            if participants and not writers:
                 for p in participants:
                     writers.append((p, p.begin(part._replace(participant=p.name))))
             for _, writer in writers:
                 writer.write(batch)
-            reach("mid-write")
+            if writers:
+                reach("mid-write")
+            yield batch
         while writers:  # a part without rows has no writers
             p, writer = writers[0]
             reach(f"pre-commit-{p.name}")

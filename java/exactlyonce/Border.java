@@ -71,8 +71,12 @@ final class Border {
 
     record CloseRequest(String run) implements Request {}
 
-    /** The result of a task that has left no transaction open. */
-    record TaskReport(int part, String attempt, String execution, Ticket.Plan plan) {}
+    /**
+     * The result of a task that has left no transaction open.
+     *
+     * @param others the handles of the outputs that Python writes, as Python made them, in hexadecimal
+     */
+    record TaskReport(int part, String attempt, String execution, Ticket.Plan plan, List<String> others) {}
 
     /** The result of a task that has left a transaction open. */
     record PreparedReport(
@@ -80,6 +84,7 @@ final class Border {
             String attempt,
             String execution,
             Ticket.Plan plan,
+            List<String> others,
             String id,
             long producer,
             int epoch,
@@ -129,6 +134,15 @@ final class Border {
     @JsonFormat(shape = JsonFormat.Shape.ARRAY)
     record LostPart(long records, String digest) {}
 
+    /** Reads the ticket of a batch that Python has planned by itself. */
+    static TaskTicket ticket(String json) {
+        try {
+            return JSON.readValue(json, TaskTicket.class);
+        } catch (JsonProcessingException e) {
+            throw otherVersion(e);
+        }
+    }
+
     static String write(Object value) {
         try {
             return JSON.writeValueAsString(value);
@@ -149,16 +163,20 @@ final class Border {
                     JSON.treeToValue(answer.get("ok"), TaskTicket.class),
                     JSON.treeToValue(answer.get("error"), EngineError.class));
         } catch (JsonProcessingException e) {
-            throw new SinkException(
-                    "EO-PROTOCOL",
-                    "the sink's jar and the Python package are of two versions, and one cannot read what the other has"
-                            + " sent ("
-                            + reason(e) + ")",
-                    "Decided batches stay decided; nothing else is visible to a read_committed reader",
-                    "Put the jar that exactly_once.jar() names into spark.jars, in place of the other one, and start"
-                            + " again",
-                    e);
+            throw otherVersion(e);
         }
+    }
+
+    private static SinkException otherVersion(JsonProcessingException e) {
+        return new SinkException(
+                "EO-PROTOCOL",
+                "the sink's jar and the Python package are of two versions, and one cannot read what the other has"
+                        + " sent ("
+                        + reason(e) + ")",
+                "Decided batches stay decided; nothing else is visible to a read_committed reader",
+                "Put the jar that exactly_once.jar() names into spark.jars, in place of the other one, and start"
+                        + " again",
+                e);
     }
 
     private static String reason(JsonProcessingException e) {

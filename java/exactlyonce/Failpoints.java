@@ -25,7 +25,8 @@ final class Failpoints {
     }
 
     private static void fire(Path folder, String name) throws IOException, InterruptedException {
-        long pid = ProcessHandle.current().pid(), thread = Thread.currentThread().getId();
+        long pid = ProcessHandle.current().pid(),
+                thread = Thread.currentThread().getId();
         // A name of each thread's own: a second thread's move would overwrite, or miss, the first one's file.
         Path mine = folder.resolve("." + name + "." + pid + "." + thread);
         Path reached = folder.resolve(name + ".reached");

@@ -1,5 +1,7 @@
 package exactlyonce;
 
+import java.util.ArrayList;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.TimeUnit;
@@ -76,6 +78,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     private final BatchHeaders batchHeaders;
     private final Opening opening; // null: rows name the topic, or nothing will be written
     private final DeadLetters dead; // null: a row that cannot be written ends the execution
+    private final List<String> others = new ArrayList<>();
     private KafkaProducer<byte[], byte[]> producer;
     private TransactionalProducer transaction;
     private FirstRecords first; // null: they are sent, or need not wait
@@ -127,6 +130,11 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private void writeRow(InternalRow row) {
+        int handles = ticket.others();
+        if (handles >= 0 && !row.isNullAt(handles)) {
+            others.add(HexFormat.of().formatHex(row.getBinary(handles)));
+            return;
+        }
         if (ticket.plan() == Ticket.Plan.DRAIN)
             return; // its rows are read all the same: state stores commit with the last one
         try {
@@ -343,6 +351,7 @@ final class PartWriter implements DataWriter<InternalRow> {
                 attempt,
                 ticket.execution(),
                 ticket.plan(),
+                others,
                 name,
                 producerId,
                 epoch,
@@ -359,7 +368,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private Part empty() {
-        return new Part(new Border.TaskReport(partition, attempt, ticket.execution(), ticket.plan()));
+        return new Part(new Border.TaskReport(partition, attempt, ticket.execution(), ticket.plan(), others));
     }
 
     private void flushAll() {

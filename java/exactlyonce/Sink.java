@@ -59,6 +59,7 @@ public final class Sink implements TableProvider, DataSourceRegister, StreamSink
         CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
         boolean batch = given.containsKey("write.id");
         REFUSED.remove();
+        if (given.containsKey(PlannedWrite.EXECUTION)) return new Output(schema, false); // Python has checked all of it
         if (!batch && !given.containsKey("checkpointLocation")) return new Output(schema, true);
         check(options, batch, schema, null, false);
         if (batch) return new Output(schema, true);
@@ -150,6 +151,8 @@ public final class Sink implements TableProvider, DataSourceRegister, StreamSink
 
                 @Override
                 public BatchWrite toBatch() {
+                    if (info.options().containsKey(PlannedWrite.EXECUTION))
+                        return new PlannedWrite(options, info.schema());
                     check(options, true, info.schema(), overwrite ? "overwrite" : "append", true);
                     return new WholeWrite(options, info.schema());
                 }

@@ -25,6 +25,7 @@ import org.apache.spark.sql.types.StructType;
  * @param rows which columns make a record, and how
  * @param dead where rows go that cannot be written; null: the first one ends the execution
  * @param batchHeaders whether each record names its batch; see {@link BatchHeaders}
+ * @param others the column of handles of the outputs that Python writes; -1: there is none
  * @param client the producer's settings by their Java names, as the user gave them
  */
 record Ticket(
@@ -44,9 +45,13 @@ record Ticket(
         Rows rows,
         DeadLetterTarget dead,
         boolean batchHeaders,
+        int others,
         HashMap<String, String> client)
         implements Serializable {
     private static final long serialVersionUID = 1;
+
+    /** The name, among the ticket's columns, of the one with those handles; see exactly_once/spark/foreach_batch.py. */
+    private static final String OTHERS = "exactly_once_handles";
 
     /** What tasks do with their rows: write them; read them to the end and write nothing; write the lost parts again. */
     enum Plan {
@@ -89,6 +94,7 @@ record Ticket(
                 Rows.of(t, schema, new TopicRule(t.allowed(), dead == null ? null : dead.topic())),
                 dead,
                 t.batchHeaders(),
+                t.columns().getOrDefault(OTHERS, -1),
                 new HashMap<>(t.client()));
     }
 
