@@ -25,13 +25,6 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 #: Below this, the flush, decision and completion of a healthy batch would not fit with time to spare.
 SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
 
-#: Kafka's Java default of delivery.timeout.ms.
-DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
-
-#: The memory of a producer for unacknowledged records: Kafka's Java default of buffer.memory. librdkafka's own default
-#: is 1 GiB, in each task beside the JVM.
-DEFAULT_BUFFER_KBYTES = 32 * 1024
-
 #: A write id is part of a key in the commit log.
 LONGEST_WRITE_ID = 400
 
@@ -40,30 +33,19 @@ SECRET_OPTIONS = frozenset(
     {*(f"kafka.{name}" for name in kafka_connection.SECRETS), "schema.registry.basic.auth.user.info"}
 )
 
-_PRODUCER = {  # Kafka's name -> librdkafka's, which is the same for most
-    **{
-        name: name
-        for name in (
-            *("linger.ms", "batch.size", "batch.num.messages", "compression.type", "client.id", "retries"),
-            *("delivery.timeout.ms", "request.timeout.ms", "max.in.flight.requests.per.connection"),
-            *("retry.backoff.ms", "retry.backoff.max.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms"),
-            *("metadata.max.age.ms", "connections.max.idle.ms"),
-            *("queue.buffering.max.messages", "queue.buffering.max.kbytes"),
-        )
-    },
-    **{f"compression.{codec}.level": "compression.level" for codec in ("gzip", "lz4", "zstd")},
-    "max.request.size": "message.max.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-}
-_TEXT = frozenset({"compression.type", "client.id"})
-_WITHOUT_EFFECT = frozenset(  # settings that librdkafka has not: they change no record and no guarantee
-    {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
+#: The producer's settings that are whole numbers, and that a person may mistype.
+_NUMBERS = frozenset(
+    """
+    batch.size buffer.memory compression.gzip.level compression.lz4.level compression.zstd.level
+    connections.max.idle.ms delivery.timeout.ms linger.ms max.in.flight.requests.per.connection max.request.size
+    metadata.max.age.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+    retry.backoff.max.ms retry.backoff.ms send.buffer.bytes
+    """.split()  # noqa: SIM905
 )
 #: What Kafka's clients have and the sink cannot honour. Here only so that none is taken for a misspelt other one.
 _REFUSED = producer_options.FOREIGN_LOGIN | producer_options.FIXED.keys() | {"group.id", "isolation.level"}
 #: What the sink follows, or takes as without effect.
-_KAFKA = producer_options.JAVA | kafka_connection.OPTIONS | _PRODUCER.keys()
+_KAFKA = producer_options.JAVA | kafka_connection.OPTIONS
 
 _LISTED = "docs/reference.md lists the options that the sink supports"
 
@@ -109,12 +91,11 @@ class SinkOptions:
     ``sink_id`` owns transactional ids and commit log, and is bound to one query. ``topic`` is None where the column of
     that name has it, ``checkpoint`` "" for a batch write, ``write_id`` "" for a stream. ``timeout_ms`` is
     transaction.timeout.ms as the user set it; None: chosen at the claim. ``client`` has the user's settings of Java's
-    producer, without those of the connection and those that the sink fixes; ``producer`` the same for librdkafka, as
-    far as it has them. ``adopt``, ``takeover`` and ``accept_lost`` are a person's consents for one start; each names
-    what it accepts (:mod:`exactly_once.coordinator.consent`). Without ``registry``, keys and values have no ids before
-    them; without ``dead_letters``, the first row that cannot be written ends the execution. ``operator`` and
-    ``progress_topic`` are "" where there is none. With ``batch_headers``, each record names sink and batch
-    (:mod:`exactly_once.protocol.batch_headers`).
+    producer, without those of the connection and those that the sink fixes. ``adopt``, ``takeover`` and ``accept_lost``
+    are a person's consents for one start; each names what it accepts (:mod:`exactly_once.coordinator.consent`). Without
+    ``registry``, keys and values have no ids before them; without ``dead_letters``, the first row that cannot be
+    written ends the execution. ``operator`` and ``progress_topic`` are "" where there is none. With ``batch_headers``,
+    each record names sink and batch (:mod:`exactly_once.protocol.batch_headers`).
     """
 
     sink_id: str
@@ -122,7 +103,6 @@ class SinkOptions:
     topic: str | None
     checkpoint: str
     timeout_ms: int | None = None
-    producer: dict[str, str] = field(default_factory=dict)
     client: dict[str, str] = field(default_factory=dict, repr=False)
     adopt: tuple[str, ...] = ()
     takeover: str | None = None
@@ -138,11 +118,6 @@ class SinkOptions:
     trace: bool = False
     batch_headers: bool = False
 
-    @property
-    def delivery_timeout_s(self) -> float:
-        """The user's delivery.timeout.ms, in seconds."""
-        return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000
-
     def check_columns(self, columns: Iterable[Column]) -> frozenset[str]:
         """Return the names of the columns that a record is made of, as the rules of its row, of the option topic and of
         the dead letters have it.
@@ -156,28 +131,9 @@ class SinkOptions:
 
     def java(self) -> dict[str, str]:
         """Return all settings of Java's producer, those of the connection among them, but for those that the sink
-        fixes; holds secrets. Raise InvalidOption for a setting that Java's producer has not.
+        fixes; holds secrets.
         """
-        if foreign := sorted(self.client.keys() - producer_options.JAVA):
-            raise InvalidOption(
-                f"kafka.{foreign[0]} is a setting of librdkafka, but Java's producer, which sends the records, has "
-                "no setting of this name",
-                "Remove the option; with Java's producer, buffer.memory limits the memory, and batch.size and "
-                "linger.ms the batches",
-            )
         return {**self.connection.java(), **self.client}
-
-    def check_librdkafka(self) -> None:
-        """Raise InvalidOption, with its name, for a setting that only Java's producer has, where Python tasks send
-        through librdkafka.
-        """
-        known = {*_PRODUCER, *_WITHOUT_EFFECT, "buffer.memory"}
-        if foreign := sorted(n for n in self.client.keys() - known if not n.startswith("metrics.")):
-            raise InvalidOption(
-                f"kafka.{foreign[0]} is a setting of Java's producer, but foreach_batch sends through librdkafka, "
-                "which has no setting of this name",
-                'Remove the option, or write with format("kafka_exactly_once")',
-            )
 
     @classmethod
     def parse(
@@ -220,7 +176,6 @@ class SinkOptions:
             topic=topic,
             checkpoint="" if batch else o["checkpointlocation"],
             timeout_ms=timeout,
-            producer=_librdkafka(client),
             client=client,
             adopt=_adopt(o.get("sink.adopt", "")),
             takeover=o.get("sink.takeover") or None,
@@ -374,8 +329,8 @@ def _timeout(options: Mapping[str, str]) -> int | None:
 
 
 def _client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the producer's settings, as given; refuse those that neither client has, and those that the sink fixes."""
-    known = (producer_options.JAVA - producer_options.FOREIGN_LOGIN) | set(_PRODUCER)
+    """Return the producer's settings, as given; refuse those that it has not, and those that the sink fixes."""
+    known = producer_options.JAVA - producer_options.FOREIGN_LOGIN
     client: dict[str, str] = {}
     for option, value in options.items():
         name = option.removeprefix("kafka.")
@@ -387,23 +342,10 @@ def _client_settings(options: Mapping[str, str]) -> dict[str, str]:
         if allowed is not None or name not in known:
             shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
             raise InvalidOption(f"this sink cannot honour kafka.{name}{shown}", _way_out(name))
-        if (name in _PRODUCER or name == "buffer.memory") and name not in _TEXT:
+        if name in _NUMBERS:
             _number(option, value)
         client[name] = value
     return client
-
-
-def _librdkafka(client: Mapping[str, str]) -> dict[str, str]:
-    settings: dict[str, str] = {"message.max.bytes": "1048576"}  # Kafka's Java default of max.request.size
-    level = f"compression.{client.get('compression.type', 'none')}.level"
-    for name, value in client.items():
-        if name == "buffer.memory":
-            settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
-        elif name in _PRODUCER and (_PRODUCER[name] != "compression.level" or name == level):  # else of another codec
-            settings[_PRODUCER[name]] = value if name in _TEXT else str(int(value))
-    largest = -(-int(settings["message.max.bytes"]) // 1024)  # the buffer holds the largest record that may be sent
-    settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))
-    return settings
 
 
 def _way_out(name: str) -> str:

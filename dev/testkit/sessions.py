@@ -14,7 +14,8 @@ OPTIONS = {"kafka.bootstrap.servers": "h:1", "sink.id": "job", "checkpointLocati
 
 def session_of(control: Any, log: Any = None, *others: Any) -> Session:
     """Return the session of sink "job" whose Kafka participant asks ``control``."""
-    kafka = KafkaParticipant.of(SinkOptions.parse(OPTIONS))
+    options = SinkOptions.parse(OPTIONS)
+    kafka = KafkaParticipant(options.connection, options.sink_id, options)
     kafka._admin = control
     if log is None:
         log = SimpleNamespace(sink_id="job")

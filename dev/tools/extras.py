@@ -38,7 +38,7 @@ EXAMPLE = re.findall(
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.inspection.sink
-import exactly_once.coordinator.micro_batch, exactly_once.participants.kafka.part
+import exactly_once.coordinator.micro_batch, testkit.kafka_part
 import exactly_once.tools.operation.recover, exactly_once.tools.operation.successor.old_sink
 import exactly_once_local.cluster.embedded_broker
 from exactly_once.sparkenv.jars import pinned

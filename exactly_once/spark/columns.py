@@ -8,16 +8,14 @@ stays null. With ``value.format`` and ``key.format``, value and key may have any
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from exactly_once.framing import SparkType
-from exactly_once.participants.kafka.rows import UNFRAMED, Columns
-from exactly_once.protocol.row_schema import check_columns, check_once, check_topic_option
-from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
-from exactly_once.schema_options import Registry
+from exactly_once.protocol.row_schema import check_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,18 +28,6 @@ _TRACE = (TRACEPARENT, "tracestate")
 def types_of(schema: StructType) -> dict[str, SparkType]:
     """Return the type of each column in Spark's JSON."""
     return {f.name: f.dataType.jsonValue() for f in schema.fields}
-
-
-def columns_of(
-    schema: StructType, topic: str | None, registry: Registry | None = None, rule: TopicRule = ANY_TOPIC
-) -> Columns:
-    """Check ``schema``; with ``registry``, also that it has the framed columns: then call :meth:`Columns.framed`. Raise
-    InvalidSchema with the column, its type and the type that it needs; or InvalidOption where ``topic`` hides a column.
-    """
-    columns = ((f.name, f.dataType.simpleString()) for f in schema.fields)
-    names = check_columns(columns, topic, registry is not None and registry.frames("key"))
-    check_topic_option(topic, names)
-    return Columns(topic, names, None if registry is not None else UNFRAMED, rule)
 
 
 def check_names(df: DataFrame) -> None:
@@ -66,11 +52,11 @@ def _check_fields(type: DataType, path: str) -> None:
         _check_fields(type.valueType, f"{path}.value")
 
 
-def record_of(df: DataFrame, columns: Columns) -> DataFrame:
-    """Return the rows with the columns of a record alone, which it finds by their places: names of other columns may be
-    those of two, or be written with a dot.
+def record_of(df: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """Return the rows with these ``columns`` of a record alone, which it finds by their places: names of other columns
+    may be those of two, or be written with a dot.
     """
-    names = sorted(columns.names)
+    names = sorted(columns)
     numbered = df.toDF(*(str(at) for at in range(len(df.columns))))
     return numbered.select(*(numbered[str(df.columns.index(name))].alias(name) for name in names))
 

@@ -22,12 +22,11 @@ from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.participants.kafka.rows import Columns
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
 from exactly_once.spark.border import TaskReport
-from exactly_once.spark.columns import columns_of, record_of
+from exactly_once.spark.columns import record_of
 from exactly_once.spark.jvm import plan_tasks
 from exactly_once.spark.location import located
 from exactly_once.spark.modes import check_session, check_sources, running_sources
@@ -128,7 +127,7 @@ class ForeachBatch:
         return lambda: [pickle.loads(row[0]) for row in df.mapInArrow(tasks, f"{HANDLES} binary").collect()]
 
     def _to_kafka(
-        self, run: QueryRun, df: DataFrame, columns: Columns, check: Callable[[Batch], None]
+        self, run: QueryRun, df: DataFrame, columns: frozenset[str], check: Callable[[Batch], None]
     ) -> Callable[[], list[Part]]:
         """Plan, and return the function that has Java write the batch to Kafka. With other outputs, a Python worker of
         each task writes to these, and passes the rows on.
@@ -192,12 +191,13 @@ class ForeachBatch:
         if batch.named is not None:
             check_sources(batch, running_sources(spark, batch.query_id))
 
-    def _columns(self, df: DataFrame) -> Columns | None:
-        """Return Kafka's columns, None without Kafka; raise InvalidSchema when no output at all takes the rows."""
+    def _columns(self, df: DataFrame) -> frozenset[str] | None:
+        """Return the columns of Kafka's records, None without Kafka; raise InvalidSchema when no output at all takes
+        the rows.
+        """
         if self._others and self._options.topic is None and "topic" not in df.columns:
             return None
-        options = self._options
-        return columns_of(df.schema, options.topic, options.registry, options.topics)
+        return self._options.check_columns((f.name, f.dataType.simpleString()) for f in df.schema.fields)
 
     def _abort(self, run: QueryRun, batch_id: int, parts: list[Part]) -> None:
         try:

@@ -24,10 +24,11 @@ from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import PreparedTransaction
-from exactly_once.spark.columns import columns_of
 from exactly_once.txn.coordinators import end_one, end_txn_version, list_transactions
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
+from testkit.kafka_part import PythonKafka
+from testkit.kafka_rows import columns_of
 from testkit.processes import until
 
 PARTITIONS = 64
@@ -39,7 +40,7 @@ def id_of(name: PartName) -> str:
     return part_id(name.sink_id, name.token, name.part, attempt_of(int(task), int(attempt)))
 
 
-class Named(KafkaParticipant):
+class Named(PythonKafka):
     """Says the parts' names where Kafka says its ids."""
 
     names: dict[str, str]
@@ -75,7 +76,7 @@ class TestKafka(ParticipantConformance):
             "topic": self.topic,
             "checkpointLocation": "/none",
         }
-        participant = Named.of(SinkOptions.parse(options), columns_of(types, self.topic))
+        participant = Named(SinkOptions.parse(options), columns_of(types, self.topic))
         participant.names = self.names
         return participant
 

@@ -20,15 +20,14 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
-from exactly_once.participants.kafka.late import LateCheck
-from exactly_once.participants.kafka.part import KafkaPart, PartTransaction
-from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import commit_log_topic, part_id
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Part, Ticket
-from exactly_once.spark.columns import columns_of
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
+from testkit.kafka_part import KafkaPart, PartTransaction, PythonKafka
+from testkit.kafka_rows import columns_of
+from testkit.late_check import LateCheck
 from testkit.processes import until
 
 SCHEMA = StructType().add("value", StringType())
@@ -56,7 +55,7 @@ class Stream:
     def begin(self, ticket: Ticket, part: int = 0, attempt: str = "0.0") -> KafkaPart:
         """A task that has sent its first row."""
         name = PartName(self.sink_id, ticket.token, ticket.batch.batch_id, part, attempt)
-        writer = KafkaParticipant.of(self.options, columns_of(SCHEMA, self.topic), ticket).begin(name)
+        writer = PythonKafka(self.options, columns_of(SCHEMA, self.topic), ticket).begin(name)
         writer.write(pa.RecordBatch.from_pydict({"value": [f"b{ticket.batch.batch_id}-p{part}"]}))
         return writer
 
@@ -224,7 +223,7 @@ def test_a_write_that_is_aborted_tells_its_late_tasks(connection: Connection) ->
     write.abort(0, [None])
     name = PartName(sink_id, ticket.token, 0, 0, "0.0")
     with pytest.raises(ExactlyOnceError, match="too late"):
-        KafkaParticipant.of(options, columns_of(SCHEMA, topic), ticket).begin(name).write(
+        PythonKafka(options, columns_of(SCHEMA, topic), ticket).begin(name).write(
             pa.RecordBatch.from_pydict({"value": ["never"]})
         )
     assert oracle.open_parts(connection, sink_id) == 0

@@ -18,11 +18,11 @@ from exactly_once.coordinator import micro_batch, without_transactions
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.planning import Batch
 from exactly_once.spark.jvm import Coordinators
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
+from testkit.kafka_part import PartTransaction
 
 SCHEMA = StructType().add("unused", LongType()).add("value", StringType()).add("key", BinaryType()).json()
 QUERY = "0a1b2c3d-0000-4000-8000-000000000000"

@@ -17,7 +17,6 @@ from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, NotAuthorized
 from exactly_once.kafka.admin import Admin
-from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Claim
 from exactly_once.sparkenv.jars import connector_jars
@@ -25,6 +24,7 @@ from exactly_once.sparkenv.java import find_java
 from exactly_once.txn.coordinators import end_one
 from testkit import oracle, tokens
 from testkit.broker import create_topic, fresh_name
+from testkit.kafka_part import PartTransaction
 from testkit.tokens import ENDPOINT, FUNCTION, SOURCES, TokenBroker, TokenEndpoint
 
 

@@ -18,7 +18,6 @@ from exactly_once.errors import Expired
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import name_of
-from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.participants.kafka.transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
@@ -28,6 +27,7 @@ from exactly_once.txn.coordinators import End, _end_txn, describe, end_one, end_
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
+from testkit.kafka_part import PartTransaction
 from testkit.processes import until
 
 ROWS = ["a", "b", "c"]

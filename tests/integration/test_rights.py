@@ -21,8 +21,6 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka.late import LateCheck
-from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
 from exactly_once.tools.metrics import instruments
@@ -43,6 +41,8 @@ from testkit.authorizing import (
     TokenAuthorizingBroker,
 )
 from testkit.dead_sink import DeadSink
+from testkit.kafka_part import PartTransaction
+from testkit.late_check import LateCheck
 from testkit.made_sink import MadeSink
 from testkit.processes import until
 from testkit.rights import Row, granted, input_of, named, table

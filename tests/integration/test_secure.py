@@ -17,13 +17,13 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.doors import check_doors
 from exactly_once.participants.kafka import part as kafka_transaction
-from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import end_one
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
 from testkit.fixtures import KafkaInput, StartDriver, make_bench
+from testkit.kafka_part import PartTransaction
 from testkit.planted import WRONG, planted_in
 from testkit.secure import (
     CERTIFICATE,

@@ -16,7 +16,6 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
-from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.participants.kafka.transactions import confirm
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.planning import Batch
@@ -26,6 +25,7 @@ from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import create_topic, delete_topic, fresh_name
 from testkit.hanging import mark_aborted
+from testkit.kafka_part import PartTransaction
 from testkit.processes import until
 
 

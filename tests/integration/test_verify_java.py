@@ -16,17 +16,16 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
-from exactly_once.participants.kafka.part import KafkaPart
-from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedTransaction
-from exactly_once.spark.columns import columns_of
 from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.tools.verify.report import OTHERS
 from exactly_once.txn.scan import batches
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import Record, read_with_java, running_java
+from testkit.kafka_part import KafkaPart, PythonKafka
+from testkit.kafka_rows import columns_of
 from testkit.made_sink import MadeSink
 from testkit.processes import until
 
@@ -64,7 +63,7 @@ class Written:
             "kafka.compression.type": codec,
             "kafka.batch.size": "500",  # so that a transaction has several batches in a partition
         }
-        participant = KafkaParticipant.of(SinkOptions.parse(options), columns_of(TYPES, self.sink.topic))
+        participant = PythonKafka(SinkOptions.parse(options), columns_of(TYPES, self.sink.topic))
         begun = participant.begin(PartName(self.sink.sink_id, self.sink.token, batch, part, "0.0", LOG))
         made = [
             {

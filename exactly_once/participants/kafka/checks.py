@@ -15,7 +15,6 @@ from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.input_topics import advice, check_inputs, gone, shown, standing_of
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import namespace
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.topics import recreated
@@ -142,17 +141,6 @@ def warn_of_elections(sink_id: str, admin: Admin, topics: Iterable[str]) -> None
             UNCLEAN_ELECTION,
             ", ".join(found),
         )
-
-
-def check_producer(options: SinkOptions, timeout_ms: int) -> None:
-    """Raise InvalidOption if the producer of Python tasks does not take the user's settings beside those that exactly-
-    once fixes.
-    """
-    # the producers are for tasks, and with them comes Arrow: a process that commits does without both
-    from exactly_once.participants.kafka.part import check_settings, within
-
-    never_initialised = f"{namespace(options.sink_id)}check"
-    check_settings(options.connection, within(options, timeout_ms), never_initialised, timeout_ms)
 
 
 def warn_of_lost_input(options: SinkOptions, batch: Batch, admin: Admin, state: LogState) -> None:

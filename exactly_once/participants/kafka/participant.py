@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
-from exactly_once.participant import Participant, PartName, Proposal, Scope
+from exactly_once.participant import Participant, PartName, PartWriter, Proposal, Scope
 from exactly_once.participants.kafka.checks import input_topics
 from exactly_once.participants.kafka.deletion import Deletion
 from exactly_once.participants.kafka.settings import TopicSettings
@@ -26,12 +25,7 @@ from exactly_once.participants.kafka.transactions import (
 )
 from exactly_once.protocol.names import SLOTS, PartId, older_slots, slot_of
 from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
-from exactly_once.protocol.ticket import Ticket
 from exactly_once.txn.coordinators import End, end_all, end_txn_version
-
-if TYPE_CHECKING:
-    from exactly_once.participants.kafka.part import KafkaPart
-    from exactly_once.participants.kafka.rows import Columns
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +47,8 @@ CONTACT_BUDGET_S = 15.0
 
 
 class KafkaParticipant(Participant[PreparedTransaction]):
-    """Kafka's transactions of one sink; one connection until it is closed. ``options``, ``columns`` and ``ticket`` are
-    for tasks, which begin parts: a recovery has none of them. ``deadline`` is that of everything together; with None,
-    each call has a budget of its own.
+    """Kafka's transactions of one sink; one connection until it is closed. A recovery has no ``options``. ``deadline``
+    is that of everything together; with None, each call has a budget of its own.
     """
 
     name = KAFKA
@@ -65,28 +58,17 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         connection: Connection,
         sink_id: str,
         options: SinkOptions | None = None,
-        columns: Columns | None = None,
-        ticket: Ticket | None = None,
         deadline: Deadline | None = None,
     ):
         self._connection = connection
         self._sink_id = sink_id
         self._options = options
-        self._columns = columns
-        self._ticket = ticket
         self.deadline = deadline
         self._admin: Admin | None = None
         self._warned = False
         self._saw_s = float("-inf")
         self._deletion = Deletion(sink_id)
         self._settings = TopicSettings(options) if options is not None else None
-
-    @classmethod
-    def of(cls, options: SinkOptions, columns: Columns | None = None, ticket: Ticket | None = None) -> Self:
-        return cls(options.connection, options.sink_id, options, columns, ticket)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_admin": None, "_settings": None}  # connections stay where they were opened
 
     @property
     def topics(self) -> set[str]:
@@ -115,13 +97,9 @@ class KafkaParticipant(Participant[PreparedTransaction]):
             self._admin.close()
             self._admin = None
 
-    def begin(self, part: PartName) -> KafkaPart:
-        """Begin with the first row: a transaction without records cannot be committed."""
-        # for tasks alone: no process of a driver needs Arrow
-        from exactly_once.participants.kafka.part import KafkaPart
-
-        assert self._options is not None and self._columns is not None
-        return KafkaPart(self._options, self._columns, self._ticket, part)
+    def begin(self, part: PartName) -> PartWriter[PreparedTransaction]:
+        """Raise NotImplementedError: Java's tasks write the parts of Kafka."""
+        raise NotImplementedError
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         found = {d.transactional_id for d in open_of(handles, self.admin())}

@@ -12,8 +12,8 @@ import pytest
 
 from exactly_once.digest import RowDigest
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, place_of, scope_of
-from exactly_once.participants.kafka.part import PartTransaction
 from exactly_once.protocol.batch_headers import pair_of
+from testkit.kafka_part import PartTransaction
 from testkit.stream import ROOT
 
 ROWS = [(f"k{n % 7}".encode(), f"v{n}".encode()) for n in range(100)]

@@ -4,10 +4,9 @@ secret."""
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer
 
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, InvalidOption, InvalidTransactionTimeout
-from exactly_once.options import _PRODUCER, _REFUSED, SHORTEST_TRANSACTION_TIMEOUT_MS, SinkOptions
+from exactly_once.options import _REFUSED, SHORTEST_TRANSACTION_TIMEOUT_MS, SinkOptions
 
 A_UUID = "8f3c1f6e-0c4b-4ad1-9a77-0a51ce7f7a10"
 
@@ -30,24 +29,6 @@ def parse(changes: dict[str, str | None] | None = None) -> SinkOptions:
     """The good options with ``changes``; None takes an option away."""
     options = {**GOOD, **(changes or {})}
     return SinkOptions.parse({k: v for k, v in options.items() if v is not None})
-
-
-def test_the_least_that_a_query_needs_is_enough() -> None:
-    """A Spark user changes one word and adds a sink id."""
-    o = parse()
-    assert (o.sink_id, o.topic, o.checkpoint) == ("orders", "out", "/data/c")
-    assert o.connection.bootstrap_servers == "localhost:9092"
-    assert (o.timeout_ms, o.adopt, o.takeover, o.accept_lost) == (None, (), None, None)
-    kafkas = {"message.max.bytes": "1048576", "queue.buffering.max.kbytes": "32768"}
-    assert o.producer == kafkas, "Kafka's defaults of max.request.size and buffer.memory, not librdkafka's"
-    assert o.delivery_timeout_s == 120.0
-
-
-def test_names_are_case_insensitive_and_foreign_options_are_ignored() -> None:
-    """Spark lower-cases the names on its way to a sink, and adds options of its own."""
-    shouted = {k.upper(): v for k, v in GOOD.items()} | {"PATH": "x", "includeHeaders": "true", "KAFKA.LINGER.MS": "7"}
-    o = SinkOptions.parse(shouted)
-    assert (o.sink_id, o.checkpoint, o.producer["linger.ms"]) == ("orders", "/data/c", "7")
 
 
 @pytest.mark.parametrize("topic", [None, ""])
@@ -85,72 +66,6 @@ def test_without_a_topic_the_column_says_it(topic: str | None) -> None:
 def test_a_value_is_read_as_what_it_is(changes: dict[str, str | None], attribute: str, value: object) -> None:
     """Batch 0 may be the lost one."""
     assert getattr(parse(changes), attribute) == value
-
-
-@pytest.mark.parametrize(
-    ("java", "librdkafka", "value"),
-    [
-        ("linger.ms", "linger.ms", "20"),
-        ("batch.size", "batch.size", "65536"),
-        ("compression.type", "compression.type", "lz4"),
-        ("max.request.size", "message.max.bytes", "8000000"),
-        ("delivery.timeout.ms", "delivery.timeout.ms", "30000"),
-        ("request.timeout.ms", "request.timeout.ms", "9000"),
-    ],
-)
-def test_a_producer_option_of_the_java_client_reaches_librdkafka(java: str, librdkafka: str, value: str) -> None:
-    """A drop-in that ignored them would change throughput, or refuse records that Spark's sink writes."""
-    assert parse({f"kafka.{java}": value}).producer[librdkafka] == value
-
-
-@pytest.mark.parametrize(("bytes_", "kbytes"), [("33554432", "32768"), ("1", "1")])
-def test_buffer_memory_is_bytes_there_and_kibibytes_here(bytes_: str, kbytes: str) -> None:
-    """A factor of 1024 is the difference between 32 MB and 32 GB on every executor."""
-    assert parse({"kafka.buffer.memory": bytes_}).producer["queue.buffering.max.kbytes"] == kbytes
-
-
-@pytest.mark.parametrize(
-    ("changes", "kbytes"),
-    [
-        ({}, "32768"),
-        ({"kafka.max.request.size": "8000000"}, "32768"),
-        ({"kafka.max.request.size": "67108865"}, "65537"),
-        ({"kafka.max.request.size": "67108865", "kafka.buffer.memory": "40000000"}, "39062"),
-        ({"kafka.queue.buffering.max.kbytes": "5"}, "5"),
-    ],
-)
-def test_a_task_buffers_what_the_java_client_does_and_any_record_that_may_be_sent(
-    changes: dict[str, str | None], kbytes: str
-) -> None:
-    """librdkafka's default is 1 GiB in every task, beside the JVM: a slow broker gets the executor killed. A record
-    that is larger than the buffer would wait for it forever.
-    """
-    assert parse(changes).producer["queue.buffering.max.kbytes"] == kbytes
-
-
-def test_librdkafka_knows_every_setting_that_options_are_turned_into() -> None:
-    """Else the first task fails with an error that names an option nobody has set."""
-    numbers = dict.fromkeys(_PRODUCER.values(), "50000") | {"max.in.flight.requests.per.connection": "5"}
-    words = {"compression.type": "lz4", "compression.level": "3", "client.id": "me"}
-    small = {"linger.ms": "5", "queue.buffering.max.messages": "9"}
-    Producer({**numbers, **words, **small, "acks": "all", "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-
-
-@pytest.mark.parametrize(
-    "harmless",
-    [
-        {"kafka.acks": "all"},
-        {"kafka.acks": "-1"},
-        {"kafka.enable.idempotence": "true"},
-        {"kafka.allow.auto.create.topics": "false"},
-        {"kafka.max.block.ms": "1000"},
-        {"kafka.metrics.num.samples": "3"},
-        {"kafka.client.dns.lookup": "use_all_dns_ips"},
-    ],
-)
-def test_what_changes_no_guarantee_is_taken(harmless: dict[str, str | None]) -> None:
-    """Options that a job carries over from Spark's sink must not stop it for nothing."""
-    assert parse(harmless).producer == parse().producer
 
 
 MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, str]] = {
@@ -517,15 +432,6 @@ def test_javas_producer_gets_what_the_user_gave_it_and_nothing_that_the_sink_fix
         "partitioner.class": "x.Y",
         "interceptor.classes": "x.Z",
     }
-
-
-def test_each_producer_is_told_only_what_it_knows() -> None:
-    """Guards against a setting that a user believes in and nobody follows."""
-    with pytest.raises(InvalidOption, match=r"kafka\.queue\.buffering\.max\.messages is a setting of librdkafka"):
-        parse({"kafka.queue.buffering.max.messages": "5"}).java()
-    parse({"kafka.queue.buffering.max.messages": "5", "kafka.metrics.num.samples": "3"}).check_librdkafka()
-    with pytest.raises(InvalidOption, match=r"kafka\.partitioner\.class is a setting of Java's producer"):
-        parse({"kafka.partitioner.class": "x.Y"}).check_librdkafka()
 
 
 def test_tokens_from_a_python_function_need_a_java_class_in_the_executors() -> None:

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from exactly_once.deadline import Deadline
 from exactly_once.digest import RowDigest
-from exactly_once.errors import ExactlyOnceError, InvalidOption, PrepareFailed
+from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
@@ -28,8 +28,7 @@ from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.participant import PartName, PartWriter
 from exactly_once.participants.kafka import digest_scope
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
-from exactly_once.participants.kafka.late import LateCheck
-from exactly_once.participants.kafka.rows import Columns
+from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.batch_headers import Header, pair_of
 from exactly_once.protocol.checksum import mismatch, not_whole
 from exactly_once.protocol.names import attempt_of, part_id
@@ -37,6 +36,8 @@ from exactly_once.protocol.records import Extent, Place, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
 from exactly_once.txn.coordinators import Description, describe, describe_beside
+from testkit.kafka_rows import Columns
+from testkit.late_check import LateCheck
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
 OPEN_BUDGET_S = 30.0
@@ -72,17 +73,6 @@ def _settings(
         "partitioner": "murmur2_random",  # the Java client's: the same key goes where Spark's sink puts it
         "logger": librdkafka_log,
     }
-
-
-def check_settings(connection: Connection, config: Mapping[str, str], transactional_id: str, timeout_ms: int) -> None:
-    """Raise InvalidOption if librdkafka refuses what a :class:`PartTransaction` would give it, before a task does."""
-    try:
-        Producer(_settings(connection, config, transactional_id, timeout_ms))
-    except KafkaException as e:
-        raise InvalidOption(
-            f"the Kafka client refuses a setting: {e.args[0].str()}",
-            "Correct the kafka.* option that the Kafka client refuses",
-        ) from e
 
 
 class PartTransaction:
@@ -335,7 +325,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         if self._transaction is None:
             return None
         with self._in_time(self._transaction):
-            return self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
+            return self._transaction.prepare(self._part.part, 120.0)
 
     def abort(self) -> None:
         if self._transaction is not None:
@@ -345,7 +335,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         """Begin the transaction, not before the first row: it is a write of its coordinator, and most parts may be
         empty.
         """
-        connection, settings = self._options.connection, within(self._options, self._timeout_ms)
+        connection, settings = self._options.connection, dict(self._options.client)
         headers = pair_of(self._part.sink_id, self._part.batch_id) if self._options.batch_headers else ()
         return PartTransaction(
             connection, settings, _id_of(self._part), self._timeout_ms, _admin(connection), self._late, headers
@@ -380,13 +370,6 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         )
 
 
-def within(options: SinkOptions, timeout_ms: int) -> dict[str, str]:
-    """Return the user's producer settings, with a delivery timeout that is not above the transaction's, as librdkafka
-    wants it.
-    """
-    return {**options.producer, "delivery.timeout.ms": str(min(int(options.delivery_timeout_s * 1000), timeout_ms))}
-
-
 def _id_of(part: PartName) -> str:
     """Return the transactional id of a part: bounded in number, so it tells less than the name."""
     task_attempt, _, task_attempt_id = part.attempt.partition(".")
@@ -397,3 +380,14 @@ def _id_of(part: PartName) -> str:
 def _admin(connection: Connection) -> Admin:
     """Return the connections of this worker process, kept over batches."""
     return Admin(connection)
+
+
+class PythonKafka(KafkaParticipant):
+    """Kafka's participant with the parts of this module: what a task in Python did, for tests of all others' parts."""
+
+    def __init__(self, options: SinkOptions, columns: Columns, ticket: Ticket | None = None):
+        super().__init__(options.connection, options.sink_id, options)
+        self._sent, self._columns, self._ticket = options, columns, ticket
+
+    def begin(self, part: PartName) -> KafkaPart:
+        return KafkaPart(self._sent, self._columns, self._ticket, part)

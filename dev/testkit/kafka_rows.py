@@ -14,11 +14,14 @@ from exactly_once.errors import InvalidRecord
 from exactly_once.framing import Framing
 from exactly_once.kafka.errors import shown
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
-from exactly_once.protocol.row_schema import READY, SCHEMA_IDS
+from exactly_once.protocol.row_schema import READY, SCHEMA_IDS, check_columns, check_topic_option
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
+from exactly_once.schema_options import Registry
 
 if TYPE_CHECKING:
-    from exactly_once.participants.kafka.part import PartTransaction
+    from pyspark.sql.types import StructType
+
+    from testkit.kafka_part import PartTransaction
 
 UNFRAMED = Framing()
 
@@ -33,7 +36,7 @@ class Columns:
     """The columns that make a record, the topic from the options, and the framing: the bytes before keys and values.
     The framing is None until the schema registry has answered, so nothing is ever sent without its id.
 
-    :func:`exactly_once.spark.columns.columns_of` makes them from a checked schema.
+    :func:`columns_of` makes them from a checked schema.
     """
 
     topic: str | None
@@ -184,3 +187,15 @@ def _prefixed(column: pa.Array, prefix: bytes) -> pa.Array:
 
 def _size(column: pa.Array | None) -> int:
     return pc.sum(pc.binary_length(column)).as_py() or 0 if column is not None else 0
+
+
+def columns_of(
+    schema: StructType, topic: str | None, registry: Registry | None = None, rule: TopicRule = ANY_TOPIC
+) -> Columns:
+    """Check ``schema``; with ``registry``, also that it has the framed columns: then call :meth:`Columns.framed`. Raise
+    InvalidSchema with the column, its type and the type that it needs; or InvalidOption where ``topic`` hides a column.
+    """
+    columns = ((f.name, f.dataType.simpleString()) for f in schema.fields)
+    names = check_columns(columns, topic, registry is not None and registry.frames("key"))
+    check_topic_option(topic, names)
+    return Columns(topic, names, None if registry is not None else UNFRAMED, rule)
