@@ -37,13 +37,13 @@ from exactly_once.errors import (
     StoreRefused,
     Unfinished,
 )
+from exactly_once.outputs import tables
 from exactly_once.outputs.conformance.output import Output
 from exactly_once.outputs.conformance.processes import call, prepare
 from exactly_once.outputs.delta import DeltaParticipant
 from exactly_once.outputs.iceberg import IcebergParticipant
 from exactly_once.outputs.tables import TableParticipant
 from exactly_once.participant import PartName
-from exactly_once.participants import tables
 from exactly_once.protocol.records import PreparedPart
 from exactly_once.tools.cli import outputs
 from testkit.processes import until
