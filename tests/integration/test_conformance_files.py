@@ -19,10 +19,10 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from exactly_once.errors import Expired, PrepareFailed, StoreRefused, Unfinished
+from exactly_once.outputs import files
 from exactly_once.outputs.conformance import ParticipantConformance
 from exactly_once.outputs.files import FileParticipant
 from exactly_once.outputs.files.stores import HdfsStore
-from exactly_once.participants import files
 from testkit.processes import until
 
 
