@@ -211,7 +211,7 @@ def test_an_output_that_dagster_may_not_make_is_refused_with_the_brokers_sentenc
     """Mishap: a client's request, in the place of the one sentence that says what to do."""
     factory = KafkaTransactionalProducerFactory(bootstrap_servers=cluster.connection.bootstrap_servers)
     cluster.refuse({"prefix": "team-"})
-    with pytest.raises(BrokerRefused, match="the topic paid: Topic names must begin with team-") as refused:
+    with pytest.raises(BrokerRefused, match=r"the topic paid: .*must begin with team-") as refused:
         factory.create_topics({"paid": 2})
     assert "failed with response" not in str(refused.value)
 
