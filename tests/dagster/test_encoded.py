@@ -75,7 +75,7 @@ def test_rejected_records_return_as_they_are_and_dead_letters_are_sent_once_they
     parcels.killed_resend("all-prepared", ship_parcels, topic=DEAD)
     for _ in range(2):
         said = parcels.resend(stream=ship_parcels, topic=DEAD)
-    assert "There is no record left to send." in said
+    assert "no record left" in said
     expected += [("customer-2", {"id": "b", "grams": 1}), ("customer-4", {"id": "c", "grams": 1})]
     assert shipped(parcels, registry) == expected
     oracle.assert_settled(parcels.site.connection, ship_parcels.resend_spec.sink_id, [PARCELS, SHIPPED, DEAD])

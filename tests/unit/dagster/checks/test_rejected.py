@@ -125,7 +125,7 @@ def test_the_check_says_how_many_why_and_what_ends_it():
     waits = "1,200 rejected records wait to be sent again or acknowledged; most often (1,200): KeyError: 'amount'"
     assert (said.sentence, said.remedy) == (waits, "Send them again")
     many = too_many_rejected(found(70_000, exact=False), Rejected("r")).sentence
-    assert many.startswith("About 70,000 offsets' worth of rejected records wait")
+    assert many.startswith("About 70,000 offsets' worth of rejected")
 
 
 @pytest.mark.parametrize(("before", "counts"), [(0, {}), (7, {"0": 7}), (20, {"0": 20}), (30, {"0": 30}), (31, {})])

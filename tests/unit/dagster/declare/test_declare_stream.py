@@ -127,7 +127,7 @@ def test_the_schedule_of_verify_is_off_unless_the_stream_says_when():
 
 def test_a_cron_that_dagster_cannot_run_is_refused_when_the_code_loads():
     """Found by the daemon alone, the check would never be evaluated."""
-    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is not a cron schedule"):
+    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is not a cron"):
         exactly_once_stream(name="wrong", source="a", outputs=["b"], checks=Checks(verify_cron="hourly"))(
             lambda events: events
         )
@@ -283,7 +283,7 @@ def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written(
         clean_orders.transform
     )
     assert new.continues == "orders"
-    with pytest.raises(BadDeclaration, match=r"a backfill would write the input from before .* the sink orders has"):
+    with pytest.raises(BadDeclaration, match=r"backfill would write .* sink orders has"):
         exactly_once_stream(
             source="orders",
             outputs=["o"],
@@ -291,9 +291,9 @@ def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written(
             continues="orders",
             backfill=Backfill.daily("2026-01-01"),
         )(clean_orders.transform)
-    with pytest.raises(BadDeclaration, match="continues names the stream's own sink clean-orders"):
+    with pytest.raises(BadDeclaration, match=r"continues names .* own sink clean-orders"):
         exactly_once_stream(source="orders", outputs=["o"], continues="clean-orders")(clean_orders.transform)
-    with pytest.raises(InvalidOption, match="not a valid sink id"):
+    with pytest.raises(InvalidOption, match="valid sink id"):
         exactly_once_stream(source="orders", outputs=["o"], continues="a:b")(clean_orders.transform)
 
 
@@ -311,11 +311,11 @@ def test_a_stream_that_reads_along_says_where_its_records_come_from_and_takes_ov
         older(beside="orders", continues="orders", checks=origin)
     with pytest.raises(BadDeclaration, match=r"beside compares the two .* Declare Checks\(origin=...\)"):
         older(beside="orders")
-    with pytest.raises(BadDeclaration, match="beside names the stream's own sink orders-v2"):
+    with pytest.raises(BadDeclaration, match=r"beside names .* own sink orders-v2"):
         older(beside="orders-v2", checks=origin)
-    with pytest.raises(BadDeclaration, match="Leave one of backfill and beside out"):
+    with pytest.raises(BadDeclaration, match="backfill and beside out"):
         older(beside="orders", checks=origin, backfill=Backfill.daily("2026-01-01"))
-    with pytest.raises(InvalidOption, match="not a valid sink id"):
+    with pytest.raises(InvalidOption, match="valid sink id"):
         older(beside="a:b", checks=origin)
 
 
@@ -325,7 +325,7 @@ def test_a_stream_that_reads_along_has_the_old_one_in_its_code_location():
     green = older(beside="orders", checks=origin)
     blue = {"source": "orders", "outputs": ["orders_out"], "sink_id": "orders"}
     for others in ([], [exactly_once_stream(**blue, name="blue")(clean_orders.transform)]):
-        with pytest.raises(BadDeclaration, match=r"sink orders, which no stream here has with Checks\(origin=...\)"):
+        with pytest.raises(BadDeclaration, match=r"sink orders, .* no stream here .*Checks\(origin=...\)"):
             exactly_once_definitions(green, *others, resources=RESOURCES)
     defs = exactly_once_definitions(green, observed_stream("blue", **blue, checks=origin), resources=RESOURCES)
     names = {key.name for check in defs.asset_checks for key in check.check_keys if key.asset_key.path == ["shadow"]}
@@ -339,7 +339,7 @@ def test_a_backfill_of_a_stream_with_outputs_beside_kafka_is_refused():
     declare = exactly_once_stream(
         source="orders", outputs=["o"], participants=list, backfill=Backfill.daily("2026-01-01")
     )
-    with pytest.raises(BadDeclaration, match="a backfill writes to Kafka alone"):
+    with pytest.raises(BadDeclaration, match="writes to Kafka alone"):
         declare(clean_orders.transform)
 
 
@@ -363,7 +363,7 @@ def test_a_table_is_declared_in_one_line_beside_its_topic():
     assert set(stream.spec.asset_keys) == {"orders_paid", "lake/orders"}
     assert [p.name for p in stream.others()] == ["lake"]
     assert stream.tables[0].row_count() is None, "files do not count their rows"
-    with pytest.raises(BadDeclaration, match="a backfill writes to Kafka alone, and outputs names other outputs"):
+    with pytest.raises(BadDeclaration, match=r"writes to Kafka alone, .*outputs names other"):
         exactly_once_stream(source="orders", outputs=["o", Table("t", archive)], backfill=Backfill.daily("2026-01-01"))(
             clean_orders.transform
         )
