@@ -96,19 +96,19 @@ TABLE = ["priced", Table("t", lambda: None)]
     [
         ({"dead_letters": "d", "options": BY_HAND}, "options names sink.dead.letter.topic, which dead_letters sets"),
         ({"dead_letters": "d", "options": {"Sink.Dead.Letter.Max": "5"}}, "options names Sink.Dead.Letter.Max"),
-        ({"dead_letters": "priced"}, "names the topic priced twice"),
-        ({"dead_letters": "r", "rejected": "r"}, "names the topic r twice"),
-        ({"dead_letters": "orders"}, "the topic orders is in source and in outputs"),
-        ({"dead_letters": "a b"}, "not a name that Kafka allows"),
-        ({"dead_letters": "d", "outputs": TABLE}, "to Kafka alone, since .*, and outputs names a table"),
-        ({"options": BY_HAND, "outputs": TABLE}, "sink.dead.letter.topic is for a stream that writes to Kafka alone"),
-        ({"dead_letters": "d", "participants": list}, "and participants is set. Leave one of the two out"),
+        ({"dead_letters": "priced"}, "the topic priced twice"),
+        ({"dead_letters": "r", "rejected": "r"}, "the topic r twice"),
+        ({"dead_letters": "orders"}, r"topic orders is in source .*outputs"),
+        ({"dead_letters": "a b"}, "not a name that"),
+        ({"dead_letters": "d", "outputs": TABLE}, r"to Kafka alone, since .*, .*outputs names a table"),
+        ({"options": BY_HAND, "outputs": TABLE}, r"sink.dead.letter.topic .* writes to Kafka alone"),
+        ({"dead_letters": "d", "participants": list}, r"participants is set\. Leave one"),
         (
             {"dead_letters": "d", "options": {"sink.guarantee": "none"}},
             "dead_letters needs sink.guarantee=exactly",
         ),
-        ({"dead_letters": Rejected("r")}, "dead_letters takes a DeadLetters, and got a Rejected. Write rejected="),
-        ({"rejected": DeadLetters("d")}, "rejected takes a Rejected, and got a DeadLetters. Write dead_letters="),
+        ({"dead_letters": Rejected("r")}, r"DeadLetters, and got a Rejected\. Write rejected="),
+        ({"rejected": DeadLetters("d")}, r"Rejected, and got a DeadLetters\. Write dead_letters="),
     ],
 )
 def test_what_the_sink_would_refuse_is_refused_when_the_code_loads(arguments, said):

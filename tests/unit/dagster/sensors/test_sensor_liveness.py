@@ -131,8 +131,8 @@ def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
 
 def test_a_run_on_another_host_is_named():
     """Somebody who looks for a stuck run must not believe that it was looked at."""
-    said = "this sensor cannot see the process of run r1 of stream on here, and does nothing to that run"
-    assert said in judged(None, working(None)).message
+    said = judged(None, working(None)).message
+    assert "cannot see the process" in said and " run r1 of stream on here, " in said and "does nothing" in said
 
 
 def test_a_run_that_never_said_which_process_it_is_is_reported_after_a_while():
@@ -161,7 +161,7 @@ def test_a_stream_whose_start_had_to_pause_waits_for_its_recovery(status: str):
 def test_a_start_waits_for_the_pause_of_the_strategy():
     """Else a stream that fails at once would start again and again without a pause."""
     verdict = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),)))
-    said = "this sensor starts the stream again in 9.0 s, after run r1 (restart attempt 1)"
+    said = "stream again in 9.0 s, after run r1 (restart attempt 1)"
     assert verdict.request is None and said in verdict.message
 
 

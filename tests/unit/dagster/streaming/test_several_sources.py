@@ -85,7 +85,7 @@ def test_a_single_topic_is_the_first_parameter_however_it_is_declared(source):
             {"source": ["orders", "shop.b"]},
             r"can be called 'shop.b'. Name it: .*'shop_b': 'shop.b'",
         ),
-        (lambda orders, refunds: orders, {"backfill": Backfill.daily("2026-01-01")}, "a backfill fills days of one"),
+        (lambda orders, refunds: orders, {"backfill": Backfill.daily("2026-01-01")}, "backfill fills days of"),
     ],
 )
 def test_a_function_that_cannot_get_its_topics_is_refused_when_the_code_loads(transform, change, says):
