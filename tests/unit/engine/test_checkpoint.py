@@ -241,7 +241,7 @@ def test_a_location_that_python_cannot_read_is_refused_with_what_can_be(location
 @pytest.mark.parametrize("location", ["hdfs://", "hdfs://name:8020", "hdfs://name:port/c"])
 def test_a_location_that_is_no_place_on_hdfs_is_refused_with_the_form_of_one(location: str) -> None:
     """A path that is forgotten must not be read as the root of the file system."""
-    with pytest.raises(CheckpointUnusable, match=r"a path on HDFS.*hdfs://HOST:PORT/PATH"):
+    with pytest.raises(CheckpointUnusable, match=r"is not a path .*HDFS.*hdfs://HOST:PORT/PATH"):
         read_checkpoint(location)
 
 

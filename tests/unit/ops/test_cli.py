@@ -311,7 +311,7 @@ def test_what_is_not_under_way_or_not_ours_offers_nothing_to_do():
     foreign = explain(described(transactional_id="flights-feed"), Inspection("", checked_ms=NOW))
     assert foreign.what.startswith("A foreign id") and foreign.options == () and "own client" in foreign.by_itself
     unknown = explain(described("", epoch=-1), rest)
-    assert unknown.state.startswith("No coordinator")
+    assert unknown.state.startswith("No coordinator knows")
 
 
 def test_a_part_that_was_lost_is_said_to_be_lost():
