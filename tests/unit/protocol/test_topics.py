@@ -89,7 +89,7 @@ def test_the_row_that_names_a_refused_topic_is_named_and_nothing_of_its_arrow_ba
         def send(self, topic: str, *row: object) -> None:
             sent.append(topic)
 
-    with pytest.raises(InvalidRecord, match=r"key b'k3'.*eo\.victim\.commit-log.*commit log of a sink"):
+    with pytest.raises(InvalidRecord, match=r"key b'k3'.*eo\.victim\.commit-log.*log of a sink"):
         columns.send(pa.record_batch(rows), Refusing())  # type: ignore[arg-type]
     assert not sent
 
@@ -100,7 +100,7 @@ def test_a_topic_that_kafka_does_not_allow_is_a_refused_row_with_its_key_and_no_
     lengths = np.array([0, 1, 1 + len(topic)], np.int32)
     raw = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(lengths), pa.py_buffer(b"t" + topic)])
     columns = columns_of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
-    with pytest.raises(InvalidRecord, match=r"a row \(key b'k2'\) names the topic .* not a name that Kafka allows"):
+    with pytest.raises(InvalidRecord, match=r"a row \(key b'k2'\) names the topic .*not a name .*Kafka allows"):
         send(columns, value=pa.array(["a", "b"]), key=pa.array([b"k1", b"k2"]), topic=raw)
 
 

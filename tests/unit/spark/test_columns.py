@@ -190,8 +190,8 @@ def test_who_gets_all_columns_refuses_two_of_one_name_as_the_session_tells_names
     fields = [StructField(name, StringType()) for name in ("value", "id", "id")]
     with pytest.raises(InvalidSchema) as refusal:
         asks(Named(StructType(fields)))
-    assert refusal.value.what == "two columns are named id"
-    with pytest.raises(InvalidSchema, match="two columns are named value and VALUE, which this session does not"):
+    assert refusal.value.what.startswith("two columns") and refusal.value.what.endswith(" named id")
+    with pytest.raises(InvalidSchema, match=r"two columns .*named value and VALUE, .*this session"):
         asks(Named(schema(value=StringType(), VALUE=StringType())))
 
 
@@ -338,9 +338,8 @@ def test_a_time_before_1970_is_refused_as_by_the_java_client(us: int) -> None:
     columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
     with pytest.raises(InvalidRecord) as refusal:
         send(columns, value=pa.array(["a", "b"]), timestamp=pa.array([5_000, us], pa.timestamp("us", "UTC")))
-    assert refusal.value.what == (
-        f"a row (key None) has a timestamp before 1970 ({us // 1000} ms), which Kafka's Java client refuses"
-    )
+    assert refusal.value.what.startswith(f"a row (key None) has a timestamp before 1970 ({us // 1000} ms), ")
+    assert "Kafka's Java client" in refusal.value.what
 
 
 def test_the_time_that_sparks_source_gives_a_record_without_one_is_none() -> None:
