@@ -33,17 +33,17 @@ from exactly_once.protocol.planning import Batch
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-#: A decision keeps the text of ``offsets/N`` up to this many bytes. The text has 2 KB of settings and some 20 bytes for
-#: each input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
+#: Bytes of ``offsets/N`` up to which a decision keeps the text. It has 2 KB of settings and some 20 bytes for each
+#: input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
 LONGEST_KEPT_OFFSETS = 64 * 1024
 
-#: Of a location without a scheme, to a process that cannot ask Spark's session.
+#: Addition to an error about a location without a scheme, where a process cannot ask Spark's session.
 OR_ELSEWHERE = "; where Spark's default file system (fs.defaultFS) is another one, write the location with its scheme"
 
-#: What reading a file raises; RuntimeError is that of hdfs-native, for whatever a server says.
+#: Errors of reading a file; RuntimeError is that of hdfs-native, for whatever a server says.
 _UNREADABLE = (OSError, ValueError, RuntimeError)
 
-#: Spark keeps in sources/<number or name>/0 where a source of a query began.
+#: Folder in which Spark keeps, as <number or name>/0, where a source of a query began.
 _SOURCES = "sources"
 _BEGINNING = re.compile(rf"{_SOURCES}/[A-Za-z0-9_]+/0$")
 

@@ -17,15 +17,15 @@ from exactly_once.errors import ConnectorUnusable
 #: cannot. It serves every later patch of the minor, and 4.2's serves 4.3.
 _LAST = {"3.5": "3.5.7", "4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0", "4.3": "4.2.0"}
 
-#: In a path, or in a value of ``spark.jars.packages``.
+#: Pattern of the connector in a path, or in a value of ``spark.jars.packages``.
 _JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[-:](?P<version>\d+(?:\.\d+)*)[^/,\s\"']*")
 
 
-#: What tasks send with, and what it is called where a vendor renames the packages of its own copy (Databricks).
+#: The class that tasks send with, and its name where a vendor renames the packages of its own copy (Databricks).
 CLIENT = "org.apache.kafka.clients.producer.KafkaProducer"
 SHADED = "kafkashaded."
 
-#: In kafka-clients since 3.1, the oldest that the sink's jar works with.
+#: A class of kafka-clients since 3.1, the oldest that the sink's jar works with.
 _SINCE_3_1 = "org.apache.kafka.common.TopicCollection"
 
 #: Classes of the jars that the connector's own needs beside it.
@@ -34,10 +34,10 @@ _BESIDE = {
     "org.apache.commons.pool2.impl.GenericKeyedObjectPool": "commons-pool2",
 }
 
-#: All that a session is asked for.
+#: Classes that a session is asked for.
 CLASSES = (CLIENT, _SINCE_3_1, *_BESIDE)
 
-#: Tried beside a connector with renamed classes.
+#: The client that is tried beside a connector with renamed classes.
 _CLIENT_JAR = "org.apache.kafka:kafka-clients:3.9.2"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MASK = (1 << 64) - 1
 
-#: Stands for null. No value of a user equals it or has its hash.
+#: The cell of a null. No value of a user equals it or has its hash.
 _NULL_CELL = b"\xffexactly-once null"
 _NULL = xxh3_64_intdigest(_NULL_CELL)
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 SCHEMES = (HDFS, VIEWFS)
 
-#: For hdfs-native, which by default tries a name node that is away for minutes. With three tries it gives up after 5 s:
-#: a sensor that waits for one stream is late for all others.
+#: Settings of hdfs-native, which by default tries a name node that is away for minutes. With three tries it gives up
+#: after 5 s: a sensor that waits for one stream is late for all others.
 _SETTINGS = {"dfs.client.failover.max.attempts": "3"}
 
-#: In the errors of hdfs-native, and (the last one) of libhdfs, when the name node or a data node is away.
+#: Words in the errors of hdfs-native, and (the last one) of libhdfs, when the name node or a data node is away.
 _AWAY = (
     *("Connection refused", "Connection reset", "timed out", "StandbyException", "All DataNodes failed"),
     "Unknown error 255",

@@ -44,11 +44,11 @@ from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Rec
 
 log = logging.getLogger(__name__)
 
-#: A write is one small record; a driver that dies inside it blocks readers of the log (never of the output) this long,
-#: or until the next claim, which aborts it.
+#: Timeout of a write, which is one small record: a driver that dies inside it blocks readers of the log (never of the
+#: output) this long, or until the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
-#: For asking about the topic when a write has failed.
+#: Budget for asking about the topic when a write has failed.
 _THERE_S = 5.0
 
 

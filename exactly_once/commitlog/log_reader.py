@@ -25,23 +25,23 @@ from exactly_once.protocol.untrusted import check_own
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.leaders import OLDER_THAN_S, open_on
 
-#: For asking who blocks the log, when the budget for waiting is spent.
+#: Budget for asking who blocks the log, when the budget for waiting is spent.
 _WHO_S = 5.0
 
-#: Of one answer: a log that compaction has kept short comes in a few.
+#: Largest answer, in bytes: a log that compaction has kept short comes in a few.
 _MANY_BYTES = 16 * 1024 * 1024
 
-#: Of a record's key in an error. Those of batch writes have up to 415 characters.
+#: Characters of a record's key that an error shows. Those of batch writes have up to 415.
 _KEY_SHOWN = 500
 
-#: Of a key that is not the sink's, and of its value.
+#: Characters of a foreign key, and of its value, that an error shows.
 _STRAY_SHOWN = 100
 
-#: So many keys that are not the sink's may wait for their tombstones: some 20 MB. A program that takes the log for its
-#: own topic writes thousands within a second, and tombstones must be a way back from them.
+#: Most foreign keys that may lack a tombstone: some 20 MB. A program that takes the log for its own topic writes
+#: thousands within a second, and tombstones must be a way back from them.
 _MANY_STRAYS = 100_000
 
-#: A commit log is this partition of its topic; a topic with more has nothing in the others.
+#: The only partition that a commit log uses, however many its topic has.
 PARTITION = 0
 
 
@@ -233,7 +233,7 @@ def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
     return silent_log(topic, f"the commit log {topic} did not answer within {round(deadline.seconds, 1):g} s")
 
 
-#: A start that is refused for another reason anyway waits for no more than this; a hundred logs take half a second.
+#: Longest wait of a start that is refused for another reason anyway; a hundred logs take half a second.
 SEARCH_BUDGET_S = 3.0
 
 

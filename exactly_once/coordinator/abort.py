@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 AnyHandle = PreparedTransaction | PreparedPart
 
-#: Spark waits for the abort; the next start does again what it did not do.
+#: Budget of an abort: Spark waits for it, and the next start does again what it did not do.
 ABORT_BUDGET_S = 10.0
 
 

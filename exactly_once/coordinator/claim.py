@@ -52,10 +52,11 @@ from exactly_once.txn.coordinators import FENCING_VERSION, refuse_lowered
 
 log = logging.getLogger(__name__)
 
-#: For all of a start: log, resolve, sweep. Two coordinator elections fit.
+#: Budget of all of a start: log, resolve, sweep. Two coordinator elections fit.
 CLAIM_BUDGET_S = 60.0
 
-#: For the consumer group among it, and for the input: they tell of damage, and must not keep a whole stream waiting.
+#: Budget within it for the consumer group, and for the input: they tell of damage, and must not keep a whole stream
+#: waiting.
 GROUP_BUDGET_S = 5.0
 
 

@@ -14,7 +14,7 @@ from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms
 
-#: No driver has claimed the sink: claims count from 1.
+#: The token before any driver has claimed the sink: claims count from 1.
 UNCLAIMED = 0
 
 

@@ -33,11 +33,11 @@ from exactly_once.protocol.ticket import Part, Ticket
 
 log = logging.getLogger(__name__)
 
-#: The driver sweeps participants other than Kafka for parts of failed attempts at least this often.
+#: Longest time between two of the driver's sweeps of participants other than Kafka for parts of failed attempts.
 SWEEP_EVERY_MS = 30_000
 
-#: One thread writes the mark, and another sweeps. They live as long as the query: an interpreter starts its threads one
-#: after the other, and with 50 queries in one driver a batch of 2.0 s waited 0.8 s for that.
+#: Threads of a coordinator: one writes the mark, and another sweeps. They live as long as the query: an interpreter
+#: starts its threads one after the other, and with 50 queries in one driver a batch of 2.0 s waited 0.8 s for that.
 THREADS = 2
 
 

@@ -40,7 +40,7 @@ from exactly_once.protocol.spelling import did_you_mean
 from exactly_once.protocol.takeover import check_not_retired
 from exactly_once.txn.coordinators import FENCING_VERSION, check_seen, refuse_lowered
 
-#: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
+#: Budget of each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
 READ_BUDGET_S = 10.0
 
 APPEND, UPDATE, COMPLETE = "append", "update", "complete"

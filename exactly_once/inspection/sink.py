@@ -33,10 +33,10 @@ from exactly_once.protocol.names import commit_log_topic, namespace, sink_of_log
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import check_seen, describe, list_transactions
 
-#: For a recovery: as long as a claim may take.
+#: Budget of a recovery: as long as a claim may take.
 RECOVERY_BUDGET_S = 60.0
 
-#: In these states, readers of the topics wait for the transaction.
+#: States in which readers of the topics wait for the transaction.
 UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 

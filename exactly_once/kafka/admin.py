@@ -40,27 +40,27 @@ from exactly_once.kafka.login_probe import refusal_of
 
 T = TypeVar("T")
 
-#: A single request may take this long before its connection is given up; a healthy broker answers in milliseconds, and
-#: the budget of a step (10 s and more) must leave room for a second coordinator.
+#: Time after which a request's connection is given up; a healthy broker answers in milliseconds, and the budget of a
+#: step (10 s and more) must leave room for a second coordinator.
 REQUEST_TIMEOUT_MS = 5_000
 
 #: Requests that go to one broker together: the EndTxn of a batch. The broker works them off one by one, so more would
 #: gain nothing.
 IN_FLIGHT = 100
 
-#: A broker answers one request of a connection after the other, and an EndTxn once its end is on enough replicas: so
-#: many of them go over one connection, and more of them over several.
+#: Requests like EndTxn that go over one connection, and the most connections for more of them: a broker answers one
+#: request of a connection after the other, and an EndTxn once its end is on enough replicas.
 ENDS_A_CONNECTION = 50
 MOST_CONNECTIONS = 8
 
-#: For making one of these: without it the first connection takes all.
+#: Budget for making one of these connections: without it the first one takes all.
 _MORE_S = 2.0
 
-#: Who is asked for a broker's settings may be known from an answer of this age: brokers name one that died for longer.
+#: Age of an answer that names whom to ask for a broker's settings: brokers name one that died for longer.
 _ALIVE_S = 5.0
 
-#: In one request that names ids. A request is given up after a fixed time, so what it asks must not grow with a batch;
-#: a thousand take a broker some tens of milliseconds.
+#: Ids in one request. A request is given up after a fixed time, so what it asks must not grow with a batch; a thousand
+#: take a broker some tens of milliseconds.
 IDS_AT_ONCE = 1_000
 
 EARLIEST, LATEST = -2, -1

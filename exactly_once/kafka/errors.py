@@ -36,17 +36,17 @@ from exactly_once.errors import (
 from exactly_once.kafka.codes import MAY_PASS, OF_THE_RECORD, OF_THE_TRANSACTION
 from exactly_once.protocol.names import PartId, namespace, sink_of_log
 
-#: So much of a key is shown.
+#: Characters of a key that are shown.
 KEY_SHOWN = 60
 
-#: Follows a topic in the name of a partition.
+#: Pattern of what follows a topic in the name of a partition.
 _PARTITION = re.compile(r"-[0-9]+$")
 
 
-#: So much of what brokers or a client say is shown. A policy of the cluster may say anything.
+#: Characters that are shown of what brokers or a client say. A policy of the cluster may say anything.
 SENTENCE_SHOWN = 300
 
-#: What kafka-python puts around the brokers' sentences: request and response as Python prints them.
+#: Words that kafka-python puts around the brokers' sentences: request and response as Python prints them.
 _DUMPED = "failed with response '"
 _DUMPED_SENTENCE = re.compile(r"error_message=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 
@@ -82,7 +82,7 @@ class Cause(Enum):
     REFUSED = "a retry will not change the answer"
 
 
-#: By librdkafka's code; the positive ones are the protocol's. What is in no list is :attr:`Cause.REFUSED`.
+#: Causes by librdkafka's code; the positive ones are the protocol's. A code in no list is :attr:`Cause.REFUSED`.
 _BY_CODE = {
     **dict.fromkeys(MAY_PASS | OF_THE_TRANSACTION, Cause.SILENT),
     **dict.fromkeys(OF_THE_RECORD, Cause.RECORD),

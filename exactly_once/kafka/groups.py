@@ -16,7 +16,7 @@ from exactly_once.kafka.errors import check
 #: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
 _GROUPS_AT_ONCE = 100
 
-#: Beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
+#: Text beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
 _WORD = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
 
 

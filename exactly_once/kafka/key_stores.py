@@ -23,7 +23,7 @@ from exactly_once.errors import InvalidOption
 TRUST, IDENTITY = "ssl.truststore", "ssl.keystore"
 KEY_PASSWORD = "ssl.key.password"
 
-#: PEM as text.
+#: Options with PEM as text.
 CERTIFICATES, CHAIN, KEY = f"{TRUST}.certificates", f"{IDENTITY}.certificate.chain", f"{IDENTITY}.key"
 _TEXTS = {TRUST: (CERTIFICATES,), IDENTITY: (CHAIN, KEY)}
 
@@ -33,17 +33,17 @@ OPTIONS = (
     *(CERTIFICATES, CHAIN, KEY, KEY_PASSWORD),
 )
 
-#: Those of them that hold a secret.
+#: Options of these that hold a secret.
 SECRETS = (f"{TRUST}.password", f"{IDENTITY}.password", KEY, KEY_PASSWORD)
 
-#: Matches one certificate or key; Java also takes one whose lines were joined by spaces.
+#: Pattern of one certificate or key; Java also takes one whose lines were joined by spaces.
 _BLOCK = re.compile(r"-+BEGIN ([A-Z0-9 ]+)-+\s+([A-Za-z0-9+/=\s]+)-+END \1-+")
 _CERTIFICATE = ("CERTIFICATE", "X509 CERTIFICATE")
 _PRIVATE_KEY = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 
 #: The sink's jar, which has the class that reads the stores.
 _JAR = Path(__file__).parents[1] / "spark" / "exactly-once-spark.jar"
-#: A JVM of its own reads a store within a second.
+#: Longest wait for a JVM of its own, which reads a store within a second.
 _JAVA_S = 60.0
 
 

@@ -18,10 +18,10 @@ from exactly_once.kafka.admin import Admin
 
 log = logging.getLogger(__name__)
 
-#: As many replicas as the cluster gives a topic by default (KIP-464).
+#: Replication factor of a topic with as many replicas as the cluster gives by default (KIP-464).
 CLUSTERS_DEFAULT = -1
 
-#: What brokers answer that do not know a request as it is asked. Some answer so to a setting that they refuse.
+#: Errors of brokers that do not know a request as it is asked. Some answer so to a setting that they refuse.
 _NOT_UNDERSTOOD = (IncompatibleBrokerVersion, InvalidRequestError, UnsupportedVersionError)
 
 #: The brokers' settings that a topic has where it has none of its own.

@@ -15,7 +15,7 @@ from typing import Any
 
 _VERSION = re.compile(r"v\d+")
 
-#: Version 2 of Spark's offset log begins the line of a source with its name or number.
+#: Version of Spark's offset log in which the line of a source begins with its name or number, and the pattern of that.
 _NAMED, _NAME = "v2", re.compile(r"[A-Za-z0-9_]+:")
 _NUMBER = re.compile(r"(\d+:(?=[{\[]))?")
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from exactly_once.errors import Expiring
 from exactly_once.protocol.records import Extent, Written
 
-#: A sequence number is below this; after the last one comes 0.
+#: Number of sequence numbers: after the last one comes 0.
 _SEQUENCES = 1 << 31
 
 

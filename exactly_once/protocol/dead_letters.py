@@ -15,7 +15,7 @@ from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Part
 from exactly_once.protocol.topics import ANY_TOPIC
 
-#: So many rows of a batch may be dead letters. More of them are no bad records, but a mistake in the query or in the
+#: Most rows of a batch that may be dead letters. More of them are no bad records, but a mistake in the query or in the
 #: settings of a topic, for which a person is needed.
 DEFAULT_MOST = 100
 

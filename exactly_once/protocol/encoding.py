@@ -33,13 +33,13 @@ from exactly_once.protocol.records import (
 from exactly_once.protocol.topics import ANY_TOPIC
 from exactly_once.protocol.untrusted import are_ends, are_topic_ids, check_fields, is_count
 
-#: Before compression, so eight times what the topic takes: decisions are full of what repeats.
+#: Size before compression, so eight times what the topic takes: decisions are full of what repeats.
 LARGEST_RECORD_BYTES = 64 * 1024 * 1024
 
-#: So much of a record, and of what is wrong with it, is shown.
+#: Characters that are shown of a record, and of what is wrong with it.
 _SHOWN = 80
 
-#: Raised when a change would mislead an older reader.
+#: Number of the format, raised when a change would mislead an older reader.
 FORMAT = 6
 
 #: The headers of a Kafka record, the last one of each name.

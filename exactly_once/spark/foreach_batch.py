@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 _PART = "part binary"
 
-#: How Spark names the thread of a query, before its ids.
+#: Beginning of the name of a query's thread in Spark, before its ids.
 _QUERY_THREAD = "stream execution thread for "
 
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: What ``pip`` demands as well; but a session may run on another Spark, by ``SPARK_HOME`` or Spark Connect.
+#: Oldest release that works. ``pip`` demands it as well; but a session may run on another Spark, by ``SPARK_HOME`` or
+#: Spark Connect.
 OLDEST_SPARK = (3, 5)
 
 

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Built from ``java/`` by ``make jar``; it holds no more than this project's own classes.
+#: The jar, built from ``java/`` by ``make jar``; it holds no more than this project's own classes.
 JAR = Path(__file__).with_name("exactly-once-spark.jar")
 
-#: By which Spark's JVM knows ``format("kafka_exactly_once")``.
+#: Name by which Spark's JVM knows ``format("kafka_exactly_once")``.
 SINK_CLASS = "exactlyonce.Sink"
 
-#: The jar is compiled for it. Spark 3.5 runs on older ones, too.
+#: Java for which the jar is compiled. Spark 3.5 runs on older ones, too.
 _OLDEST_JAVA = 17
 
 _CONNECTOR = "spark-sql-kafka-0-10"
-#: Of the driver and of the executors: both need it.
+#: Class paths of the driver and of the executors: both need the jar.
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 

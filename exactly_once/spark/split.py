@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TRIED = "tried"
 PARSED = "parsed"
 
-#: What a record was, by the names of Spark's Kafka source.
+#: Columns of a record as it was, by the names of Spark's Kafka source.
 _ORIGINAL = {
     "key": "binary",
     "value": "binary",
@@ -34,12 +34,12 @@ _ORIGINAL = {
     "offset": "bigint",
     "timestamp": "timestamp",
 }
-#: Of a record of the input: to the sink, these would say where and how the output is written.
+#: Columns of a record of the input: to the sink, these would say where and how the output is written.
 _OF_THE_INPUT = {*_ORIGINAL, "timestampType"} - {"key", "value"}
 
 _OUTCOME, _BROKEN = "__exactly_once_outcome", "__exactly_once_broken"
 
-#: What a rejected row has for an exception where no function raised one.
+#: Names that a rejected row has for an exception where no function raised one.
 NOT_PARSED, REJECTED = "NotParsed", "Rejected"
 
 

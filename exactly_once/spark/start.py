@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What Spark writes of a batch read of Kafka that ends where each of its tasks finds the end: -1 is "latest".
+#: Pattern of what Spark writes of a batch read of Kafka that ends where each of its tasks finds the end: -1 is
+#: "latest".
 _UNBOUNDED = re.compile(r"KafkaRelation\(strategy=(.*), start=.*, end=(?:Latest.*|Specific.* -> -1\b.*)\)")
 
 

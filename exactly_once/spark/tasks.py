@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 #: Rows and bytes after which there is nothing to gain by more.
 ROWS, BYTES = 8_000, 4_000_000
 
-#: After such a pause rows do not wait for others: what is written to watches the time of the batch.
+#: Pause after which rows do not wait for others: what is written to watches the time of the batch.
 WAIT_S = 0.1
 
 

@@ -36,7 +36,7 @@ _SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true" checksums=""/></resolvers>
 </ivysettings>
 """
-#: For releases of PySpark that the connector of ``ivy.xml`` does not serve.
+#: List of connectors for releases of PySpark that the one of ``ivy.xml`` does not serve.
 _CONNECTORS = Path(__file__).with_name("connectors.xml")
 
 

@@ -22,10 +22,10 @@ from exactly_once.kafka.errors import LOWERED, RAISE, check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
 
-#: Of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
+#: Version of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
 _INIT_VERSION = 4
 
-#: Of AddPartitionsToTxn: later ones are for brokers.
+#: Version of AddPartitionsToTxn: later ones are for brokers.
 _ADD_VERSION = 3
 
 #: The EndTxn version of transaction.version 2. Level 1 takes it, too; level 0, to which Kafka calls the way back safe,

@@ -27,14 +27,14 @@ from exactly_once.txn.coordinators import (
 )
 from exactly_once.txn.leaders import Hanging, open_where_asked, write_marker
 
-#: For the transaction that ends another one: it is ended at once, and if its owner dies by this timeout.
+#: Timeout of the transaction that ends another one: it is ended at once, and if its owner dies by this timeout.
 _TIMEOUT_MS = 10_000
 
-#: For asking the leaders and ending what they know as open, until they no longer do.
+#: Budget for asking the leaders and ending what they know as open, until they no longer do.
 END_BUDGET_S = 5.0
 
-#: Whether to commit a hanging transaction (True) or to abort it; None: to leave it as it is. Its coordinator's view of
-#: its id is given too.
+#: Function that says whether to commit a hanging transaction (True) or to abort it; None: to leave it as it is. Its
+#: coordinator's view of its id is given too.
 How = Callable[[Hanging, Description], bool | None]
 
 

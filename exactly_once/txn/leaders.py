@@ -39,23 +39,22 @@ from exactly_once.txn.coordinators import ENDED, Description, check_all_seen, de
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
 OLDER_THAN_S = 900.0
 
-#: Between two questions about a transaction whose producer no coordinator names. When a coordinator dies, its ids are
-#: in no list until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
+#: Pause between two checks for a producer that no coordinator names. When a coordinator dies, its ids are in no list
+#: until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
 _ASK_AGAIN_S = 10.0
 
 #: Partitions in one request, as in Kafka's own tool: a leader has to look through the producers of each.
 _PARTITIONS_AT_ONCE = 500
 
-#: (Transaction, partition) pairs that are looked at before a decision, at least one for each transaction. A leader
+#: Most (transaction, partition) pairs that are examined before a decision, at least one for each transaction. A leader
 #: answers with every producer that wrote to the partition within a day, at up to 10 microseconds each: for this many
 #: pairs a tenth of a second.
 _PAIRS = 10_000
 
-#: A leader that says that a transaction is not there is asked again for this long: it may be one that has been deposed
-#: and does not know it yet.
+#: Time for which a leader that denies a transaction is asked again: it may have been deposed without knowing it yet.
 _SURE_S = 2.0
 
-#: By partition whose leader was asked, (producer id, epoch) of its open transactions -> what they hold there.
+#: Open transactions by partition whose leader was asked: (producer id, epoch) -> what each holds there.
 Open = dict[Partition, dict[tuple[int, int], Extent]]
 
 

@@ -23,7 +23,7 @@ from exactly_once.txn.coordinators import end_txn_version
 
 log = logging.getLogger(__name__)
 
-#: With a dead letter topic, the sink compares each row with the settings of its topic.
+#: Right that a dead letter topic adds: the sink compares each row with the settings of its topic.
 _SETTINGS = ("DESCRIBE_CONFIGS",)
 
 

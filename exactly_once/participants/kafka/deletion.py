@@ -16,10 +16,10 @@ from exactly_once.protocol.records import Decision, PreparedTransaction
 
 log = logging.getLogger(__name__)
 
-#: So many topics of a query are looked at: names from data have no end.
+#: Most topics of a query that are examined: names from data have no end.
 MOST_TOPICS = 100
 
-#: And so many partitions of a batch: a leader answers for all of them within milliseconds.
+#: Most partitions of a batch that are examined: a leader answers for all of them within milliseconds.
 MOST_PARTITIONS = 10_000
 
 _KEEP = "set retention.ms=-1 on the topic before they are written, or leave the column 'timestamp' out"

@@ -35,20 +35,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: For proving every outcome of one batch, or for a sweep. The rest of the transactions' time stays for the next start.
+#: Budget for proving every outcome of one batch, or for a sweep. The rest of the transactions' time stays for the next
+#: start.
 BUDGET_S = 60.0
 
-#: For aborting what a failed execution left open: Spark waits for it, and the next start does it again.
+#: Budget for aborting what a failed execution left open: Spark waits for it, and the next start does it again.
 ABORT_BUDGET_S = 10.0
 
-#: A sweep behind a batch asks so seldom whether the principal may see the sink's transactions: nobody takes that right
-#: away often, and with many streams each request counts.
+#: Pause between two questions of the sweeps behind batches whether the principal may see the sink's transactions:
+#: nobody takes that right away often, and with many streams each request counts.
 SEES_S = 30.0
 
-#: For what a warning is about: the next batch waits for it.
+#: Budget for what a warning is about: the next batch waits for it.
 WARNING_BUDGET_S = 5.0
 
-#: For the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped name.
+#: Budget for the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped
+#: name.
 CONTACT_BUDGET_S = 15.0
 
 

@@ -15,7 +15,7 @@ from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.checks import check_letters
 from exactly_once.protocol.names import commit_log_topic
 
-#: What is asked of each topic.
+#: Settings that are asked of each topic.
 _NAMES = ("cleanup.policy", "message.timestamp.type", "retention.ms", "segment.ms")
 
 _UNDECIDED = "The batch is not decided; none of it is visible"
