@@ -17,7 +17,8 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from exactly_once.errors import BrokerRefused, BrokerTooOld, NotAuthorized
-from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.asking import IDS_AT_ONCE, IN_FLIGHT
 from exactly_once.kafka.errors import LOWERED, RAISE, check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
