@@ -96,18 +96,18 @@ def unusable(jar: str | None, spark_version: str, of_scala: str = "") -> Connect
             "this Spark session has no Kafka connector, so format('kafka') cannot be read",
             f"{way_out}, or add the jar of that name and the jars that it depends on to spark.jars",
         )
-    found = _JAR.search(jar)
-    if found is None:
+    connector = _JAR.search(jar)
+    if connector is None:
         return None
-    if found["scala"] != (of_scala or scala(spark_version)):
+    if connector["scala"] != (of_scala or scala(spark_version)):
         return ConnectorUnusable(
-            f"the Kafka connector {found[0]} is built for Scala {found['scala']}, and Spark {spark_version} here for "
-            f"Scala {of_scala or scala(spark_version)}",
+            f"the Kafka connector {connector[0]} is built for Scala {connector['scala']}, and Spark {spark_version} "
+            f"here for Scala {of_scala or scala(spark_version)}",
             f"{way_out}, and remove the other jar",
         )
-    if found["version"].split(".")[0] != spark_version.split(".")[0]:
+    if connector["version"].split(".")[0] != spark_version.split(".")[0]:
         return ConnectorUnusable(
-            f"the Kafka connector {found[0]} is built for another Spark version than {spark_version}",
+            f"the Kafka connector {connector[0]} is built for another Spark version than {spark_version}",
             f"{way_out}, and remove the other jar",
         )
     return None

@@ -264,7 +264,7 @@ def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BU
 
 def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) -> Holder | None:
     consumer = consumer_of(admin.connection, "search", {"auto.offset.reset": "earliest"})
-    waiting, found = set(logs), None
+    waiting, holder = set(logs), None
     try:
         # from offset 0: a named beginning is looked up, and the client waits for 500 ms until it knows the leader
         consumer.assign([TopicPartition(log, PARTITION, 0) for log in logs])
@@ -275,10 +275,10 @@ def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) ->
             if message.error() is not None:  # its end, or a log that this principal may not read
                 waiting.discard(message.topic() or "")
             elif (batch_id := _decided(message, query_id)) is not None:
-                found = Holder(sink_of_log(message.topic() or ""), max(batch_id, found.batch_id if found else -1))
+                holder = Holder(sink_of_log(message.topic() or ""), max(batch_id, holder.batch_id if holder else -1))
     finally:
         consumer.close()
-    return found
+    return holder
 
 
 def _decided(message: Message, query_id: str) -> int | None:
@@ -288,6 +288,6 @@ def _decided(message: Message, query_id: str) -> int | None:
         return None
     try:
         record = decode(value, dict(message.headers() or ()))
-    except CommitLogDamaged:  # for whoever uses that log
+    except CommitLogDamaged:  # that log's own drivers report it
         return None
     return record.batch_id if isinstance(record, Decision) and record.query_id == query_id else None

@@ -35,14 +35,12 @@ def abort_execution(
         if log_state.is_decided_by(state.token, state.batch.query_id, batch_id):
             return {}
         running = False
-        if not (
-            state.drains or state.finished or state.batch.batch_id != batch_id
-        ):  # else no task of this batch has written
+        # in the other cases no task of this batch has written
+        if not (state.drains or state.finished or state.batch.batch_id != batch_id):
             running = not reported
             log_state = _mark_aborted(session, state, log_state)
-        return session.sweep(
-            own_scope(session.sink_id, state, log_state, running)
-        )  # also what a replay has prepared under this claim
+        # the parts that a replay has prepared under this claim are in the scope, too
+        return session.sweep(own_scope(session.sink_id, state, log_state, running))
     except Fenced:
         return abandon(session, handles, state)
 
@@ -66,7 +64,7 @@ def _mark_aborted(session: Session, state: DriverState, log_state: LogState) -> 
         return session.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
     except Fenced:
         raise
-    except ExactlyOnceError as e:  # what is open now can be ended all the same
+    except ExactlyOnceError as e:  # the parts that are open now can be ended all the same
         log.warning(
             "sink %s: could not tell late tasks of batch %d to stop: %s", session.sink_id, state.batch.batch_id, e
         )

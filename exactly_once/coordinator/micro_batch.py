@@ -158,7 +158,7 @@ class Coordinator(Coordination):
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
         which may still be under way. Then the log is told, for tasks that are still alive.
         """
-        with suppress(ExactlyOnceError):  # of a batch that is committed, and logged
+        with suppress(ExactlyOnceError):  # it is logged, and that batch is committed
             self._await_mark()
         trace = self._session.trace
         trace.written()
@@ -323,7 +323,7 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
 
 
 def earlier_decision(
-    sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState, found: Match
+    sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState, match: Match
 ) -> Decision:
     """Return ``decision``, whose lost parts ``parts`` have written again; raise Expired when rows of a lost part did
     not come again.
@@ -336,8 +336,8 @@ def earlier_decision(
         )
     name = decision.title(sink_id)
     handles = lost_handles(state.replay, decision.handles)
-    if found.missing:
-        missing = [h for h in handles if (h.participant, str(h.part)) in found.missing]
+    if match.missing:
+        missing = [h for h in handles if (h.participant, str(h.part)) in match.missing]
         raise other_rows(name, decision, missing)
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
         why = f"these parts were rolled back, and their rows now go to other topics: {', '.join(sorted(strange))}"

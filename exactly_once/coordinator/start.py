@@ -164,7 +164,7 @@ def check_start(
         return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
     consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
     check_stream(options, batch, state, consent, holder=holder, ids=ids)
-    if ids and last is not None and last.batch_id < batch.batch_id:  # what is decided, a claim commits first
+    if ids and last is not None and last.batch_id < batch.batch_id:  # a decided batch is committed by the claim before
         check_inputs(options.sink_id, last, ids(input_topics(options, batch)), consent.adopts_topic)
     bound = state.owner.query_id if state.owner else None
     if last is not None or not batch.query_id or holder is None or consent.adopts_history(batch, bound):

@@ -287,8 +287,8 @@ def naming(transaction: Description, log: LogState) -> Decided | None:
 def judge_transaction(transaction: Description, log: LogState, checked_ms: int) -> OpenTransaction:
     """Judge a transaction under way by ``log``."""
     part = PartId.parse(transaction.transactional_id)
-    found = naming(transaction, log)
-    verdict = "log" if part is None else "decided" if found else "undecided"
+    decided = naming(transaction, log)
+    verdict = "log" if part is None else "decided" if decided else "undecided"
     return OpenTransaction(
         transactional_id=transaction.transactional_id,
         part=part.part if part else None,
@@ -300,8 +300,8 @@ def judge_transaction(transaction: Description, log: LogState, checked_ms: int) 
         timeout_s=transaction.timeout_ms / 1000,
         partitions=transaction.partitions,
         verdict=verdict,
-        batch_id=found.decision.batch_id if found else None,
-        records=found.handle.records if found else None,
+        batch_id=decided.decision.batch_id if decided else None,
+        records=decided.handle.records if decided else None,
     )
 
 

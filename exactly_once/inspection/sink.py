@@ -123,7 +123,7 @@ def _blocked(
 ) -> tuple[BlockedPartition, ...]:
     written = {where for t in under_way if t.verdict != "log" for where in t.partitions}
     topics = {topic for topic, _ in written} | {topic for d in decisions for topic in d.topics}
-    found: list[BlockedPartition] = []
+    blocked: list[BlockedPartition] = []
     for topic in sorted(topics - {"__consumer_offsets"}):
         try:
             before = admin.watermarks(topic)
@@ -132,15 +132,15 @@ def _blocked(
             after = admin.watermarks(topic)  # a commit between the two requests must not look like a waiting reader
         except UnknownTopic:  # deleted since: it has no readers
             continue
-        found += [
+        blocked += [
             BlockedPartition(topic, p, after[p].last_stable, after[p].high, (topic, p) in written)
             for p, w in before.items()
             if p in after and after[p].last_stable < w.high
         ]
-    if all(b.ours for b in found):
-        return tuple(found)
+    if all(b.ours for b in blocked):
+        return tuple(blocked)
     holders = _holders(admin)
-    return tuple(b if b.ours else replace(b, holder=holders.get((b.topic, b.partition), "")) for b in found)
+    return tuple(b if b.ours else replace(b, holder=holders.get((b.topic, b.partition), "")) for b in blocked)
 
 
 def _holders(admin: Admin) -> dict[tuple[str, int], str]:

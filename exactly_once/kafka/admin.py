@@ -71,18 +71,18 @@ class Admin(Asking):
         """
         wanted = list(topics)
         described = self._described(wanted)
-        found = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
+        sizes = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
         if denied := [t["name"] for t in described if t["error_code"] == TopicAuthorizationFailedError.errno]:
             raise NotAuthorized(
                 f"this principal may not describe topic {denied[0]!r} on {self.connection.bootstrap_servers}",
                 f"Grant DESCRIBE on the topic {denied[0]}; docs/reference.md lists all rights",
             )
-        if missing := [t for t in wanted if t not in found]:
+        if missing := [t for t in wanted if t not in sizes]:
             way_out = "Create the topic with the number of partitions that you want, or correct its name"
             raise self._unknown(missing[0], way_out)
         for topic in described:
             _check_rights(topic, operations)
-        return found
+        return sizes
 
     def watermarks(self, topic: str) -> dict[int, Watermarks]:
         """Return the offsets of every partition of ``topic``; raise :class:`UnknownTopic` where there is none."""

@@ -264,7 +264,7 @@ class Asking:
         LeaderNotAvailableError
             When one of them has none, and nothing takes it.
         """
-        found: dict[int, list[Partition]] = {}
+        by_leader: dict[int, list[Partition]] = {}
         for topic in (await self._metadata(topics)).topics if topics else ():
             if for_code(topic.error_code) is UnknownTopicOrPartitionError:  # deleted since
                 continue
@@ -280,12 +280,12 @@ class Asking:
             for p in topic.partitions:
                 self._led_by[topic.name, p.partition_index] = int(p.leader_id)
                 if p.leader_id >= 0:
-                    found.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
+                    by_leader.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
                 elif leaderless is None:
                     raise LeaderNotAvailableError(f"{topic.name}-{p.partition_index}")
                 else:
                     leaderless.append((topic.name, p.partition_index))
-        return found
+        return by_leader
 
     def led_before(self, topics: Iterable[str]) -> dict[int, list[Partition]]:
         """Return the partitions of ``topics`` by the broker that led them when this was last asked for: whoever asks it

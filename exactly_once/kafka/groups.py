@@ -43,7 +43,7 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
     group that reads without committing to Kafka (Spark's own source is one) cannot be seen.
     """
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
-    found: dict[Partition, list[str]] = {(tp.topic, tp.partition): [] for tp in wanted}
+    readers: dict[Partition, list[str]] = {(tp.topic, tp.partition): [] for tp in wanted}
     if not wanted:
         return Readers({}, True)
     listed = admin.renew(budget_s).call(lambda: admin.client.list_groups(broker_ids=admin.run(admin.brokers)))
@@ -63,8 +63,8 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
         for group, committed in offsets.items():
             for tp, position in committed.items():
                 if position.offset >= 0:
-                    found[tp.topic, tp.partition].append(group)
-    groups_by_partition = {where: tuple(sorted(who)) for where, who in found.items()}
+                    readers[tp.topic, tp.partition].append(group)
+    groups_by_partition = {where: tuple(sorted(who)) for where, who in readers.items()}
     return Readers(groups_by_partition, complete and not waiting)
 
 

@@ -32,7 +32,7 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
 
     If two sources read one partition, the lower offset counts.
     """
-    found: dict[str, dict[int, int]] = {}
+    ends: dict[str, dict[int, int]] = {}
     for line in sources:
         try:
             topics = json.loads(line if line.startswith("{") else line.partition(":")[2])
@@ -42,9 +42,9 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
         for topic, offsets in read.items():
             if not offsets:
                 continue
-            known = found.setdefault(topic, {})
+            known = ends.setdefault(topic, {})
             known |= {p: min(o, known.get(p, o)) for p, o in offsets.items()}
-    return found
+    return ends
 
 
 def watermark_ms(offsets: str) -> int:

@@ -65,7 +65,7 @@ class ForeachBatch:
 
     def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
         options = located(options)
-        self._options = SinkOptions.parse(options)  # what needs no broker first
+        self._options = SinkOptions.parse(options)  # first the checks that need no broker
         names = [p.name for p in participants]
         if KAFKA in names or len(set(names)) < len(names):
             raise InvalidOption(

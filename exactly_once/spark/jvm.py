@@ -74,7 +74,7 @@ class Coordinators:
             return CallAnswer(self._answer(request_of(request))).as_json()
         except ExactlyOnceError as e:
             error = e
-        except BaseException as e:  # of a library, or a mistake here
+        except BaseException as e:  # a library's error, or a mistake here
             log.exception("a call from the JVM failed")
             error = ExactlyOnceError(
                 f"{type(e).__name__}: {e}",

@@ -67,7 +67,7 @@ def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFr
             f"Begin with exactly_once.attempt(...), and select its column '{TRIED}' too",
         )
     types = ((f.name, f.dataType.simpleString()) for f in rows.schema.fields)
-    names = check_columns(types, topic, encoded=READY)  # what encodes key and value, only the sink's options say
+    names = check_columns(types, topic, encoded=READY)  # only the sink's options tell what encodes key and value
     good = F.col(f"{TRIED}.exception").isNull()
     bad = {
         "topic": F.lit(rejected),
@@ -93,7 +93,7 @@ def _called(
     catch: type[Exception] | tuple[type[Exception], ...],
 ) -> DataFrame:
     made = F.udf(_guarded(function, catch), "value binary, exception string, message string")
-    # what is not deterministic, Spark computes where it stands, once, and in no other place as well
+    # Spark computes a nondeterministic function once, where it stands, and in no other place
     bad = F.col(f"{TRIED}.exception").isNotNull() if TRIED in df.columns else F.lit(False)
     outcome = made.asNondeterministic()(bad, *columns)
     rows = df.withColumn(_OUTCOME, outcome)

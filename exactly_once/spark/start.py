@@ -38,7 +38,7 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     check_connector(df.sparkSession, reads=False, sends=not participants)
     options = located(options, df.sparkSession)
     columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]
-    # as foreach_batch: without a topic the rows go to the participants alone
+    # without a topic the rows go to the participants alone, as in foreach_batch
     to_kafka = not participants or bool(options.get("topic")) or "topic" in df.columns
     checked = start.check(options, columns if to_kafka else None, batch=not df.isStreaming)
     if to_kafka:

@@ -172,7 +172,7 @@ def check_seen(admin: Admin, prefix: str) -> None:
 def check_all_seen(admin: Admin) -> None:
     """Raise NotAuthorized unless the brokers show this principal every transactional id."""
     try:
-        describe(admin, [uuid4().hex])  # what no right on a prefix covers
+        describe(admin, [uuid4().hex])  # an id that no right on a prefix covers
     except NotAuthorized as e:
         raise NotAuthorized(
             "this principal may not see all transactional ids",

@@ -154,18 +154,18 @@ def mismatches(
         }
         return {name: why for name, why in whys.items() if why}
 
-    if (found := compared({})) or not handles:
-        return found, ""
+    if (differences := compared({})) or not handles:
+        return differences, ""
     sure, unasked = Deadline(_SURE_S), ""
     for _ in admin.deadline.tries():
         try:
             seen, heard = heard or _producers_on(admin, _pairs(handles)), None
         except ExactlyOnceError as e:
-            return found, "" if found else e.what
-        found, unasked = compared(seen.open), seen.unasked
-        if sure.over if found else not seen.silent:
+            return differences, "" if differences else e.what
+        differences, unasked = compared(seen.open), seen.unasked
+        if sure.over if differences else not seen.silent:
             break
-    return found, unasked
+    return differences, unasked
 
 
 def _producers_on(admin: Admin, partitions: list[Partition]) -> LeadersAnswer:
@@ -396,7 +396,7 @@ async def _describe_producers(
     for topic in topics:
         if topic in denied:
             raise denied[topic]
-    found = [_Answer(*p, LeaderNotAvailableError(f"{p[0]}-{p[1]}"), []) for p in leaderless if wanted(p)]
+    answers = [_Answer(*p, LeaderNotAvailableError(f"{p[0]}-{p[1]}"), []) for p in leaderless if wanted(p)]
     names = set(topics)
     left = {node: {p for p in some if p[0] in names} for node, some in led.items()}
     asked: list[tuple[set[Partition], Any]] = []
@@ -408,12 +408,12 @@ async def _describe_producers(
         asked += [(set(some), answer) for _, some, answer in _send(admin, node, sorted(rest), wanted)]
     for partitions, answer in asked:
         try:
-            found += [a for a in _answers(await answer) if (a.topic, a.partition) in partitions]
+            answers += [a for a in _answers(await answer) if (a.topic, a.partition) in partitions]
         except UnknownBrokerIdError:  # the client has to look at the cluster anew, which whoever asks sees to
             raise
         except KafkaError as e:
-            found += [_Answer(*p, e, []) for p in sorted(partitions)]
-    return found
+            answers += [_Answer(*p, e, []) for p in sorted(partitions)]
+    return answers
 
 
 def _send(

@@ -107,7 +107,9 @@ def with_added(scope: str) -> list[RowDigest | None]:
     return [RowDigest() for _ in range(1 if BATCH in scope.partition(DEAD)[0] else MOST_ADDED + 1)]
 
 
-def add_shorter(found: list[RowDigest | None], scope: str, topic: str, partition: int, records: Sequence[Any]) -> None:
+def add_shorter(
+    digests: list[RowDigest | None], scope: str, topic: str, partition: int, records: Sequence[Any]
+) -> None:
     """Add records to digests for the case that an interceptor, or an agent in the producer's JVM, has added headers
     behind those of the rows. The first is of records whose rows have no headers, or whose headers end with the pair of
     their batch; the n-th of records to each of which n headers were added: None if one has fewer.
@@ -115,14 +117,14 @@ def add_shorter(found: list[RowDigest | None], scope: str, topic: str, partition
     scope, _, dead = scope.partition(DEAD)
     batched, scope = scope.endswith(BATCH), scope.removesuffix(BATCH)
     name = topic.encode()
-    for added, digest in enumerate(found):
+    for added, digest in enumerate(digests):
         if digest is None:
             continue
         for r in records:
             if topic == dead:
                 digest.add(*_row_of(r))
             elif len(r.headers or ()) < added:
-                found[added] = None
+                digests[added] = None
                 break
             else:
                 headers = batch_headers.row_headers(r.headers)[0] if batched else r.headers[:-added] if added else ()

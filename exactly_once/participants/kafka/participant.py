@@ -119,7 +119,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     def begin(self, part: PartName) -> KafkaPart:
         """Begin with the first row: a transaction without records cannot be committed."""
-        # for tasks alone: no process of a driver needs Arrow
+        # imported here: only tasks need Arrow
         from exactly_once.participants.kafka.part import KafkaPart
 
         assert self._options is not None and self._columns is not None
@@ -186,7 +186,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         if scope.running:
             try:
                 fence_idle(scope.sink_id, admin, lambda p: p.slot == own, scope.spare)
-            except ExactlyOnceError as e:  # what is open now can be ended all the same
+            except ExactlyOnceError as e:  # the parts that are open now can be ended all the same
                 log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
         # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
         spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))

@@ -249,7 +249,7 @@ def commit_transactions(
             f"{way_out}, or run exactly-once recover {sink_id}. Do it before the transactions time out: after that, "
             "only a start of the stream can write their rows (EO-LOST)",
         )
-    # what was committed may have been in a topic that is gone
+    # a committed transaction may have been in a topic that is gone
     unproven = (Fate.UNKNOWN, Fate.COMMITTED) if topics.changed else (Fate.UNKNOWN,)
     unknown = [by_id[i] for i, fate in ended.items() if fate in unproven]
     lost += [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
