@@ -268,7 +268,7 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a location, and the path in it, without a slash at its end. Raise CheckpointUnusable
     when this process has no client for it, OSError, or ValueError, also where Hadoop could not read the text.
     """
-    import pyarrow.fs as pafs  # here: a process that commits reads no checkpoint
+    import pyarrow.fs as pafs  # imported here: a process that commits reads no checkpoint
 
     place = locations.read(location)
     if place.on_disk is not None:
@@ -279,7 +279,7 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
         names = {f"{service}_storage_authority": suffix for service, suffix in azure.suffixes.items()}
         return pafs.AzureFileSystem(azure.account, **names), f"{azure.container}{place.path}".rstrip("/")
     scheme = "s3" if place.scheme in locations.S3 else place.scheme
-    files, bucket = pafs.FileSystem.from_uri(f"{scheme}://{place.authority}")  # without the path, which it would decode
+    files, bucket = pafs.FileSystem.from_uri(f"{scheme}://{place.authority}")  # pyarrow would decode a path
     if not bucket.strip("/"):
         raise ValueError(f"pyarrow finds no bucket, or container, in {place.authority or 'it'}")
     return files, f"{bucket.rstrip('/')}{place.path}".rstrip("/")
@@ -308,7 +308,7 @@ def _first(location: str, name: str) -> str:
     """Return the offsets in a file of :data:`_SOURCES`, as JSON."""
     text = read_text(location, name)
     try:
-        offsets = text[text.index("{") :]  # behind a zero byte and a version
+        offsets = text[text.index("{") :]  # a zero byte and a version come first
         for partitions in json.loads(offsets).values():
             {int(p): int(offset) for p, offset in partitions.items()}
     except (ValueError, TypeError, AttributeError) as e:

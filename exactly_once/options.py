@@ -57,7 +57,7 @@ _PRODUCER = {  # Kafka's name -> librdkafka's, which is the same for most
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
 }
 _TEXT = frozenset({"compression.type", "client.id"})
-_WITHOUT_EFFECT = frozenset(  # settings that librdkafka has not: they change no record and no guarantee
+_WITHOUT_EFFECT = frozenset(  # librdkafka lacks these settings, which change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
 #: Options of Kafka's clients that the sink cannot honour, listed only so that none is taken for a misspelt other one.
@@ -256,7 +256,7 @@ def _check_names(options: Mapping[str, str]) -> None:
     """
     for name in options:
         what = f"{name} is not an option of this sink"
-        if name in _REFUSED:  # Kafka's, but not behind kafka. either
+        if name in _REFUSED:  # Kafka's name, which the sink refuses behind kafka. as well
             raise InvalidOption(what, _way_out(name))
         if found := _meant(name):
             raise InvalidOption(what, f"Correct the name: did you mean {found}?")
@@ -399,7 +399,7 @@ def _librdkafka(client: Mapping[str, str]) -> dict[str, str]:
     for name, value in client.items():
         if name == "buffer.memory":
             settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
-        elif name in _PRODUCER and (_PRODUCER[name] != "compression.level" or name == level):  # else of another codec
+        elif name in _PRODUCER and (_PRODUCER[name] != "compression.level" or name == level):  # not another codec's
             settings[_PRODUCER[name]] = value if name in _TEXT else str(int(value))
     largest = -(-int(settings["message.max.bytes"]) // 1024)  # the buffer holds the largest record that may be sent
     settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))

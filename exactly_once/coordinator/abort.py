@@ -82,7 +82,8 @@ def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) 
     log_state = session.log.read(Deadline(ABORT_BUDGET_S), whole=True)
     decided = tuple(h for d in log_state.decisions for h in d.handles)
     spare = {identity(h) for h in decided}
-    owner = log_state.owner.token if log_state.owner else state.token + SLOTS  # without its log, whose slot it is now?
+    # without its log, nobody knows whose slot it is
+    owner = log_state.owner.token if log_state.owner else state.token + SLOTS
     scope = Scope(session.sink_id, 0, state.token, decided, state.incarnation, owner=owner)
     rolled_back: dict[str, list[str]] = {}
     for name, participant in session.participants.items():
@@ -91,7 +92,7 @@ def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) 
             if mine:
                 participant.abort(mine)
             rolled_back |= session.sweep(scope, [name])
-        except ExactlyOnceError as e:  # the other participants are not to wait for it
+        except ExactlyOnceError as e:  # the other participants need not wait for this one
             log.warning("sink %s: participant %s: %s", session.sink_id, name, e)
     return rolled_back
 

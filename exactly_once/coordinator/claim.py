@@ -174,7 +174,7 @@ def _claim(
             return _forgotten(options, batch, session, state, deadline, settled)
 
         def make(state: LogState) -> Claim:
-            # again: now the earlier driver's last transaction has ended, and soon on the group's partition as well
+            # checked again: the earlier driver's last transaction has ended now, and soon will on the group's partition
             check(state, forgotten(state, settled=True))
             bound = WRITE if purpose == "write" else batch.query_id
             told = options.operator, options.progress_topic
@@ -200,10 +200,10 @@ def _claim(
             aborted = sum(map(len, resolved.rolled_back.values()))
             session.trace.say(completed_batches=len(resolved.completed), aborted_parts=aborted)
         _raise_own(options, batch, resolved)
-        # again: a count that could not be written has closed the log, whose end goes out with the ticket
+        # read again: a count that could not be written has closed the log, whose end goes out with the ticket
         after = session.log.own(claim.token, deadline)
         last = after.last_decision(batch.query_id)
-        if decided:  # only now: what is decided had to be committed, whatever became of its input
+        if decided:  # checked only now: decided batches had to be committed first, whatever became of their input
             check_topics(session.kafka.admin().topic_ids, options.sink_id, last, (), consent.adopts_topic, inputs)
         state = DriverState(
             claim.token,

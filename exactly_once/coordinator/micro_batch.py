@@ -75,9 +75,9 @@ class Coordinator(Coordination):
         if check is not None:
             check(batch)
         state = self._state
-        if state is None or not state.finished or not state.log_end:  # 0: to its tasks this claim would be another's
+        if state is None or not state.finished or not state.log_end:  # with 0, tasks would take it for another's claim
             state = claim_for_stream(self._session, self.options, batch)
-        may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # where needed, the claim asked for it
+        may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # the claim asked for consent
         ended = None
         if may is Plan.WRITE:
             self._session.kafka.ask_settings()
@@ -125,7 +125,7 @@ class Coordinator(Coordination):
         try:
             return self._commit(parts, batch_id)
         except BaseException as e:
-            self._session.trace.fail(e)  # it ends with the abort
+            self._session.trace.fail(e)  # the abort ends the trace
             raise
 
     def _commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
@@ -271,7 +271,7 @@ class Coordinator(Coordination):
         is known to have gone wrong, and now and then.
         """
         session, swept_ms = self._session, state.swept_ms
-        scope = own_scope(session.sink_id, state, batch.log)  # spares the parts of this decision
+        scope = own_scope(session.sink_id, state, batch.log)  # the scope spares the parts of this decision
         progress = progress_to_tell(session, batch.decision, batch.log.owner, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
         sweeping = self._threads.submit(self._sweep_kafka, scope, batch.decision)  # the mark asks the log

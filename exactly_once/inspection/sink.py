@@ -69,7 +69,7 @@ def inspect_sink(
         listed = [t.transactional_id for t in list_transactions(admin, namespace(sink_id), UNDER_WAY)]
         seen = describe(admin, listed)
         log = read_log(connection, sink_id, max(0.1, deadline.left))
-        if log.owner is not None:  # nothing is open of a sink that nobody has claimed
+        if log.owner is not None:  # a sink that nobody has claimed has nothing open
             check_seen(admin.renew(max(0.1, deadline.left)), namespace(sink_id))
         handles = [h.transactional_id for d in log.open_decisions for h in d.transactions]
         admin.renew(max(0.1, deadline.left))

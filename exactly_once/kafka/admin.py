@@ -94,7 +94,7 @@ class Admin(Asking):
         if not tps:
             return {}
         low = self.list_offsets(tps, EARLIEST, "read_uncommitted")
-        # in this order: what is committed in between is not taken for a reader that waits for less than nothing
+        # in this order a commit in between cannot make a reader wait for less than nothing
         stable, high = (self.list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
         found = {tp: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
         return {(tp.topic, tp.partition): w for tp, w in found.items()}
@@ -289,6 +289,6 @@ class Admin(Asking):
 
 
 def _check_rights(topic: Mapping[str, Any], operations: Iterable[str]) -> None:
-    may = topic.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
+    may = topic.get("authorized_operations")  # old brokers say nothing; who may do nothing sees no topic
     if may and (missing := [o for o in operations if o not in may]):
         raise lacking(missing, topic["name"])

@@ -108,7 +108,7 @@ class Asking:
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 bootstrap_timeout_ms=int(budget_s * 1000),
                 reconnect_backoff_max_ms=500,  # a broker that restarts must not cost the default's 30 s of silence
-                # the client refuses what goes beyond: metadata, say, which it asks for by itself
+                # the client refuses requests beyond this, even those that it makes itself, such as metadata
                 max_in_flight_requests_per_connection=IN_FLIGHT + 20,
                 **connection.kafka_python(),
             )
@@ -165,7 +165,7 @@ class Asking:
         for _ in self.deadline.tries():
             try:
                 return act()
-            except UnknownBrokerIdError as e:  # it joined after the client's last look at the cluster
+            except UnknownBrokerIdError as e:  # the broker joined after the client's last look at the cluster
                 failure = e
                 with contextlib.suppress(KafkaError):
                     self.run(self._cluster.refresh_metadata)
@@ -228,7 +228,7 @@ class Asking:
             some = transactional_ids[first : first + IDS_AT_ONCE]
             try:
                 found |= await self.client._find_coordinator_ids(some, key_type=CoordinatorType.TRANSACTION)
-            except TransactionalIdAuthorizationFailedError as e:  # without the id
+            except TransactionalIdAuthorizationFailedError as e:  # the client's error lacks the id
                 raise type(e)(f"FindCoordinator of {some[0]}") from e
         return found
 

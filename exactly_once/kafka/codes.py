@@ -10,7 +10,7 @@ from __future__ import annotations
 #: Errors that may pass by themselves, so that the next start can succeed unchanged.
 MAY_PASS = frozenset(
     {
-        1,  # OFFSET_OUT_OF_RANGE: of a reader, which begins again
+        1,  # OFFSET_OUT_OF_RANGE: a reader's, which begins again
         2,  # CORRUPT_MESSAGE: damaged on its way
         5,  # LEADER_NOT_AVAILABLE
         6,  # NOT_LEADER_OR_FOLLOWER

@@ -146,7 +146,7 @@ class Connection:
             sasl_password=password,
             ssl_ca=key_stores.file_of(TRUST, o),
             ssl_identity=key_stores.file_of(IDENTITY, o),
-            # a key that Java hands out has none any more
+            # a key that Java hands out is no longer encrypted
             ssl_key_password=None if key_stores.is_javas(IDENTITY, o) else o.get(KEY_PASSWORD),
             check_hostname=o.get("ssl.endpoint.identification.algorithm", "https") != "",
             oauth=oauth,

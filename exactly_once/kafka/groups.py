@@ -47,7 +47,7 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
     if not wanted:
         return Readers({}, True)
     listed = admin.renew(budget_s).call(lambda: admin.client.list_groups(broker_ids=admin.run(admin.brokers)))
-    groups = sorted({g["group_id"] for g in listed if g.get("group_type") != "share"})  # which has no offsets
+    groups = sorted({g["group_id"] for g in listed if g.get("group_type") != "share"})  # a share group has no offsets
     waiting = [groups[first : first + _GROUPS_AT_ONCE] for first in range(0, len(groups), _GROUPS_AT_ONCE)]
     complete = True
     while waiting and not admin.deadline.over:
@@ -55,7 +55,7 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
         try:
             offsets = admin.client.list_group_offsets(dict.fromkeys(some, wanted))
         except KafkaError:
-            if len(some) > 1:  # one that moves, or that may not be read: the others are worth knowing
+            if len(some) > 1:  # one of them moves, or may not be read: the others are worth knowing
                 waiting += [[group] for group in some]
             else:
                 complete = False

@@ -127,7 +127,7 @@ def _of_java(options: Mapping[str, str]) -> dict[str, str]:
     for store in (TRUST, IDENTITY):
         given = {name: options[name] for name in OPTIONS if name.startswith(store) and name in options}
         if file_of(store, options) is None and given.keys() - {f"{store}.type"}:
-            # of PEM, Java knows no other spelling
+            # Java knows no other spelling of PEM
             found |= given | ({f"{store}.type": "PEM"} if _is_pem(store, options) else {})
     if is_javas(IDENTITY, options) and KEY_PASSWORD in options:
         found[KEY_PASSWORD] = options[KEY_PASSWORD]
@@ -195,7 +195,7 @@ def _mark(path: str) -> tuple[int, int] | None:
     return None
 
 
-@functools.lru_cache(maxsize=8)  # which keeps no error
+@functools.lru_cache(maxsize=8)  # the cache keeps no errors
 def _told(given: tuple[tuple[str, str], ...], marks: object) -> dict[str, str]:
     """Ask a JVM of our own, which reads passwords from its input: a command line is open to everybody."""
     options = {name.removeprefix("kafka."): value for name, value in given}

@@ -134,7 +134,7 @@ class OAuth:
 
     def kafka_python(self) -> dict[str, Any]:
         """Return the settings of kafka-python clients."""
-        from kafka.net.sasl.oauth import AbstractTokenProvider  # here: options are read where there is no client
+        from kafka.net.sasl.oauth import AbstractTokenProvider  # options are read where there is no client
 
         AbstractTokenProvider.register(Tokens)
         return {"sasl_oauth_token_provider": tokens_of(self)}

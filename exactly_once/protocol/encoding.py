@@ -100,7 +100,7 @@ def decode(value: bytes, headers: Headers | None = None) -> Record:
         why = str(e)[: 3 * _SHOWN]
     else:
         return _with_headers(record, headers or {})
-    # outside of the handler: the exceptions of a log full of garbage must not keep its text
+    # raised outside of the handler: the exceptions of a log full of garbage must not keep its text
     raise CommitLogDamaged(
         f"the commit log holds {value[:_SHOWN]!r}, which is not a commit-log record ({why})",
         "Find out which other program has written to the commit log's topic, and stop that program",

@@ -140,7 +140,7 @@ _BY_NAME: dict[str, _Check] = {
     "data": _mapping_of(_text, _datum),
     "place": lambda value: value is None or _is_place(value),
     "written": _nothing,  # a decision keeps its digest alone
-    "counted": _none,  # a header has it, as it has the next two
+    "counted": _none,  # a header has this field, and the next two
     "ended": _none,
     "input_ids": _nothing,
 }

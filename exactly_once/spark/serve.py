@@ -39,7 +39,7 @@ def main() -> None:
     os.dup2(2, 1)  # a library that prints must not write between the answers
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     serve(open(0, encoding="utf-8", closefd=False), answers)  # noqa: SIM115
-    os._exit(0)  # without waiting for a call whose JVM is gone
+    os._exit(0)  # no call is waited for whose JVM is gone
 
 
 if __name__ == "__main__":

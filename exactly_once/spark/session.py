@@ -166,7 +166,7 @@ def _loaded(jvm: Any, loader: Any, name: str) -> Any:
     """Return a class, which is not initialised; None when there is none."""
     try:
         return jvm.java.lang.Class.forName(name, False, loader)
-    except Exception:  # py4j's, for a ClassNotFoundException or a NoClassDefFoundError
+    except Exception:  # py4j's error for a ClassNotFoundException or a NoClassDefFoundError
         return None
 
 

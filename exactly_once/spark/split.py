@@ -72,7 +72,7 @@ def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFr
     bad = {
         "topic": F.lit(rejected),
         "headers": _letter_headers(),
-        # beside the columns of the good rows, which the sink may encode and put a schema id before
+        # columns of their own: the sink may encode those of the good rows, and put a schema id before them
         **{ready: F.col(f"{TRIED}.{name}") for name, ready in READY.items()},
     }
     own = {name: F.col(name) for name in names}

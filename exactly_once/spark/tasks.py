@@ -91,7 +91,7 @@ def _prepare(
     writers: list[tuple[Participant[Any], PartWriter[Any]]] = []
     prepared: list[tuple[Participant[Any], Any]] = []
     try:
-        for batch in together(rows):  # to the end, even if nothing is written: state stores commit with the last row
+        for batch in together(rows):  # all rows, even if nothing is written: state stores commit with the last one
             if not participants:
                 continue
             if not writers:
@@ -106,7 +106,7 @@ def _prepare(
             handle = writer.pre_commit()
             del writers[0]  # from here on the handle stands for its rows
             if handle is not None and ticket.plan is Plan.REPLAY and not stands_for_lost(handle, ticket.replay):
-                # the part of before is there, or the driver says that its rows did not come again
+                # either the earlier part is there, or the driver says that its rows did not come again
                 _roll_back(p, handle)
             elif handle is not None:
                 prepared.append((p, handle))

@@ -202,7 +202,7 @@ def locked(path: Path, say: Progress, what: str = "resolves the jars") -> Iterat
 def _retrieved(say: Progress, total: int | None, module: Path, configurations: Sequence[str]) -> Iterator[Path]:
     """Yield a folder beside the final one with the jars for ``module``; remove it at the end unless it was renamed."""
     cache = cache_folder()
-    for left_over in cache.glob("retrieving-*"):  # of a process that was killed: we hold the lock
+    for left_over in cache.glob("retrieving-*"):  # a process that was killed left it: we hold the lock
         shutil.rmtree(left_over, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix="retrieving-", dir=cache))
     try:

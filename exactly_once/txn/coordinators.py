@@ -198,7 +198,7 @@ def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Descri
                 rows += [(node, t) for node, answer in sent for t in (await answer).transaction_states]
                 by_node = {node: rest for node, some in by_node.items() if (rest := some[IDS_AT_ONCE:])}
         except KafkaError:
-            for transactional_id in ids:  # a coordinator that died: its successor has to be looked up
+            for transactional_id in ids:  # the coordinator died: its successor has to be looked up
                 admin.forget_coordinator(transactional_id)
             raise
         return {t.transactional_id: _description(admin, node, t) for node, t in rows}
@@ -355,7 +355,7 @@ def _end_share(admin: Admin, ends: list[End], commit: bool, version: int) -> dic
             window = {node: queue[:IN_FLIGHT] for node, queue in queues.items()}
             sent = [(e, admin.send(_end_txn(e, commit, version), node)) for node, some in window.items() for e in some]
             outcomes |= {e.transactional_id: await _outcome(answer) for e, answer in sent}
-            # a coordinator that does not answer may be dead: whom to ask instead is for the next round
+            # a coordinator that does not answer may be dead: the next round asks its successor
             queues = {
                 node: rest
                 for node, queue in queues.items()
@@ -381,7 +381,7 @@ async def _outcome(answer: Any) -> Outcome:
     except KafkaError as failure:
         if not failure.retriable:
             raise
-        return Outcome.RETRY  # whatever broke on the way: whether the broker acted is not known
+        return Outcome.RETRY  # something broke on the way: nobody knows whether the broker acted
 
 
 def _end_txn(e: End, commit: bool, version: int) -> EndTxnRequest:

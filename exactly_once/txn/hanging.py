@@ -109,7 +109,7 @@ def _hanging(
 def _abort(admin: Admin, some: list[tuple[Hanging, Description]]) -> None:
     name, d = some[0][1].transactional_id, some[0][1]
     for topic in {h.topic for h, _ in some}:
-        admin.check_rights(topic, ("WRITE",))  # before the id forgets how its last transaction ended
+        admin.check_rights(topic, ("WRITE",))  # checked before the id forgets how its last transaction ended
     producer_id, epoch = initialise(admin, name, _TIMEOUT_MS, d.producer_id, d.producer_epoch)
     if producer_id != d.producer_id:  # its epochs are used up: the markers of the new one end nothing of the old one
         return

@@ -409,7 +409,7 @@ async def _describe_producers(
     for partitions, answer in asked:
         try:
             answers += [a for a in _answers(await answer) if (a.topic, a.partition) in partitions]
-        except UnknownBrokerIdError:  # the client has to look at the cluster anew, which whoever asks sees to
+        except UnknownBrokerIdError:  # the caller has the client look at the cluster anew
             raise
         except KafkaError as e:
             answers += [_Answer(*p, e, []) for p in sorted(partitions)]

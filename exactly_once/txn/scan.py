@@ -136,7 +136,7 @@ def batches(
                     continue
                 start = head.next_offset
                 yield _batch(where, head, raw, hides, isolation == READ_COMMITTED)
-            if start == before:  # compaction removed what was there, to the end
+            if start == before:  # compaction has removed all records to the end
                 start = until
 
 
@@ -214,7 +214,7 @@ def _unsnap(packed: bytes) -> bytes:
 
 def _one_block(block: bytes) -> bytes:
     size, shift = 0, 0
-    for byte in block:  # a varint says how long it becomes
+    for byte in block:  # a varint has the unpacked length
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:

@@ -69,8 +69,8 @@ def _settings(
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
         "acks": "all",
-        "delivery.report.only.error": False,  # the handle says what was written
-        "partitioner": "murmur2_random",  # the Java client's: the same key goes where Spark's sink puts it
+        "delivery.report.only.error": False,  # successes are reported, too: the handle says what was written
+        "partitioner": "murmur2_random",  # the Java client's partitioner: the same key goes where Spark's sink puts it
         "logger": librdkafka_log,
     }
 

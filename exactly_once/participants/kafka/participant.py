@@ -188,7 +188,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
                 fence_idle(scope.sink_id, admin, lambda p: p.slot == own, scope.spare)
             except ExactlyOnceError as e:  # the parts that are open now can be ended all the same
                 log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
-        # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
+        # an epoch is spared, not its id: a task that began anew under the id has ended the decided transaction
         spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))
         sees = scope.own is not None and not scope.running and time.monotonic() - self._saw_s < SEES_S
         found = sweep(scope.sink_id, admin, mine, spare, sees)

@@ -253,7 +253,7 @@ def commit_transactions(
     unproven = (Fate.UNKNOWN, Fate.COMMITTED) if topics.changed else (Fate.UNKNOWN,)
     unknown = [by_id[i] for i, fate in ended.items() if fate in unproven]
     lost += [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
-    if unknown:  # with what was rolled back: a person who accepts the parts in doubt accepts these, too
+    if unknown:  # it names the rolled back ones, too: who accepts the parts in doubt accepts these as well
         raise Expired(
             doubtful([*unknown, *lost], _why(topics, len(lost))),
             "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",
