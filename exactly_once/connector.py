@@ -86,7 +86,7 @@ def found_on_this_host(pyspark: Path | None) -> list[str]:
 
 def unusable(jar: str | None, spark_version: str, of_scala: str = "") -> ConnectorUnusable | None:
     """Return why a query of this Spark cannot read Kafka with ``jar``, None when there is no jar; None when it can, or
-    when the jar does not tell. Of another minor release is not another Spark: 4.2's works with 4.3.
+    when the jar does not tell. A connector of another minor release may fit: 4.2's works with 4.3.
 
     ``of_scala`` is Spark's, if it is known; the default is that of PySpark's releases.
     """

@@ -119,9 +119,9 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
     Raises
     ------
     Fenced, BrokerUnreachable
-        Of the commit log.
+        From the commit log.
     UnknownTopic, NotAuthorized
-        Of the topic that tells readers which batches are whole.
+        From the topic that tells readers which batches are whole.
     """
     resolved = Resolved(session.log.own(token, deadline))  # fences the completed marks
     try:
@@ -153,8 +153,8 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
 
 
 def sweep_undecided(session: Session, token: int, log: LogState, deadline: Deadline) -> dict[str, list[str]]:
-    """Roll back what older claims than ``token`` left open, save what a decision names that is still not completed in
-    ``log``, a state behind that claim; and :func:`end_hanging`. Return, by participant, the names of what was rolled
+    """Roll back what claims older than ``token`` left open, but for the parts of decisions that are not completed in
+    ``log``, a state behind that claim; then :func:`end_hanging`. Return, by participant, the names of what was rolled
     back.
 
     Raises NotAuthorized or Unfinished.

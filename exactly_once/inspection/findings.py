@@ -57,7 +57,7 @@ class OpenTransaction:
         ``decided``: it will be committed. ``undecided``: it may be aborted, since its rows will be written again.
         ``log``: a write to the commit log.
     batch_id, records : int or None
-        Of the decision; None unless decided.
+        The decision's batch, and the records of its part; None unless decided.
     """
 
     transactional_id: str
@@ -205,8 +205,8 @@ class Inspection:
     decided : tuple of PendingDecision
         Decided but not proven, oldest first.
     blocked : tuple of BlockedPartition
-        Of the topics of open transactions and of the decisions in the log. Partitions of a running stream are blocked
-        most of the time: only the duration matters.
+        Partitions of the topics of open transactions and of the decisions in the log. Those of a running stream are
+        blocked most of the time: only the duration matters.
     recent : tuple of RecentDecision
         Oldest first.
     readers_complete : bool or None

@@ -36,7 +36,7 @@ def when(ms: int, now_ms: int) -> str:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Return at most so many of the names, and the number of the others."""
+    """Return at most ``most`` of the names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -125,12 +125,13 @@ class Asking:
 
     def close(self) -> None:
         """Close the connections."""
-        for one in (*self._beside, self):
-            one.client.close()
+        for beside in self._beside:
+            beside.client.close()
+        self.client.close()
 
     def shares(self, requests: int) -> list[Self]:
-        """Return this and as many more, each with connections of its own and what is left of the budget, as so many
-        requests like EndTxn are to go over; fewer where the brokers take no more connections. They are kept.
+        """Return this one and as many more as that many ``requests`` like EndTxn need, each with connections of its own
+        and what is left of the budget; fewer where the brokers take no more connections. They are kept.
         """
         wanted = min(MOST_CONNECTIONS, -(-requests // ENDS_A_CONNECTION))
         with contextlib.suppress(ExactlyOnceError):

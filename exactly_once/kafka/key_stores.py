@@ -182,7 +182,7 @@ def _held(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ask(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of Java's stores: those of before while neither options nor files have changed."""
+    """Return the texts of Java's stores; the same ones again while neither options nor files have changed."""
     stores = [store for store in (TRUST, IDENTITY) if is_javas(store, options)]
     given = {f"kafka.{name}": options[name] for name in ("security.protocol", *OPTIONS) if name in options}
     return _told(tuple(given.items()), tuple(_mark(options[f"{store}.location"]) for store in stores))

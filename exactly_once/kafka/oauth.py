@@ -109,7 +109,7 @@ class OAuth:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that ``repr`` leaves out, but for those of SASL extensions, which are none."""
+        """The values that ``repr`` leaves out, without those of SASL extensions, which are no secrets."""
         return self.client_secret, *(value for name, value in self.login if not name.startswith(_EXTENSION))
 
     @property

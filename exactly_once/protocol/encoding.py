@@ -167,15 +167,15 @@ def _with_headers(record: Record, headers: Headers) -> Record:
 
 
 def _of_decision(headers: Headers) -> dict[str, Any]:
-    """Return the fields of a decision that headers hold, without what is none: mere information must not make a stream
-    fail, and an absent field is the word of nobody.
+    """Return the fields of a decision that headers hold, without values that do not fit: mere information must not make
+    a stream fail, and an absent field claims nothing.
     """
     given = {name: _parsed(headers.get(name), longest) for name, (longest, _, _) in _OF_DECISION.items()}
     return {name: make(given[name]) for name, (_, holds, make) in _OF_DECISION.items() if holds(given[name])}
 
 
 def _parsed(text: bytes | str | None, longest: int) -> Any:
-    """Return the JSON in a header; None for what is none."""
+    """Return the JSON in a header; None for any other text."""
     if not isinstance(text, bytes) or len(text) > longest:
         return None
     try:

@@ -128,7 +128,7 @@ def check_connector(spark: SparkSession, reads: bool = True, sends: bool = True)
 
 def check_client() -> None:
     """Raise ConnectorUnusable when tasks of this process's own session cannot send; does nothing in a process without
-    one, as on Spark Connect. What a context has, it keeps: its JVM is asked once, however many queries start.
+    one, as on Spark Connect. A context keeps the jars that it has: its JVM is asked once, however many queries start.
     """
     from pyspark import SparkContext
 

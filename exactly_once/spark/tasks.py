@@ -39,8 +39,8 @@ def check_batch(ticket: Ticket) -> None:
 def write_part(
     sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]], rows: Iterator[pa.RecordBatch]
 ) -> Part:
-    """Write one part to all participants, and pre-commit it. Of a decided batch, only to those that lost parts: a part
-    whose rows none of the lost ones had is rolled back at once.
+    """Write one part to all participants, and pre-commit it. A part of a decided batch goes only to those that lost
+    parts; it is rolled back at once if none of the lost ones had its rows.
 
     Raises PrepareFailed or InvalidRecord.
     """

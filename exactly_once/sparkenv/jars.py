@@ -187,7 +187,7 @@ def _sha256(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked(path: Path, say: Progress, what: str = "resolves the jars") -> Iterator[None]:
-    """Hold a lock that the system releases when this process dies, however it dies. Whoever holds it does ``what``."""
+    """Hold a lock that the system releases when this process dies, however it dies; its holder does ``what``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as stream:
         try:

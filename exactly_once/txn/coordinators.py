@@ -315,7 +315,7 @@ def end_all(admin: Admin, ends: Sequence[End], commit: bool, version: int) -> di
     Parameters
     ----------
     version : int
-        Of the request, and of the first try if this is a retry: it chooses the semantics on the broker.
+        The version of the request, and of the first try if this is a retry: it chooses the semantics on the broker.
 
     Returns
     -------

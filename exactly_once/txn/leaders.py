@@ -262,9 +262,9 @@ def find_hanging(
     Parameters
     ----------
     older_than_s : float
-        Of those whose producer no coordinator knows, only the ones whose last record has a timestamp at least this old.
-        A transaction that has just begun can look like one of these, so this should be the longest transaction timeout
-        that the brokers allow. Where a coordinator is past a transaction by its own word, no age is needed.
+        The least age of the last record, by its timestamp, of those whose producer no coordinator knows. A transaction
+        that has just begun can look like one of these, so this should be the longest transaction timeout that the
+        brokers allow. Where a coordinator is past a transaction by its own word, no age is needed.
 
     Raises
     ------

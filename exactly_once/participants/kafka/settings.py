@@ -24,7 +24,7 @@ Rule = Callable[[str, Mapping[str, str]], None]
 
 
 class TopicSettings:
-    """Those of one query: the question of the batch in flight, and what a start refuses."""
+    """The settings of one query's topics: the question of the batch in flight, and what a start refuses."""
 
     def __init__(self, options: SinkOptions):
         dead = options.dead_letters
