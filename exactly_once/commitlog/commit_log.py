@@ -208,7 +208,7 @@ class CommitLog:
         raise failure or log_reader.timed_out(self.topic, deadline)
 
     def _check_there(self) -> None:
-        """Say it when the topic of a driver at work is gone: to a producer it looks like a broker that is silent."""
+        """Raise CommitLogDamaged when the topic of a driver at work is gone: to a producer, a broker is silent then."""
         try:
             with suppress(BrokerUnreachable, NotAuthorized), self._asking(_THERE_S) as admin:
                 admin.topic_partitions([self.topic])

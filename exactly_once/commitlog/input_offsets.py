@@ -101,9 +101,9 @@ class InputOffsets:
         return True
 
     def send(self, producer: Producer, offsets: Offsets, word: str, deadline: Deadline) -> None:
-        """Add them to the producer's transaction, each with ``word``, which names the batch: a log that has lost the
-        decision is recognised by it. After OffsetsRefused the producer must not be used any more: it may still be at
-        it.
+        """Add ``offsets`` to the producer's transaction, each with ``word``, which names the batch: by it, a start
+        recognises a log that has lost the decision. After OffsetsRefused nobody may use the producer any more: its
+        request may still be under way.
         """
         assert self._group is not None, "send() comes after may_be_sent()"
         positions = [TopicPartition(t, p, o, word) for t, ends in offsets.items() for p, o in ends.items()]

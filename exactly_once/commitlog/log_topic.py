@@ -142,7 +142,7 @@ def _similar_refused(admin: Admin, topic: str) -> Iterator[None]:
 
 
 def warn_if_small(topic: str, limit: Limit | None) -> None:
-    """Say it when a batch with many parts would not fit."""
+    """Warn when a batch with many parts would not fit."""
     if limit is not None and limit.size < SMALL_BATCH:
         log.warning(
             "EO-WARN-LOG the commit log %s has %s: the sink will refuse a batch with more than about %d parts "

@@ -231,7 +231,7 @@ def _claim(
 def _forgotten(
     options: SinkOptions, batch: Batch, session: Session, state: LogState, deadline: Deadline, settled: bool
 ) -> int | None:
-    """Return the batch of whose decision the sink's consumer group knows, and the log, in this state, does not; None
+    """Return the batch whose decision the sink's consumer group knows, and the log, in this state, does not; None
     without one, and where nothing tells it: the input is not Kafka, or the group cannot be asked now.
     """
     if not (options.input_offsets and kafka_offsets(batch.sources)):

@@ -71,7 +71,7 @@ def progress_to_tell(
 
 
 def _commit(session: Session, decision: Decision, name: str, recovering: bool) -> list[Handle]:
-    """Commit one participant's parts; those that are lost."""
+    """Commit one participant's parts; return those that are lost."""
     participant = session.participants.get(name)
     if participant is None:
         raise ParticipantMissing(

@@ -52,7 +52,7 @@ def check(
     batch: bool = False,
     pem: Mapping[str, str] | None = None,
 ) -> SinkOptions:
-    """Refuse what cannot work of a stream, or of a ``batch`` write.
+    """Refuse a stream, or a ``batch`` write, that cannot work.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ _BY_CODE = {
 def cause_of(e: Exception | KafkaError | None) -> Cause:
     """Return why kafka-python (any exception) or librdkafka (its exception, or the error inside) raised ``e``.
     kafka-python's errors end a call that was repeated as long as they could pass, so whether one of them could is all
-    that counts; None and what is no Kafka error (a socket's) is silence.
+    that counts; None, and an error that is not Kafka's (a socket's), is silence.
     """
     if isinstance(e, KafkaException):
         e = e.args[0]
@@ -250,7 +250,7 @@ def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthoriz
 
 
 def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "") -> ExactlyOnceError:
-    """Return the error for a failure to read or write the commit log ``topic``; ``prefix`` is of the sink's ids."""
+    """Return the error of reading or writing the commit log ``topic``; ``prefix`` is that of the sink's ids."""
     error: KafkaError = e.args[0]
     if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return NotAuthorized(

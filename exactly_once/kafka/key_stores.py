@@ -158,7 +158,7 @@ def _check(store: str, options: Mapping[str, str]) -> None:
 
 
 def _pem(option: str, options: Mapping[str, str], kinds: tuple[str, ...]) -> str:
-    """Return the blocks of these ``kinds`` in the lines that OpenSSL wants; "" of an option that is not set."""
+    """Return the blocks of these ``kinds`` in the lines that OpenSSL wants; "" for an option that is not set."""
     text = options.get(option, "")
     blocks = [(kind, "".join(body.split())) for kind, body in _BLOCK.findall(text) if kind in kinds]
     if text and not blocks:

@@ -59,7 +59,7 @@ def plain(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return :func:`plain`, or ``text`` itself where it is not one: for what only names a cluster."""
+    """Return :func:`plain`, or ``text`` itself where that raises: for errors, which only name the cluster."""
     try:
         return plain(text)
     except InvalidOption:

@@ -115,7 +115,7 @@ def first_refusal(parts: Iterable[Part]) -> tuple[str, str]:
 
 
 def _header(origin: str) -> str:
-    """Return the header that ``header:NAME`` names; "" of "". Raise InvalidOption for anything else."""
+    """Return the header that ``header:NAME`` names; "" for "". Raise InvalidOption for anything else."""
     name = origin.removeprefix(IN_HEADER)
     if origin and (name in ("", origin)):
         raise InvalidOption(

@@ -25,8 +25,8 @@ def launched() -> Any:
 
 
 def setting(name: str) -> str | None:
-    """Return a setting of the session to come, in the order of spark-submit: of the JVM that is there; or else of
-    ``PYSPARK_SUBMIT_ARGS``, or of spark-defaults.conf.
+    """Return a setting of the session to come, in the order of spark-submit: from the JVM that is there; or else from
+    ``PYSPARK_SUBMIT_ARGS``, or from spark-defaults.conf.
     """
     jvm = launched()
     if jvm is not None:

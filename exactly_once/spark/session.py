@@ -141,7 +141,7 @@ def check_client() -> None:
 
 
 def warn_without_connector(spark: SparkSession) -> None:
-    """Say it when ``spark`` cannot read Kafka, nor the sink write: Spark's own error names neither jar nor version."""
+    """Warn when ``spark`` cannot read Kafka, nor the sink write: Spark's own error names neither jar nor version."""
     try:
         check_connector(spark)
     except ConnectorUnusable as e:
