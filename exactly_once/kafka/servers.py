@@ -59,7 +59,7 @@ def plain(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return :func:`plain`, or ``text`` itself where that raises: for errors, which only name the cluster."""
+    """Return :func:`plain`, or ``text`` itself where that raises: for a text that only names a cluster."""
     try:
         return plain(text)
     except InvalidOption:
