@@ -18,11 +18,11 @@ from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.schema_options import REGISTRY_PREFIXES, Registry
 
-#: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
-#: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
+#: The brokers' default maximum. It is long, because a decided transaction that times out before its commit is lost, and
+#: a driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 
-#: Below this, the flush, decision and completion of a healthy batch would not fit with time to spare.
+#: Shortest timeout: below it, the flush, decision and completion of a healthy batch would not fit with time to spare.
 SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
 
 #: Kafka's Java default of delivery.timeout.ms.
@@ -32,7 +32,7 @@ DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 #: is 1 GiB, in each task beside the JVM.
 DEFAULT_BUFFER_KBYTES = 32 * 1024
 
-#: A write id is part of a key in the commit log.
+#: Characters of the longest write id, which is part of a key in the commit log.
 LONGEST_WRITE_ID = 400
 
 #: Options, in lower case, whose values nobody may see.
@@ -57,20 +57,20 @@ _PRODUCER = {  # Kafka's name -> librdkafka's, which is the same for most
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
 }
 _TEXT = frozenset({"compression.type", "client.id"})
-_WITHOUT_EFFECT = frozenset(  # settings that librdkafka has not: they change no record and no guarantee
+_WITHOUT_EFFECT = frozenset(  # librdkafka lacks these settings, which change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
-#: What Kafka's clients have and the sink cannot honour. Here only so that none is taken for a misspelt other one.
+#: Options of Kafka's clients that the sink cannot honour, listed only so that none is taken for a misspelt other one.
 _REFUSED = producer_options.FOREIGN_LOGIN | producer_options.FIXED.keys() | {"group.id", "isolation.level"}
-#: What the sink follows, or takes as without effect.
+#: Options of Kafka's clients that the sink follows, or takes as without effect.
 _KAFKA = producer_options.JAVA | kafka_connection.OPTIONS | _PRODUCER.keys()
 
 _LISTED = "docs/reference.md lists the options that the sink supports"
 
-#: Matches a batch of a query, or the id of a topic.
+#: Pattern of a batch of a query, or of the id of a topic.
 _ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
 
-#: Matches the batch or the write, and when it was decided, in ms.
+#: Pattern of the batch or the write, and of when it was decided, in ms.
 _DECIDED = re.compile(r".+@\d+")
 
 _SINK = frozenset(
@@ -85,7 +85,7 @@ _SINK = frozenset(
 #: The options beside those of Kafka and of the schema registry: in lower case, as Spark has them, and as written.
 _OWN = {name.lower(): name for name in (*_SINK, "topic", "write.id", "checkpointLocation")}
 
-#: What they are called elsewhere, where that does not look like them.
+#: Names that options have elsewhere, and that do not look like theirs.
 _OTHER_WORDS = {"id": "sink.id", "topics": "topic", "checkpoint": "checkpointlocation"}
 
 
@@ -256,7 +256,7 @@ def _check_names(options: Mapping[str, str]) -> None:
     """
     for name in options:
         what = f"{name} is not an option of this sink"
-        if name in _REFUSED:  # Kafka's, but not behind kafka. either
+        if name in _REFUSED:  # Kafka's name, which the sink refuses behind kafka. as well
             raise InvalidOption(what, _way_out(name))
         if found := _meant(name):
             raise InvalidOption(what, f"Correct the name: did you mean {found}?")
@@ -399,7 +399,7 @@ def _librdkafka(client: Mapping[str, str]) -> dict[str, str]:
     for name, value in client.items():
         if name == "buffer.memory":
             settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
-        elif name in _PRODUCER and (_PRODUCER[name] != "compression.level" or name == level):  # else of another codec
+        elif name in _PRODUCER and (_PRODUCER[name] != "compression.level" or name == level):  # not another codec's
             settings[_PRODUCER[name]] = value if name in _TEXT else str(int(value))
     largest = -(-int(settings["message.max.bytes"]) // 1024)  # the buffer holds the largest record that may be sent
     settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 #: Rows and bytes after which there is nothing to gain by more.
 ROWS, BYTES = 8_000, 4_000_000
 
-#: After such a pause rows do not wait for others: what is written to watches the time of the batch.
+#: Pause after which rows do not wait for others: what is written to watches the time of the batch.
 WAIT_S = 0.1
 
 
@@ -39,8 +39,8 @@ def check_batch(ticket: Ticket) -> None:
 def write_part(
     sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]], rows: Iterator[pa.RecordBatch]
 ) -> Part:
-    """Write one part to all participants, and pre-commit it. Of a decided batch, only to those that lost parts: a part
-    whose rows none of the lost ones had is rolled back at once.
+    """Write one part to all participants, and pre-commit it. A part of a decided batch goes only to those that lost
+    parts; it is rolled back at once if none of the lost ones had its rows.
 
     Raises PrepareFailed or InvalidRecord.
     """
@@ -91,7 +91,7 @@ def _prepare(
     writers: list[tuple[Participant[Any], PartWriter[Any]]] = []
     prepared: list[tuple[Participant[Any], Any]] = []
     try:
-        for batch in together(rows):  # to the end, even if nothing is written: state stores commit with the last row
+        for batch in together(rows):  # all rows, even if nothing is written: state stores commit with the last one
             if not participants:
                 continue
             if not writers:
@@ -106,7 +106,7 @@ def _prepare(
             handle = writer.pre_commit()
             del writers[0]  # from here on the handle stands for its rows
             if handle is not None and ticket.plan is Plan.REPLAY and not stands_for_lost(handle, ticket.replay):
-                # the part of before is there, or the driver says that its rows did not come again
+                # either the earlier part is there, or the driver says that its rows did not come again
                 _roll_back(p, handle)
             elif handle is not None:
                 prepared.append((p, handle))

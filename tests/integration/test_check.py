@@ -21,7 +21,7 @@ import exactly_once
 from exactly_once.commitlog import log_reader
 from exactly_once.coordinator.start import check
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka import admin as admin_module
+from exactly_once.kafka import asking
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import commit_log_topic
@@ -87,7 +87,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, make)
 
-    counting(admin_module, "_Client")
+    counting(asking, "_Client")
     counting(log_reader, "Consumer")
     return made
 

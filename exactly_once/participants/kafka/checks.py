@@ -23,7 +23,7 @@ from exactly_once.txn.coordinators import end_txn_version
 
 log = logging.getLogger(__name__)
 
-#: With a dead letter topic, the sink compares each row with the settings of its topic.
+#: Right that a dead letter topic adds: the sink compares each row with the settings of its topic.
 _SETTINGS = ("DESCRIBE_CONFIGS",)
 
 
@@ -45,7 +45,7 @@ def timeout_within(wanted: int | None, longest: int) -> int:
     """Return transaction.timeout.ms of the parts: ``wanted``, or the default, if the brokers' maximum allows it; raise
     InvalidTransactionTimeout.
     """
-    if longest < LOG_TRANSACTION_TIMEOUT_MS:  # first: no value of the option helps
+    if longest < LOG_TRANSACTION_TIMEOUT_MS:  # checked first: no value of the option helps
         raise InvalidTransactionTimeout(
             f"the brokers' transaction.max.timeout.ms={longest} is below the {LOG_TRANSACTION_TIMEOUT_MS} that the "
             "commit log needs, whatever kafka.transaction.timeout.ms is",
@@ -148,7 +148,7 @@ def check_producer(options: SinkOptions, timeout_ms: int) -> None:
     """Raise InvalidOption if the producer of Python tasks does not take the user's settings beside those that exactly-
     once fixes.
     """
-    # the producers are for tasks, and with them comes Arrow: a process that commits does without both
+    # imported here: the producers are for tasks and bring Arrow; a process that commits needs neither
     from exactly_once.participants.kafka.part import check_settings, within
 
     never_initialised = f"{namespace(options.sink_id)}check"
