@@ -15,11 +15,11 @@ import pyarrow.fs as pafs
 import pytest
 
 from exactly_once.errors import CommitLogDamaged, InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
+from exactly_once.outputs import files
 from exactly_once.outputs.files import FileParticipant
 from exactly_once.outputs.files.names import directory_of, part_of
 from exactly_once.outputs.files.stores import ATOMIC_RENAME, HdfsStore, LocalStore, store_of
 from exactly_once.participant import PartName
-from exactly_once.participants import files
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedPart
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from exactly_once.errors import CommitLogDamaged
+from exactly_once.outputs import postgres
 from exactly_once.outputs.files.names import file_of
-from exactly_once.participants import postgres
 from exactly_once.protocol.encoding import FORMAT, LARGEST_RECORD_BYTES, decode, encode
 from exactly_once.protocol.log_state import fold
 from exactly_once.protocol.names import LONGEST_OPERATOR, PartId, PartName
