@@ -229,13 +229,13 @@ class _Backfill:
         self.context.log_event(dg.AssetMaterialization(self.stream.by_day, partition=day, metadata=metadata))
 
 
-#: Days of one run: a month keeps it to minutes, and to one start of Spark.
+#: The most days of one run: a month keeps it to minutes, and to one start of Spark.
 MOST_DAYS = 31
 
-#: A range that failed this often in a row needs a person.
+#: The failures in a row after which a range needs a person.
 MOST_FAILURES = 3
 
-#: A tick must not delay the daemon.
+#: Seconds of one tick: it must not delay the daemon.
 TICK_BUDGET_S = 10.0
 
 

@@ -23,13 +23,13 @@ from exactly_once.tools.verify.by_origin.tally import FOREIGN
 
 Metadata = dict[str, Any]
 
-#: The finding names this many places for each fault.
+#: The number of places that a finding names for each fault.
 EXAMPLES = 5
 
-#: Of a reason in the sentence of a check; the table has all of it.
+#: The most characters of a reason in the sentence of a check; the table has all of it.
 LONGEST_REASON = 200
 
-#: Why a record that is in no output that readers see is not called lost.
+#: The words for a record that is in no output that readers see, and yet is not lost.
 HELD_BACK = "input records whose outputs are in the log, where readers are held back from them"
 
 #: The codes of the checks' own findings; of a symptom or of an error, a check has that one's.
@@ -39,7 +39,7 @@ NOT_PROVEN = "CHECK-NOT-PROVEN"
 REJECTED = "CHECK-REJECTED"
 WINDOWS_OPEN = "EO-WARN-WINDOWS"
 
-#: How the codes of what is wrong with a checkpoint begin.
+#: The prefix of the codes of what is wrong with a checkpoint.
 _OF_CHECKPOINT = "HEALTH-CHECKPOINT-"
 
 

@@ -25,17 +25,17 @@ from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
 from exactly_once.txn.scan import batches
 
-#: An evaluation reads so many offsets: tens of megabytes. Of more, it counts the offsets and reads the newest for the
-#: reasons.
+#: The most offsets that an evaluation reads: tens of megabytes. Of more, it counts the offsets and reads the newest for
+#: the reasons.
 MOST_OFFSETS = 50_000
 
-#: Reasons on the page of the check, the most frequent ones.
+#: The number of reasons on the page of the check, the most frequent ones.
 REASONS = 20
 
-#: In the sink's own words, the key of the one row: what two letters of the same reason differ in.
+#: The key of the one row in the sink's sentence: two dead letters of the same reason differ in it.
 _KEY = re.compile(r", key [^)]*(?=\))")
 
-#: In the metadata of an evaluation: by partition, before which offset a person has acknowledged all letters.
+#: The entry of an evaluation's metadata: by partition, before which offset a person has acknowledged all records.
 ACKNOWLEDGED = "acknowledged"
 
 

@@ -30,10 +30,10 @@ from exactly_once.tools.verify.by_origin.origin import PerInput
 VERIFIED = "verified"
 SAME_AS_BLUE = "same_as_blue"
 
-#: The two versions make different output of the same input.
+#: The code of two versions that make different output of the same input.
 DIFFERS = "CHECK-DIFFERS"
 
-#: The first findings are on the page of the check: enough to see what it is; the command lists all.
+#: The number of findings on the page of the check: enough to see what it is; the command lists all.
 SHOWN = 20
 
 
@@ -71,9 +71,9 @@ class DeclaredOrigin:
     stream: Stream
     other: Stream | None = None
 
-    #: A record of another writer has no origin, by the declaration.
+    #: A certainty by declaration: a record of another writer has no origin.
     certain = True
-    #: Only the declaration knows where it stands.
+    #: No place in the record: only the declaration knows it.
     way = header = ""
 
     def of(self, where: Partition) -> Callable[[Any], bytes | None]:

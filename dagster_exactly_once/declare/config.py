@@ -15,7 +15,8 @@ from exactly_once.tools.diagnosis import Thresholds
 from exactly_once.tools.operation.model import SAME, STREAM, parameters_of
 from exactly_once.tools.verify.parameters import VerifyParameters
 
-#: In place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing here declares.
+#: The choice in place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing
+#: here declares.
 ANOTHER_SINK = "another-sink"
 
 

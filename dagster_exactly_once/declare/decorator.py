@@ -32,7 +32,7 @@ from exactly_once.protocol.names import check_sink_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: What Dagster accepts as the name of a job or an op.
+#: A name that Dagster accepts for a job or an op.
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 

@@ -73,7 +73,8 @@ class KafkaTopic:
         start_time_ms(self.start_from)
 
 
-#: What a declaration takes: a topic, topics that are called what their parameters are, or topics by parameter.
+#: The input that a declaration takes: a topic, topics that are called what their parameters are, or topics by
+#: parameter.
 Source = KafkaTopic | str | Sequence[KafkaTopic | str] | Mapping[str, KafkaTopic | str]
 
 
@@ -122,7 +123,8 @@ def _topic(one: KafkaTopic | str) -> KafkaTopic:
     return KafkaTopic(one) if isinstance(one, str) else one
 
 
-#: ``transform(events)`` or ``transform(events, config)``; with several sources, a parameter for each of them.
+#: The function of a stream: ``transform(events)`` or ``transform(events, config)``; with several sources, a parameter
+#: for each of them.
 Transform = Callable[..., "DataFrame"]
 
 

@@ -16,7 +16,7 @@ from dagster_exactly_once.declare.rejected import Letters, Rejected, spec_of
 from dagster_exactly_once.private import check_valid_name
 from exactly_once.participant import Participant
 
-#: On an output's AssetSpec: its topic, where that is not the last part of the asset's key.
+#: The metadata of an output's AssetSpec that names its topic, where that is not the last part of the asset's key.
 TOPIC = "exactly_once/topic"
 
 
@@ -64,13 +64,13 @@ class Table:
             made.close()
 
 
-#: What a declaration takes: an output, or several.
+#: The outputs that a declaration takes: a topic or a table.
 Output = dg.AssetSpec | str | Table
 Outputs = Output | Sequence[Output]
 
-#: Where Dagster looks for the columns of an asset.
+#: The metadata in which Dagster looks for the columns of an asset.
 COLUMNS = "dagster/column_schema"
-#: And for the columns of the inputs that they are made from.
+#: The metadata in which it looks for the columns of the inputs that they are made from.
 LINEAGE = "dagster/column_lineage"
 
 

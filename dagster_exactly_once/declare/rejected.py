@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_exactly_once.declare.errors import BadDeclaration
 from exactly_once.protocol.dead_letters import DEFAULT_MOST
 
-#: Makes the value of a record that is sent again from the value of the rejected one, or of the dead letter.
+#: A function that makes the value to send again from that of the rejected record, or of the dead letter.
 Repair = Callable[[bytes | None], str | bytes | None]
 
 
@@ -34,7 +34,7 @@ class Letters:
     check: ClassVar[str]
     metadata: ClassVar[str]
     metadata_total: ClassVar[str]
-    #: In words: one of them, and what the topic holds.
+    #: The words for one of them, and for what the topic holds.
     noun: ClassVar[str]
     holds: ClassVar[str]
 

@@ -48,7 +48,7 @@ Partition = tuple[str, int]
 InputPlace = tuple[Partition, int]
 #: Partition and offset of an input record; with several sources, its topic before them.
 Origin = tuple[int, int] | tuple[str, int, int]
-#: ``origin(topic, record)`` of an output record; None when it does not say.
+#: The function ``origin(topic, record)`` of an output record; it returns None when the record does not say.
 OriginOf = Callable[[str, Record], Origin | None]
 
 
@@ -68,7 +68,7 @@ def origin_in_records(where: str, topics: Sequence[str]) -> OriginOf:
     return read
 
 
-#: Returns the outputs other than Kafka.
+#: A function that makes the outputs other than Kafka.
 Participants = Callable[[], Sequence[Participant[Any]]]
 
 

@@ -36,7 +36,7 @@ from exactly_once.tools.operation.model import (
 from exactly_once.tools.operation.repair_checkpoint import RepairParameters
 from exactly_once.tools.operation.rules import Refused, check_owner
 
-#: Keeps the audit trail of sinks that this code location does not declare.
+#: The asset with the audit trail of sinks that this code location does not declare.
 UNKNOWN_SINKS = "exactly_once_other_sinks"
 
 
@@ -58,10 +58,11 @@ class SinkRegistry:
         return next((s for s in (*self.streams, *self.backfills) if s.sink_id == sink_id), None)
 
 
-#: Completes the parameters by what Dagster knows: by a resource, or by a declaration.
+#: A function that completes the parameters by what Dagster knows: by a resource, or by a declaration.
 Fill = Callable[[dg.OpExecutionContext, SinkRegistry, Any], Any]
 
-#: Makes the context that the operation takes, of what every operation is told; its steps give signs of life themselves.
+#: A function that makes an operation's context from the one that all operations have; its steps give signs of life
+#: themselves.
 Within = Callable[[dg.OpExecutionContext, OperationContext], OperationContext]
 
 
@@ -375,7 +376,7 @@ def _restart(registry: SinkRegistry) -> dg.OpDefinition:
     return restart
 
 
-#: By job: what completes the parameters, with the resources that it takes, and a further op.
+#: The extras by job: what completes the parameters, with the resources that it takes, and a further op.
 _EXTRAS: dict[str, dict[str, Any]] = {
     RECOVERY_JOB: {"after": _restart},
     REPAIR_JOB: {"fill": _location, "resources": ("kafka", "checkpoints")},

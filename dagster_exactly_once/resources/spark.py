@@ -27,7 +27,7 @@ from exactly_once.sparkenv.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Settings that hold for every session. The figures are from two cores, Kafka -> Spark -> Kafka.
+#: Settings of every session. The figures are from two cores, Kafka -> Spark -> Kafka.
 TUNED: Mapping[str, str] = {
     # 10-20 % more records per second than G1: batches make short-lived garbage, and single pauses do not matter.
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
@@ -42,8 +42,8 @@ TUNED: Mapping[str, str] = {
     "spark.log.level": "WARN",
 }
 
-#: For queries that keep state, by :func:`use_state_store`. Not for every session: format 2 raises the version of the
-#: commit files of stateless streams too, which an older session then cannot read.
+#: Settings of queries that keep state, by :func:`use_state_store`. Not of every session: format 2 raises the version of
+#: the commit files of stateless streams too, which an older session then cannot read.
 STATE_STORE: Mapping[str, str] = {
     # State lies outside of the heap, so its size costs no garbage collection.
     "spark.sql.streaming.stateStore.providerClass": (
@@ -58,14 +58,14 @@ STATE_STORE: Mapping[str, str] = {
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
-#: For checkpoints on a local disk: walCommit 37 -> 13 ms and commitOffsets 50 -> 16 ms per batch. It is weaker at
-#: refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences. Not for state
-#: outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.query`.
+#: Settings for checkpoints on a local disk: walCommit 37 -> 13 ms and commitOffsets 50 -> 16 ms per batch. They are
+#: weaker at refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences. Not for
+#: state outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.query`.
 LOCAL_CHECKPOINTS: Mapping[str, str] = {
     FILE_MANAGER: file_manager("FileSystemBased"),
 }
 
-#: For everything in one process: no port is open to other machines, and a laptop may change its network.
+#: Settings for everything in one process: no port is open to other machines, and a laptop may change its network.
 LOCAL_MASTER: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 #: Options of Spark's Kafka source: with them it reads 1.5 times as fast as with the defaults.

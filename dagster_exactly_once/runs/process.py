@@ -12,11 +12,11 @@ import psutil
 from dagster_exactly_once.runs.tags import TAG_DRIVER, TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SIGNED, TAG_SINK
 from exactly_once.inspection.processes import Frozen, Process, alive, belongs_to, cpu_s, frozen_among
 
-#: The statuses of a run that has ended, ...
+#: The statuses of a run that has ended.
 FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-#: ... of one that has not, ...
+#: The statuses of a run that has not.
 UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
-#: ... and those that Dagster may show for a run with a live process.
+#: The statuses that Dagster may show for a run with a live process.
 WORKING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 

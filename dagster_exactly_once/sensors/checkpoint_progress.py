@@ -29,11 +29,11 @@ from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, sensor_over
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, health, state_of
 
-#: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
+#: Seconds between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
 OBSERVE_EVERY_S = 600.0
 
-#: The interval between two observations of a lag that moves: at every third tick. A person who watches a stream stand
-#: still sees its lag grow, and the event table grows no faster than by the first hour of a run's reports.
+#: Seconds between two observations of a lag that moves: every third tick. A person who watches a stream stand still
+#: sees its lag grow, and the event table grows no faster than by the first hour of a run's reports.
 SHOW_EVERY_S = 25.0
 
 #: The share of a processor that the processes of a start use while it moves; a JVM that hangs uses less.

@@ -13,11 +13,11 @@ from exactly_once.deadline import Deadline
 from exactly_once.tools.diagnosis import Diagnosis
 from exactly_once.tools.diagnosis.registry import SYMPTOMS
 
-#: Trouble that has been away for this long is over: several ticks of the slowest sensor in which it was not seen twice.
+#: Seconds without trouble after which an incident is over: several ticks of the slowest sensor.
 OVER_AFTER_S = 60.0
 
-#: For all notices of one tick. Dagster gives up a tick after 60 s; asking the brokers takes 8 s, and the last notice
-#: 5 s more.
+#: Seconds for all notices of one tick. Dagster gives up a tick after 60 s; asking the brokers takes 8 s, and the last
+#: notice 5 s more.
 TELL_BUDGET_S = 10.0
 
 

@@ -24,10 +24,10 @@ from dagster_exactly_once.sensors.tick import Job, Judged, Tick, check_jobs, sen
 from exactly_once.inspection.processes import Frozen, State, end_command, end_frozen, resume_stopped, state_of
 from exactly_once.inspection.words import duration
 
-#: A run of this project first tags itself with its process; loading the code takes seconds.
+#: Seconds until a run of this project has tagged itself with its process; loading the code takes seconds.
 SIGN_IN_S = 120.0
 
-#: In place of a sink id, for runs that are of no stream: recoveries, feeds.
+#: The key in place of a sink id for runs that are of no stream: recoveries, feeds.
 NO_STREAM = ""
 
 

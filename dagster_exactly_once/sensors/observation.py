@@ -26,7 +26,7 @@ from exactly_once.tools.operation.tables import ROWS, open_transactions
 #: The name of the check, on the asset of the stream's first output.
 HEALTH = "health"
 
-#: In its metadata: the last decided batch. The progress of a checkpoint has it under the same name.
+#: The last decided batch in the check's metadata; the progress of a checkpoint has it under the same name.
 LAST_BATCH = "last_decided"
 
 #: States that need nobody, unless they are errors: the stream was never started, or a person has ended its run.

@@ -28,8 +28,8 @@ from exactly_once.inspection.words import duration
 from exactly_once.tools.diagnosis import Diagnosis, Thresholds, state_of
 from exactly_once.tools.diagnosis.registry import SYMPTOMS
 
-#: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
-#: switched off.
+#: Seconds after a failure in which only the sensor exactly_once_run_failure acts on the run; after that the others do,
+#: should it be switched off.
 HANDOVER_S = 60.0
 
 REQUESTED = "This sensor requested a recovery"

@@ -37,7 +37,7 @@ from exactly_once.tools.diagnosis.registry import SYMPTOMS
 #: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
 
-#: A pause of so few seconds is over before Spark has started: the run is requested with its recovery.
+#: Seconds of a pause that is over before Spark has started: the run is requested with its recovery.
 SOON_S = 3.0
 
 

@@ -24,7 +24,7 @@ from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.tools.diagnosis import SinkFacts
 
-#: Of the budget, kept for the ends of the inputs: a few requests for each topic, over one connection.
+#: Seconds of the budget that are kept for the ends of the inputs: a few requests for each topic, over one connection.
 ENDS_S = 1.5
 
 #: The ends of the input's partitions.

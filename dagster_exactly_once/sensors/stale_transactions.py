@@ -29,20 +29,20 @@ from exactly_once.tools.diagnosis.registry import SYMPTOMS
 from exactly_once.txn.coordinators import check_all_seen, describe, list_transactions
 from exactly_once.txn.leaders import find_hanging
 
-#: A tick describes this many foreign transactions; a cluster may have thousands, and the sensor may not end them.
+#: The most foreign transactions that a tick describes; a cluster may have thousands, and the sensor may not end them.
 FOREIGN_AT_MOST = 200
 
-#: A tick asks the partition leaders for this many streams, and the next ticks for the others: it costs more than the
-#: rest of a reading.
+#: The most streams for which a tick asks the partition leaders, which costs more than the rest of a reading; the next
+#: ticks ask for the others.
 LEADERS_AT_ONCE = 10
 
-#: What the memory of a tick calls the hanging transactions of each kind of owner (:class:`HangingName`).
+#: The entries of a tick's memory for hanging transactions, by the kind of their owner (:class:`HangingName`).
 OWNERS = {"hanging_ours": "ours", "hanging_foreign": "foreign", "unknown": "unknown"}
 
-#: Beside these and ``foreign``: sentences about what a tick left out, each with the reason and the remedy.
+#: The entry with sentences about what a tick left out, each with the reason and the remedy.
 NOT_READ = "not_read"
 
-#: What a tick found of other transactions: names, by :data:`OWNERS`, ``foreign`` and :data:`NOT_READ`.
+#: The names of other transactions that a tick saw, by :data:`OWNERS`, ``foreign`` and :data:`NOT_READ`.
 Told = Mapping[str, list[str]]
 
 

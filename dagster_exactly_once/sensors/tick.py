@@ -23,23 +23,24 @@ from exactly_once.tools.diagnosis import Diagnosis
 
 T = TypeVar("T")
 
-#: What a sensor may request runs of.
+#: A job that a sensor may request runs of.
 Job = dg.JobDefinition | UnresolvedAssetJobDefinition
 
-#: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
+#: The version of a cursor's content, raised when that changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 2
 
-#: The time of one tick, nearly all of it for the brokers. Dagster gives up a tick after 60 s, and a slow tick delays
+#: Seconds of one tick, nearly all of them for the brokers. Dagster gives up a tick after 60 s, and a slow tick delays
 #: others.
 BUDGET_S = 8.0
 
-#: A call mostly waits for brokers. Each has connections and threads of its own, so more of them gain little.
+#: The most calls at a time. They mostly wait for brokers, and each has connections and threads of its own, so more gain
+#: little.
 AT_ONCE = 8
 
-#: A call that begins with less time than this would only fail, and say that the brokers are silent.
+#: Seconds below which a call does not begin: it would only fail, and say that the brokers are silent.
 ENOUGH_S = 1.0
 
-#: What a tick keeps of one stream for the next tick.
+#: The entries that a tick keeps of one stream for the next tick.
 Memory = Mapping[str, Any]
 
 

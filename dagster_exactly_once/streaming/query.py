@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-#: With it, Spark takes the names of sources, and with version 2 of its offset log it keeps offsets by name.
+#: The setting with which Spark takes the names of sources, and with version 2 of its offset log keeps offsets by name.
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 #: The setting for how many reports of progress Spark keeps, one more than there are.
 KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 
-#: Spark's default; with less, what a query reports between two polls of its supervisor may be gone. With 1 all is.
+#: The fewest reports to keep, Spark's default: with less, those between two polls of the supervisor may be gone. With 1
+#: all are.
 LEAST_KEPT = 100
 
 
@@ -203,7 +204,7 @@ def traced(records: DataFrame) -> DataFrame:
     )
 
 
-#: Spark's default.
+#: Spark's default, which replaces files of state too.
 SAFE_FILE_MANAGER = file_manager("FileContextBased")
 
 #: Operators that remember rows of earlier batches; the others that do have "State" in their name.
@@ -211,7 +212,7 @@ _REMEMBERING = frozenset(
     {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit", "LocalLimit"}
 )
 
-#: Operators that do so when both inputs are streams.
+#: Operators that remember rows when both inputs are streams.
 _JOINING = frozenset({"Join", "Intersect", "Except"})
 
 
@@ -248,8 +249,8 @@ def _children(node: Any) -> list[Any]:
     return [found.apply(n) for n in range(found.size())]
 
 
-#: Of a topic of dead letters: eight times the brokers' default, for the rows that are too large for the outputs, and
-#: what managed clusters allow at most.
+#: The largest dead letter in bytes: eight times the brokers' default, for the rows that are too large for the outputs,
+#: and what managed clusters allow at most.
 LARGEST_LETTER = 8 * 1024 * 1024
 
 

@@ -30,11 +30,11 @@ from dagster_exactly_once.runs.tags import (
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.tools.operation.recover import LEAVING_S
 
-#: A recovery takes seconds, and some minutes with thousands of parts; one whose process died is reported within two. A
-#: long run gives up its rotation before.
+#: Seconds to wait for a recovery: it takes seconds, and some minutes with thousands of parts; one whose process died is
+#: reported within two. A long run gives up its rotation before.
 LONGEST_S = 900.0
 
-#: Between two queries for older runs, by a run that has nothing else to do.
+#: Seconds between two queries for older runs, by a run that has nothing else to do.
 POLL_S = 1.0
 
 
@@ -186,7 +186,7 @@ def _awaits(other: Run, sink_id: str) -> str:
     )
 
 
-#: A run starts within a minute or two, also on a pod for which a node must be added.
+#: Seconds for a run to start: it takes a minute or two, also on a pod for which a node must be added.
 PATIENCE_S = 600.0
 
 

@@ -36,7 +36,7 @@ class OffsetSpan(NamedTuple):
         return self.end <= self.start
 
 
-#: By partition.
+#: Spans of offsets by partition.
 Spans = Mapping[int, OffsetSpan]
 
 
@@ -61,8 +61,8 @@ def from_start(spans: Spans, most: int) -> dict[int, OffsetSpan]:
     return {p: OffsetSpan(span.start, min(span.end, span.start + most)) for p, span in spans.items()}
 
 
-#: If records carry the time of writing, the first few offsets hold the one to find; otherwise each further query goes
-#: ten times as far.
+#: The offsets of the first query: they hold the one to find if records carry the time of writing; otherwise each
+#: further query goes ten times as far.
 FIRST_OFFSETS = 100_000
 
 

@@ -21,7 +21,7 @@ from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
 from exactly_once_local.duel.departures import FlightEvent
 from platform_assets.consumer import committed_reader, is_record
 
-#: Reading the ends of a few partitions takes well under a second.
+#: Seconds to read the ends of a few partitions in, which takes well under one.
 POSITION_BUDGET_S = 30.0
 
 _SEE_WHY = "Run exactly-once doctor to see what the brokers refuse or do not answer; then start again"

@@ -26,7 +26,7 @@ from platform_assets.report.contents import Contents
 from platform_assets.report.report import TOPICS, expected_contents, make_report
 from resources.deployment import resources
 
-#: How often a bar moves; each reading costs the brokers a handful of requests.
+#: Seconds between two moves of a bar; each reading costs the brokers a handful of requests.
 READ_EVERY_S = 1.0
 
 _STREAM_CONFIG = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
