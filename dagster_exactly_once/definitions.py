@@ -88,7 +88,7 @@ def exactly_once_sensors(
     """
     _check_each(streams, "exactly_once_sensors")
     specs = [s.spec for s in streams]
-    beside = [spec for s in streams for spec in s.side_specs]
+    side_specs = [spec for s in streams for spec in s.side_specs]
     managed = [s for s in streams if s.managed]
     checks = _checks(streams)
     recovery, stream_jobs = job_of(RECOVER, _registry(streams)), [stream_job(s) for s in managed]
@@ -96,7 +96,7 @@ def exactly_once_sensors(
         checkpoint_progress_sensor(
             specs, _check_keys(checks), [recovery, *_checks_jobs(checks)], every_s=progress_every_s
         ),
-        stale_transactions_sensor([*specs, *beside], every_s=stale_every_s),
+        stale_transactions_sensor([*specs, *side_specs], every_s=stale_every_s),
         run_failure_sensor([s.spec for s in managed], [recovery, *stream_jobs], every_s=failure_every_s),
         liveness_sensor([s.spec for s in managed], stream_jobs, every_s=liveness_every_s),
     ]
@@ -256,8 +256,8 @@ def _as_requested(jobs: Sequence[Job], sensors: Sequence[dg.SensorDefinition]) -
 
 def _registry(streams: Sequence[Stream]) -> SinkRegistry:
     """Return the sinks that a job for repairs finds by name."""
-    beside = [spec for s in streams for spec in s.side_specs]
-    return SinkRegistry([s.spec for s in streams], beside, {s.sink_id: s.others for s in streams})
+    side_specs = [spec for s in streams for spec in s.side_specs]
+    return SinkRegistry([s.spec for s in streams], side_specs, {s.sink_id: s.others for s in streams})
 
 
 def _successor_jobs(streams: Sequence[Stream]) -> list[dg.JobDefinition]:

@@ -38,7 +38,7 @@ class Mode(Enum):
 
 
 class Once(dg.Config):
-    """Consents for one start, each with the word that an error named. A restart by a sensor drops them."""
+    """Consents for one start, each with the confirmation that an error named. A restart by a sensor drops them."""
 
     accept_lost: str = rarely(
         "",
@@ -71,7 +71,7 @@ class Once(dg.Config):
     def options(self) -> dict[str, str]:
         """Return the consents as options of the sink."""
         given = {"sink.accept.lost": self.accept_lost, "sink.adopt": self.adopt, "sink.takeover": self.takeover}
-        return {option: word for option, word in given.items() if word}
+        return {option: confirmation for option, confirmation in given.items() if confirmation}
 
 
 class StreamConfig(dg.Config):
@@ -189,7 +189,7 @@ class BackfillConfig(dg.Config):
     )
 
 
-class LettersConfig(dg.Config):
+class SideTopicConfig(dg.Config):
     """The configuration of the checks ``rejected_since_last_look`` and ``dead_letters_since_last_look``."""
 
     acknowledge: bool = Field(

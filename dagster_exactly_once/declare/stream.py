@@ -16,7 +16,7 @@ from dagster_exactly_once.declare.config import StreamConfig
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.declare.inputs import KafkaTopic, Transform
 from dagster_exactly_once.declare.outputs import LINEAGE, Table, topic_of
-from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
+from dagster_exactly_once.declare.rejected import DeadLetters, Rejected, SideTopic
 from dagster_exactly_once.declare.sink_options import with_topic
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import CHECKS_EVERY_S, FRESHNESS_LIMIT_S
@@ -214,7 +214,7 @@ class Stream:
         return tuple(topic_of(spec) for spec in self.declared)
 
     @cached_property
-    def letters(self) -> dict[str, Letters]:
+    def side_topics(self) -> dict[str, SideTopic]:
         """The declarations of rejected records and of dead letters, by topic: these are the last output topics."""
         said = [its for its in (self.rejected, self.dead_letters) if its is not None]
         return dict(zip(self.topics[len(self.topics) - len(said) :], said, strict=True))
@@ -222,7 +222,7 @@ class Stream:
     @property
     def rejected_topic(self) -> str | None:
         """The topic of the rejected records; None without one."""
-        return next((topic for topic, its in self.letters.items() if its is self.rejected), None)
+        return next((topic for topic, its in self.side_topics.items() if its is self.rejected), None)
 
     @property
     def dead_topic(self) -> str | None:
@@ -236,7 +236,7 @@ class Stream:
 
     def sink_options(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the options of the sink for rows that the function makes, with ``more`` of one run."""
-        outputs = [topic for topic in self.topics if topic not in self.letters]
+        outputs = [topic for topic in self.topics if topic not in self.side_topics]
         return with_topic({**self.options, **(more or {})}, outputs)
 
     def key_of(self, topic: str) -> dg.AssetKey:
@@ -292,7 +292,7 @@ class Stream:
     @cached_property
     def backfill_spec(self) -> StreamSpec:
         """The backfill, as the sensors know it: a sink of its own, so neither can fence the other."""
-        return self._beside("backfill", asset_keys=(self.by_day,))
+        return self._side_spec("backfill", asset_keys=(self.by_day,))
 
     def queue(self, location: str) -> str:
         """Return the tag of the runs of which one at a time leaves Dagster's queue: those of the stream on its cluster
@@ -308,9 +308,9 @@ class Stream:
     def resend_spec(self) -> StreamSpec:
         """The job that sends these records again, as the sensors know it: a sink of its own, too."""
         # no outputs: what others have open on the input is not this job's affair
-        return self._beside("resend", sources=tuple(self.resent), outputs=(), asset_keys=())
+        return self._side_spec("resend", sources=tuple(self.resent), outputs=(), asset_keys=())
 
-    def _beside(self, what: str, **changes: Any) -> StreamSpec:
+    def _side_spec(self, what: str, **changes: Any) -> StreamSpec:
         name, op, sink_id = f"{self.name}_{what}", f"{what}_{self.name}", f"{self.sink_id}-{what}"
         return replace(self.spec, name=name, job=name, op=op, sink_id=sink_id, source_keys=(), **changes)
 
@@ -321,9 +321,9 @@ class Stream:
         return (self.backfill_spec, *resend) if self.backfill is not None else resend
 
     @cached_property
-    def resent(self) -> dict[str, Letters]:
+    def resent(self) -> dict[str, SideTopic]:
         """The declarations whose records the job ``<name>_resend`` sends again, by topic: no such job when empty."""
-        return self.letters if self.managed else {}
+        return self.side_topics if self.managed else {}
 
     @property
     def with_headers(self) -> bool:

@@ -177,27 +177,27 @@ class _Front:
             p = self.fill(context, self.registry, parameters_from(operation.parameters, config, sink_id))
             if takes_sink:
                 owner_answers(context, context.resources.transactions, sink_id, p.take_over, p.force)
-            found = operation.examine(self._context(context, p), p)
+            outcome = operation.examine(self._context(context, p), p)
             warning = self.warns(context, p)
         reason = config.reason or context.run.tags.get(TAG_CAUSE, "")
         spec, stage = self.registry.spec(sink_id), shown.name.removeprefix("exactly_once_")
         asset = spec.asset if spec else UNKNOWN_SINKS
         audit = Audit(asset, stage, stage.rpartition("_")[2], who(context.run), reason)
-        said = f"{found.sentence}{warning}"
-        if config.dry_run and found.to_do and found.refusal is None:
-            said += f" To act, launch {shown.name} again with dry_run: false."
-        metadata = as_metadata({**found.shown, "sentence": said})
-        audit.began(context, "dry run" if config.dry_run else "began", said, as_metadata(found.audit) or metadata)
-        return Passed(p, audit, found), metadata
+        sentence = f"{outcome.sentence}{warning}"
+        if config.dry_run and outcome.to_do and outcome.refusal is None:
+            sentence += f" To act, launch {shown.name} again with dry_run: false."
+        metadata = as_metadata({**outcome.shown, "sentence": sentence})
+        audit.began(context, "dry run" if config.dry_run else "began", sentence, as_metadata(outcome.audit) or metadata)
+        return Passed(p, audit, outcome), metadata
 
-    def goes_on(self, found: OperationOutcome, config: Any) -> bool:
+    def goes_on(self, outcome: OperationOutcome, config: Any) -> bool:
         """Return whether the steps follow; raise the failure or refusal of the examination."""
         if config.dry_run:
             return False
         with _classified(self.operation):
-            if error := found.failure or found.refusal:
+            if error := outcome.failure or outcome.refusal:
                 raise error
-        return found.to_do
+        return outcome.to_do
 
     def acted(
         self, context: dg.OpExecutionContext, step: OperationStep[Any], passed: Passed

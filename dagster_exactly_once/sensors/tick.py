@@ -66,7 +66,7 @@ class Judged:
         Runs to report as ended.
     end, resume : tuple of Frozen
         Frozen processes to kill, and to let go on.
-    beside : RunRequest or None
+    restart : RunRequest or None
         The run of the stream to launch together with its recovery.
     """
 
@@ -79,7 +79,7 @@ class Judged:
     dead: tuple[str, ...] = ()
     end: tuple[Frozen, ...] = ()
     resume: tuple[Frozen, ...] = ()
-    beside: dg.RunRequest | None = None
+    restart: dg.RunRequest | None = None
 
 
 class Tick:
@@ -119,11 +119,11 @@ class Tick:
         Dagster (1.13.29) fails a tick of which it cannot launch one request, with the requests of all other streams:
         so a request that repeats a configuration which its job no longer takes is left out, and said.
         """
-        requests = [request for request in (judged.request, judged.beside) if request is not None]
+        requests = [request for request in (judged.request, judged.restart) if request is not None]
         unfit = ((request, why) for request in requests if (why := self._unfit(request)))
         if (first := next(unfit, None)) is not None:
             request, why = first
-            kept = judged.request if request is judged.beside else None
+            kept = judged.request if request is judged.restart else None
             sentence = (
                 f"{judged.message} No run of the job {request.job_name} is requested, because the configuration that "
                 f"it would repeat no longer fits that job: {why} Launch it by hand, with a configuration that fits."
@@ -180,7 +180,7 @@ class Tick:
         """Make the result, with sentences, observations and runs that belong to no single stream."""
         judged = self.judged.values()
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        made = (request for j in judged for request in (j.request, j.beside))
+        made = (request for j in judged for request in (j.request, j.restart))
         wanted = [*(request for request in made if request is not None), *requests]
         if wanted:  # Dagster shows no reason beside a request
             self.context.log.info(message)

@@ -251,7 +251,7 @@ def _children(node: Any) -> list[Any]:
 
 #: The largest dead letter in bytes: eight times the brokers' default, for the rows that are too large for the outputs,
 #: and what managed clusters allow at most.
-LARGEST_LETTER = 8 * 1024 * 1024
+LARGEST_DEAD_LETTER = 8 * 1024 * 1024
 
 
 def create_outputs(kafka: KafkaTransactionalProducerFactory, stream: Stream) -> None:
@@ -260,5 +260,5 @@ def create_outputs(kafka: KafkaTransactionalProducerFactory, stream: Stream) -> 
         return
     kafka.create_topics(dict.fromkeys(stream.row_topics, stream.output_partitions))
     if stream.dead_topic is not None:
-        wished = {"max.message.bytes": str(LARGEST_LETTER)}
+        wished = {"max.message.bytes": str(LARGEST_DEAD_LETTER)}
         kafka.create_topics({stream.dead_topic: stream.output_partitions}, wished=wished)
