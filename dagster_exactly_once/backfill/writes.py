@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 #: Seconds between two wake-ups of the caller, so that an interrupt reaches it.
 TICK_S = 0.5
-#: Seconds of the 15 within which Terminate promises CANCELED: for the call under way, ...
+#: Seconds for the call under way, of the 15 within which Terminate promises CANCELED.
 STOP_BUDGET_S = 8.0
-#: ... and for a killed JVM to end; the rest is for bringing the sink to rest.
+#: Seconds of these 15 for a killed JVM to end; the rest is for bringing the sink to rest.
 KILL_BUDGET_S = 2.0
 
 

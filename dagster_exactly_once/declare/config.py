@@ -75,7 +75,12 @@ class Once(dg.Config):
 
 
 class StreamConfig(dg.Config):
-    """The configuration of a run of a stream. Subclass it to give a stream fields of its own."""
+    """The configuration of a run of a stream, which Dagster checks before the run starts.
+
+    To give a stream fields of its own, subclass it at module level, and annotate the ``config`` of its function with
+    that class. Names that end in ``_s`` are seconds, in ``_h`` hours. Dagster keeps the values with the run and shows
+    them: no field is for a secret.
+    """
 
     mode: Mode = Field(
         default=Mode.until_stopped,

@@ -138,6 +138,9 @@ def exactly_once_stream(
     ------
     BadDeclaration
         When the code loads, for an argument that cannot work; the message names it and says what to write.
+    InvalidOption
+        Likewise for ``sink_id``, ``continues`` or ``beside`` that is no id of a sink, and for ``options`` that the sink
+        refuses.
     """
 
     def declare(transform: Transform) -> Stream:
@@ -220,7 +223,7 @@ def observed_stream(
 
     Raises
     ------
-    BadDeclaration
+    BadDeclaration, InvalidOption
         As :func:`exactly_once_stream`.
     """
 

@@ -33,7 +33,17 @@ if TYPE_CHECKING:
 
 
 class Record(NamedTuple):
-    """A record as a consumer delivers it."""
+    """A record as a consumer delivers it, for a function of ``Checks(origin=...)``.
+
+    Attributes
+    ----------
+    partition, offset : int
+        The record's place in its topic.
+    key, value : bytes or None
+        As they are in Kafka: nothing is decoded.
+    headers : tuple of (str, bytes)
+        In the order in which the producer wrote them; a name may occur more than once.
+    """
 
     partition: int
     offset: int
@@ -144,7 +154,30 @@ class Backfill:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stream:
-    """A declared stream; :func:`exactly_once_stream` makes it and documents the arguments."""
+    """A declared stream, for :func:`exactly_once_definitions`; declaring it reaches neither Kafka nor Spark.
+
+    :func:`exactly_once_stream` and :func:`observed_stream` make it and refuse what cannot work. Fields that are not
+    listed here are their arguments, as given.
+
+    Attributes
+    ----------
+    name, sink_id : str
+        Also where the declaration names none.
+    sources : mapping
+        The input topics, by the parameter of the function that takes each.
+    declared : tuple of AssetSpec
+        The assets of the output topics before translation, those of rejected records and dead letters last.
+    tables : tuple of Table
+        The outputs that are no topics.
+    config, config_parameter
+        The class of a run's configuration, and the parameter of the function that takes it; None without one.
+    bootstrap_servers : str
+        The brokers, ``host:port`` separated by commas; "" until the definitions know them.
+    managed : bool
+        Whether Dagster runs it; else it runs elsewhere and is only watched.
+    lineage : mapping
+        The ``column_lineage`` of each output, by topic.
+    """
 
     transform: Transform
     name: str
@@ -251,21 +284,18 @@ class Stream:
     @cached_property
     def inputs(self) -> tuple[dg.AssetSpec, ...]:
         """The assets of the input topics, also of those that somebody else declares."""
+        text = f"A topic that the stream {self.name} reads. Each stream that reads it reports its lag here."
+        specs = (
+            dg.AssetSpec(dg.AssetKey([topic]), group_name=self.group_name, kinds={"kafka"}, description=text)
+            for topic in self.source_topics
+        )
         return tuple(
             translated(
                 self.translator,
-                StreamTopic(self.name, topic, True, self.bootstrap_servers, self._input(topic)),
+                StreamTopic(self.name, spec.key.path[-1], True, self.bootstrap_servers, spec),
                 (),
             )
-            for topic in self.source_topics
-        )
-
-    def _input(self, topic: str) -> dg.AssetSpec:
-        return dg.AssetSpec(
-            dg.AssetKey([topic]),
-            group_name=self.group_name,
-            kinds={"kafka"},
-            description=f"A topic that the stream {self.name} reads. Each stream that reads it reports its lag here.",
+            for spec in specs
         )
 
     @cached_property

@@ -211,7 +211,20 @@ class KafkaTransactionalProducerFactory(KafkaResource):
 
 
 class TransactionalProducer:
-    """One writer of one transactional id; made by :class:`KafkaTransactionalProducerFactory`."""
+    """The writer of one transactional id, for one thread; :class:`KafkaTransactionalProducerFactory` makes it.
+
+    It sends within :meth:`transaction`, one at a time. Each step that waits for the brokers takes at most 30 s.
+
+    Parameters
+    ----------
+    timeout_ms : int
+        Milliseconds after which the brokers abort a transaction that is still open.
+
+    Raises
+    ------
+    BrokerUnreachable, InvalidTransactionTimeout, NotAuthorized
+        As :meth:`KafkaTransactionalProducerFactory.producer`.
+    """
 
     def __init__(self, connection: Connection, transactional_id: str, timeout_ms: int):
         self.transactional_id = transactional_id

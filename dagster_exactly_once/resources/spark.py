@@ -17,6 +17,7 @@ from dagster import ConfigurableResource, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 import exactly_once
+from dagster_exactly_once.resources import set_fields
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
 from exactly_once.spark import launch
@@ -183,14 +184,10 @@ class SparkSessionResource(ConfigurableResource):
 
         ``<prefix>CONF`` is a JSON object.
         """
-        found: dict[str, Any] = {
-            name: os.environ[prefix + name.upper()]
-            for name in cls.model_fields
-            if os.environ.get(prefix + name.upper())
-        }
-        if "conf" in found:
-            found["conf"] = json.loads(found["conf"])
-        return cls(**{**fields, **found})
+        given: dict[str, Any] = {**set_fields(cls.model_fields, prefix)}
+        if "conf" in given:
+            given["conf"] = json.loads(given["conf"])
+        return cls(**{**fields, **given})
 
     def settings(self) -> dict[str, str]:
         """Every Spark setting of the session."""

@@ -362,7 +362,16 @@ def as_failure(failure: Failure) -> dg.Failure:
 
 @contextmanager
 def classified() -> Iterator[None]:
-    """Turn the project's own errors inside the block into a classified :class:`dagster.Failure`."""
+    """Turn an error of this project inside the block into the failure of the op or asset around it.
+
+    Other exceptions pass as they are.
+
+    Raises
+    ------
+    dagster.Failure
+        In place of an ExactlyOnceError, which is its cause. Its metadata are ``code``, ``cause``, ``way_out`` and
+        ``restart_heals``, by which the sensors decide about a restart; Dagster itself does not retry the op.
+    """
     try:
         yield
     except ExactlyOnceError as error:

@@ -75,9 +75,8 @@ class StreamHistory:
         if not row:
             return []
         oldest = row[-1]
-        counted = {
-            key for run in row if (key := run.tags.get(TAG_BESIDE))
-        }  # the run beside a recovery failed of the same cause
+        # the run beside a recovery failed of the same cause
+        counted = {key for run in row if (key := run.tags.get(TAG_BESIDE))}
         row += [
             r
             for r in self.recoveries

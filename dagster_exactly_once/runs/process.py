@@ -44,7 +44,17 @@ class RunProcess(NamedTuple):
 def tag_run(
     instance: dg.DagsterInstance, run_id: str, sink_id: str | None = None, more: Mapping[str, str] | None = None
 ) -> None:
-    """Tag the run with this process, the sink, and ``more``."""
+    """Tag a run with this process, its own, so that the sensor ``exactly_once_liveness`` sees when it is gone.
+
+    Parameters
+    ----------
+    run_id : str
+        The run that this process works for.
+    sink_id : str, optional
+        The sink that the run writes through: sensors and recoveries leave it alone while the process lives.
+    more : mapping, optional
+        Further tags of the run, by name.
+    """
     here = Process.here()
     tags = {TAG_HOST: here.host, TAG_MACHINE: here.machine, TAG_PID: _name(here), TAG_SIGNED: run_id}
     instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})

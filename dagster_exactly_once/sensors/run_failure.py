@@ -76,7 +76,7 @@ def verdict(
     decision = next_restart(restart, history.failures(), history.now)
     if isinstance(decision, str):
         then = f"No sensor starts the stream again: {decision}. Fix the cause, then launch {_job(run)}."
-        return _needs_person(f"{_text(why)} {then}", why, run)
+        return Judged(f"{_text(why)} {then}", True, why=replace(why, subject=run.run_id))
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
         return Judged(
@@ -245,10 +245,6 @@ def _job(run: Run) -> str:
 
 def _raise(before: str, why: Failure, failed: Run, run: Run) -> Judged:
     said = f"{before}{_text(why)} A restart does not fix {why.code}: then launch {_job(run)}."
-    return _needs_person(said, why, failed)
-
-
-def _needs_person(said: str, why: Failure, failed: Run) -> Judged:
     return Judged(said, True, why=replace(why, subject=failed.run_id))
 
 

@@ -47,7 +47,7 @@ OthersSeen = Mapping[str, list[str]]
 
 
 class SinkReading(NamedTuple):
-    """The brokers' answers about one sink; ``others`` is None when it was not the other transactions' time."""
+    """The brokers' answers about one sink; ``others`` is None when this tick did not ask for other transactions."""
 
     inspection: Inspection
     others: OthersSeen | None = None
@@ -105,9 +105,7 @@ def judge_stale(tick: Tick, sender: NoticeSender, stream: StreamSpec, reading: S
     """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays."""
     histories = tick.histories
     policy, last, now = tick.context.resources.watch_policy, tick.memory[stream.sink_id], histories.now
-    others: OthersSeen = (
-        last.get("told", {}) if reading.others is None else reading.others
-    )  # by the leaders when last asked
+    others: OthersSeen = last.get("told", {}) if reading.others is None else reading.others
     limits, sink = policy.limits, reading.inspection
     hanging = tuple(HangingName(name, owner) for kind, owner in OWNERS.items() for name in others.get(kind, ()))
     stream_now = stream_facts(tick.context.instance, stream, tick.summaries[stream.sink_id], sink.owner)

@@ -19,9 +19,9 @@ from dagster_exactly_once.streaming.windows import ReportWindow
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.participant import Participant
 
-#: Seconds of the 15 within which Terminate promises CANCELED: for the batch in flight, the query and the session, ...
+#: Seconds for the batch in flight, the query and the session, of the 15 within which Terminate promises CANCELED.
 STOP_BUDGET_S = 10.0
-#: ... and for a killed JVM to end; the rest is for the recovery (1 s on a healthy cluster).
+#: Seconds of these 15 for a killed JVM to end; the rest is for the recovery (1 s on a healthy cluster).
 KILL_BUDGET_S = 2.0
 
 #: Seconds until the first report: a person who has just pressed "Launch" looks for a sign of life.

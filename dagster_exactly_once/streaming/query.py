@@ -156,26 +156,21 @@ def _read(spark: SparkSession, connection: Connection, plan: QueryPlan, topic: K
     """Return the rows of one source, from where the query begins when it has no checkpoint. Where the session lets
     sources come and go, it has a name.
     """
+    begins, since_ms = topic.start_from, start_time_ms(topic.start_from)
+    if since_ms is not None:
+        begins = offsets_json(topic.name, first_since(spark, connection, topic.name, since_ms))
     reader = spark.readStream.format("kafka")
     if str(spark.conf.get(EVOLUTION, "false")).lower() == "true":
         reader = reader.name(plan.names.get(topic.name) or source_name(topic.name))
     reader = (
         reader.options(**kafka_source_options(connection, topic.name, plan.share))
-        .option("startingOffsets", _starting_offsets(spark, connection, topic))
+        .option("startingOffsets", begins)
         .option("includeHeaders", str(plan.stream.with_headers).lower())
         .options(**topic.options)
     )
     if plan.trigger_interval_s is None:  # else it ends with the rest that is smaller than minOffsetsPerTrigger
         reader = reader.option("maxTriggerDelay", "0s")
     return reader.load()
-
-
-def _starting_offsets(spark: SparkSession, connection: Connection, topic: KafkaTopic) -> str:
-    """Return Spark's option of that name."""
-    timestamp_ms = start_time_ms(topic.start_from)
-    if timestamp_ms is None:
-        return topic.start_from
-    return offsets_json(topic.name, first_since(spark, connection, topic.name, timestamp_ms))
 
 
 def traced(records: DataFrame) -> DataFrame:

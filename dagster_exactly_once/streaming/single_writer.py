@@ -214,7 +214,8 @@ class Rotation:
             return False
         if self._asked_s is None:
             self._ask(age_s)
-        if self._successor_ready():
+        successors = self._instance.get_runs(dg.RunsFilter(statuses=WORKING, tags={TAG_CONTINUES: self._run_id}))
+        if any(run.tags.get(TAG_READY) == run.run_id for run in successors):
             self._log.info("This run ends after the batch in flight; the next one is ready and continues.")
             return True
         if age_s - (self._asked_s or 0.0) > PATIENCE_S:
@@ -234,7 +235,3 @@ class Rotation:
             "This run is old enough to be replaced: the sensor exactly_once_liveness starts the next one, and this "
             "run continues until that one is ready."
         )
-
-    def _successor_ready(self) -> bool:
-        runs = self._instance.get_runs(dg.RunsFilter(statuses=WORKING, tags={TAG_CONTINUES: self._run_id}))
-        return any(run.tags.get(TAG_READY) == run.run_id for run in runs)
