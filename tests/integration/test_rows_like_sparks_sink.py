@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import exactly_once
 from dagster_exactly_once.backfill.resend import RejectedSpan
-from dagster_exactly_once.backfill.spark import letters, to_send
+from dagster_exactly_once.backfill.spark import rejected_rows, to_send
 from dagster_exactly_once.streaming.source import OffsetSpan
 from exactly_once import error_headers
 from exactly_once.errors import code_in, sentence_in
@@ -323,7 +323,7 @@ def test_a_letter_that_was_refused_for_its_schema_header_is_sent_again_without_i
         marks = admin.watermarks(dead)
     piece = RejectedSpan(0, OffsetSpan(0, 1))
     options = {"sink.id": output, "write.id": "1", **connection.spark()}
-    rows = to_send(letters(sinks.spark, connection, dead, piece, marks), output, (), False, None, True)
+    rows = to_send(rejected_rows(sinks.spark, connection, dead, piece, marks), output, (), False, None, True)
     rows.write.format("kafka_exactly_once").mode("append").options(**options).save()
     [sent] = oracle.read(connection, [output])
     assert (sent.value, sent.headers) == ("\0\0\0\0\7x", (("h", b"1"), ("__key_schema_id", b"3")))

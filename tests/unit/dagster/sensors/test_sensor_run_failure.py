@@ -14,7 +14,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART,
     TAG_RESTART_OF,
 )
-from dagster_exactly_once.sensors.incidents import Teller
+from dagster_exactly_once.sensors.incidents import NoticeSender
 from dagster_exactly_once.sensors.recovery_requests import (
     HANDOVER_S,
     RecoveryNeed,
@@ -60,9 +60,9 @@ def test_the_next_run_is_requested_with_its_recovery():
     """Spark takes longer to start than a recovery to end: a tick between the two keeps readers waiting for seconds."""
     newest = run("r1", "FAILURE", at=NOW - 52, lived=50, config={"ops": {"x": 1}})
     found = judged(newest)
-    assert (found.beside.job_name, found.beside.run_config) == ("stream", {"ops": {"x": 1}})
-    tags = found.beside.tags
-    assert (tags[TAG_BESIDE], found.beside.run_key) == (found.request.run_key, f"restart/{found.request.run_key}")
+    assert (found.restart.job_name, found.restart.run_config) == ("stream", {"ops": {"x": 1}})
+    tags = found.restart.tags
+    assert (tags[TAG_BESIDE], found.restart.run_key) == (found.request.run_key, f"restart/{found.request.run_key}")
     assert (tags[TAG_RESTART_OF], tags[TAG_ATTEMPT], tags[TAG_RESTART]) == ("r1", "1", "1 of 10")
     assert "next run" in found.message and "(restart attempt 1), which waits" in found.message
 
@@ -70,7 +70,7 @@ def test_the_next_run_is_requested_with_its_recovery():
 def test_a_long_pause_leaves_the_start_to_the_sensor_that_waits():
     """A JVM that waits for minutes would only hold memory, and the run would look started."""
     found = judged(run("r1", "FAILURE", at=NOW - 52, lived=50), strategy=fixed_delay(3, SOON_S + 10))
-    assert found.request is not None and found.beside is None
+    assert found.request is not None and found.restart is None
     assert "the sensor exactly_once_liveness then starts the stream" in found.message
 
 
@@ -335,7 +335,7 @@ def told(*ticks, last=None):
     """What is sent while the stream's runs look like this."""
     receiver, memory = Receiver(), last or {}
     for at in ticks:
-        memory = _reaction(STREAM, at, verdict(STREAM, at, DEFAULT, WATCH), memory, Teller(receiver)).memory
+        memory = _reaction(STREAM, at, verdict(STREAM, at, DEFAULT, WATCH), memory, NoticeSender(receiver)).memory
     return [(n.code, n.incident, n.run_id, n.resolved) for n in receiver.taken]
 
 
