@@ -59,9 +59,8 @@ def transactions_asset(stream: Stream) -> dg.AssetSpec:
         kinds={"kafka"},
         description=(
             f"The transactions of the sink {stream.sink_id}. Observed by the sensor exactly_once_checkpoint_progress "
-            f"(plots; tables "
-            "of open transactions with their age against their timeout, and of recent ones) and by every recovery: who "
-            "launched it, when and why, and the sink before and after."
+            "(plots; tables of open transactions with their age against their timeout, and of recent ones) and by "
+            "every recovery: who launched it, when and why, and the sink before and after."
         ),
     )
 

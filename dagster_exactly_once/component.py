@@ -14,7 +14,7 @@ from dagster_exactly_once.declare.decorator import exactly_once_stream, observed
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import EARLIEST, KafkaTopic
 from dagster_exactly_once.declare.outputs import TOPIC
-from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
+from dagster_exactly_once.declare.rejected import DeadLetters, Rejected, SideTopic
 from dagster_exactly_once.declare.stream import Backfill, Checks, Stream
 from dagster_exactly_once.declare.translator import StreamTranslator
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
@@ -48,10 +48,10 @@ class OutputModel(dg.Model, dg.Resolvable):
 class RejectedModel(OutputModel):
     """The topic of a stream's rejected records, with the limits of its check; see Rejected."""
 
-    kind: ClassVar[type[Letters]] = Rejected
+    kind: ClassVar[type[SideTopic]] = Rejected
 
     warn_above: int | None = Field(
-        default=Letters.warn_above,
+        default=SideTopic.warn_above,
         description="Warn above this many records that nobody has sent again or acknowledged.",
     )
     error_above: int | None = Field(
@@ -59,7 +59,7 @@ class RejectedModel(OutputModel):
     )
     repair: str | None = Field(default=None, description="Dotted name of a function.")
 
-    def declared(self) -> Letters:
+    def declared(self) -> SideTopic:
         """Return the declaration."""
         own = {name: value for name, value in self if name not in OutputModel.model_fields}
         return self.kind(**own | {"asset": _spec(self), "repair": found(self.repair) if self.repair else None})

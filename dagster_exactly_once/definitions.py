@@ -41,6 +41,7 @@ from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
+from dagster_exactly_once.sensors.tick import Job
 from exactly_once.kafka.connection import unset
 from exactly_once.location import is_on
 from exactly_once.tools.operation import operations
@@ -48,8 +49,6 @@ from exactly_once.tools.operation.recover import RECOVER
 from exactly_once.tools.operation.retire_sink import SUCCESSOR
 
 log = logging.getLogger(__name__)
-
-Job = dg.JobDefinition | UnresolvedAssetJobDefinition
 
 
 def exactly_once_sensors(
@@ -88,7 +87,7 @@ def exactly_once_sensors(
     """
     _check_each(streams, "exactly_once_sensors")
     specs = [s.spec for s in streams]
-    beside = [spec for s in streams for spec in s.side_specs]
+    side_specs = [spec for s in streams for spec in s.side_specs]
     managed = [s for s in streams if s.managed]
     checks = _checks(streams)
     recovery, stream_jobs = job_of(RECOVER, _registry(streams)), [stream_job(s) for s in managed]
@@ -96,7 +95,7 @@ def exactly_once_sensors(
         checkpoint_progress_sensor(
             specs, _check_keys(checks), [recovery, *_checks_jobs(checks)], every_s=progress_every_s
         ),
-        stale_transactions_sensor([*specs, *beside], every_s=stale_every_s),
+        stale_transactions_sensor([*specs, *side_specs], every_s=stale_every_s),
         run_failure_sensor([s.spec for s in managed], [recovery, *stream_jobs], every_s=failure_every_s),
         liveness_sensor([s.spec for s in managed], stream_jobs, every_s=liveness_every_s),
     ]
@@ -155,7 +154,9 @@ def exactly_once_definitions(
         *_successor_jobs(streams),
         *_checks_jobs(checks),
     ]
-    jobs = _as_requested(made, watching)
+    # those that a sensor requests, as it has them: Dagster refuses two objects of one name
+    theirs = {job.name: job for sensor in watching if sensor.has_jobs for job in sensor.jobs}
+    jobs: dict[str, Any] = {job.name: theirs.get(job.name, job) for job in made}
     return dg.Definitions(
         assets=[
             *source_assets(streams),
@@ -212,10 +213,13 @@ def exactly_once_resources(
     """
     if is_on(checkpoints, ""):
         checkpoints = os.path.abspath(checkpoints)
+    if spark is None:
+        on_disk = is_on(checkpoints, "", "file")
+        spark = SparkSessionResource.from_environment(work_dir=work_dir, local_checkpoints=on_disk, ui=True)
     return {
         "kafka": _kafka(KafkaTransactionalProducerFactory, kafka),
         "transactions": _kafka(TransactionAdmin, kafka),
-        "spark": spark if spark is not None else _local_spark(work_dir, checkpoints),
+        "spark": spark,
         "checkpoints": CheckpointReader(root=checkpoints),
         "restart_policy": RestartPolicy.from_environment("EXACTLY_ONCE_RESTART_"),
         "watch_policy": WatchPolicy.from_environment("EXACTLY_ONCE_WATCH_"),
@@ -248,16 +252,10 @@ def _sensors(
     return make(*streams)
 
 
-def _as_requested(jobs: Sequence[Job], sensors: Sequence[dg.SensorDefinition]) -> dict[str, Any]:
-    """Return ``jobs`` by name, those that a sensor requests as it has them: Dagster refuses two objects of one name."""
-    theirs = {job.name: job for sensor in sensors if sensor.has_jobs for job in sensor.jobs}
-    return {job.name: theirs.get(job.name, job) for job in jobs}
-
-
 def _registry(streams: Sequence[Stream]) -> SinkRegistry:
     """Return the sinks that a job for repairs finds by name."""
-    beside = [spec for s in streams for spec in s.side_specs]
-    return SinkRegistry([s.spec for s in streams], beside, {s.sink_id: s.others for s in streams})
+    side_specs = [spec for s in streams for spec in s.side_specs]
+    return SinkRegistry([s.spec for s in streams], side_specs, {s.sink_id: s.others for s in streams})
 
 
 def _successor_jobs(streams: Sequence[Stream]) -> list[dg.JobDefinition]:
@@ -297,11 +295,6 @@ def _checks_jobs(checks: Mapping[Stream, Sequence[dg.AssetChecksDefinition]]) ->
     """Return the one job that evaluates them; none without a check."""
     found = [check for made in checks.values() for check in made]
     return [checks_job(found)] if found else []
-
-
-def _local_spark(work_dir: str, checkpoints: str) -> SparkSessionResource:
-    on_disk = is_on(checkpoints, "", "file")
-    return SparkSessionResource.from_environment(work_dir=work_dir, local_checkpoints=on_disk, ui=True)
 
 
 def _kafka(resource: type[KafkaResource], given: KafkaResource | Mapping[str, Any] | None) -> KafkaResource:

@@ -3,31 +3,32 @@
 What stands in a list beside the user's own begins with ``exactly_once_``.
 """
 
-#: Brings a sink to rest.
+#: The job that brings a sink to rest.
 RECOVERY_JOB = "exactly_once_recovery"
 #: The op of the recovery that takes its configuration.
 RECOVERY_OP = "inspect"
-#: Repairs a torn checkpoint.
+#: The job that repairs a torn checkpoint.
 REPAIR_JOB = "exactly_once_checkpoint_repair"
-#: Ends hanging transactions.
+#: The job that ends hanging transactions.
 HANGING_JOB = "exactly_once_end_hanging"
-#: Retires the sink of an older version for good; there where a stream continues one.
+#: The job that retires the sink of an older version for good; there where a stream continues one.
 SUCCESSOR_JOB = "exactly_once_successor"
-#: Evaluates the checks of all streams, but verified, which has a job for each stream.
+#: The job that evaluates the checks of all streams, but verified, which has a job for each stream.
 CHECKS_JOB = "exactly_once_stream_checks"
 
-#: Two evaluations at the ten minutes of a stream that stands still, and a restart in between.
+#: Seconds that input may wait: two evaluations at the ten minutes of a stream that stands still, and a restart in
+#: between.
 FRESHNESS_LIMIT_S = 900.0
-#: The checks of a stream that is well: a day's evaluations fill one page of the runs.
+#: Seconds between the evaluations of a stream that is well: a day of them fills one page of the runs.
 CHECKS_EVERY_S = 3600.0
 
-#: The sensors: how far the streams are, ...
+#: The sensor that observes how far the streams are.
 PROGRESS_SENSOR = "exactly_once_checkpoint_progress"
-#: ... what holds readers back for too long, ...
+#: The sensor that finds what holds readers back for too long.
 STALE_SENSOR = "exactly_once_stale_transactions"
-#: ... what a failed run needs, ...
+#: The sensor that requests what a failed run needs.
 FAILURE_SENSOR = "exactly_once_run_failure"
-#: ... and whether the processes of runs live, and which streams to start.
+#: The sensor that asks whether the processes of runs live, and starts streams.
 LIVENESS_SENSOR = "exactly_once_liveness"
 
 #: The resource that passes on what the steps of a recovery find, within the run's process: a recovery must not depend

@@ -16,10 +16,10 @@ from pydantic import Field
 
 from exactly_once.tools.diagnosis import Diagnosis, Severity
 
-#: A tick sends the notice, and a slow receiver must not delay the daemon.
+#: Seconds to send a notice in: a tick sends it, and a slow receiver must not delay the daemon.
 SEND_BUDGET_S = 5.0
 
-#: How much a notice wants: somebody soon, or somebody now. The words are PagerDuty's.
+#: The severities of a notice, in PagerDuty's words: somebody is wanted soon, or now.
 WARNING, CRITICAL = "warning", "critical"
 
 

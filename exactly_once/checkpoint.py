@@ -33,17 +33,17 @@ from exactly_once.protocol.planning import Batch
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-#: A decision keeps the text of ``offsets/N`` up to this many bytes. The text has 2 KB of settings and some 20 bytes for
-#: each input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
+#: Bytes of ``offsets/N`` up to which a decision keeps the text. It has 2 KB of settings and some 20 bytes for each
+#: input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
 LONGEST_KEPT_OFFSETS = 64 * 1024
 
-#: Of a location without a scheme, to a process that cannot ask Spark's session.
+#: Addition to an error about a location without a scheme, where a process cannot ask Spark's session.
 OR_ELSEWHERE = "; where Spark's default file system (fs.defaultFS) is another one, write the location with its scheme"
 
-#: What reading a file raises; RuntimeError is that of hdfs-native, for whatever a server says.
+#: Errors of reading a file; RuntimeError is that of hdfs-native, for whatever a server says.
 _UNREADABLE = (OSError, ValueError, RuntimeError)
 
-#: Spark keeps in sources/<number or name>/0 where a source of a query began.
+#: Folder in which Spark keeps, as <number or name>/0, where a source of a query began.
 _SOURCES = "sources"
 _BEGINNING = re.compile(rf"{_SOURCES}/[A-Za-z0-9_]+/0$")
 
@@ -268,7 +268,7 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a location, and the path in it, without a slash at its end. Raise CheckpointUnusable
     when this process has no client for it, OSError, or ValueError, also where Hadoop could not read the text.
     """
-    import pyarrow.fs as pafs  # here: a process that commits reads no checkpoint
+    import pyarrow.fs as pafs  # imported here: a process that commits reads no checkpoint
 
     place = locations.read(location)
     if place.on_disk is not None:
@@ -279,7 +279,7 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
         names = {f"{service}_storage_authority": suffix for service, suffix in azure.suffixes.items()}
         return pafs.AzureFileSystem(azure.account, **names), f"{azure.container}{place.path}".rstrip("/")
     scheme = "s3" if place.scheme in locations.S3 else place.scheme
-    files, bucket = pafs.FileSystem.from_uri(f"{scheme}://{place.authority}")  # without the path, which it would decode
+    files, bucket = pafs.FileSystem.from_uri(f"{scheme}://{place.authority}")  # pyarrow would decode a path
     if not bucket.strip("/"):
         raise ValueError(f"pyarrow finds no bucket, or container, in {place.authority or 'it'}")
     return files, f"{bucket.rstrip('/')}{place.path}".rstrip("/")
@@ -308,7 +308,7 @@ def _first(location: str, name: str) -> str:
     """Return the offsets in a file of :data:`_SOURCES`, as JSON."""
     text = read_text(location, name)
     try:
-        offsets = text[text.index("{") :]  # behind a zero byte and a version
+        offsets = text[text.index("{") :]  # a zero byte and a version come first
         for partitions in json.loads(offsets).values():
             {int(p): int(offset) for p, offset in partitions.items()}
     except (ValueError, TypeError, AttributeError) as e:

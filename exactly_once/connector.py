@@ -17,15 +17,15 @@ from exactly_once.errors import ConnectorUnusable
 #: cannot. It serves every later patch of the minor, and 4.2's serves 4.3.
 _LAST = {"3.5": "3.5.7", "4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0", "4.3": "4.2.0"}
 
-#: In a path, or in a value of ``spark.jars.packages``.
+#: Pattern of the connector in a path, or in a value of ``spark.jars.packages``.
 _JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[-:](?P<version>\d+(?:\.\d+)*)[^/,\s\"']*")
 
 
-#: What tasks send with, and what it is called where a vendor renames the packages of its own copy (Databricks).
+#: The class that tasks send with, and its name where a vendor renames the packages of its own copy (Databricks).
 CLIENT = "org.apache.kafka.clients.producer.KafkaProducer"
 SHADED = "kafkashaded."
 
-#: In kafka-clients since 3.1, the oldest that the sink's jar works with.
+#: A class of kafka-clients since 3.1, the oldest that the sink's jar works with.
 _SINCE_3_1 = "org.apache.kafka.common.TopicCollection"
 
 #: Classes of the jars that the connector's own needs beside it.
@@ -34,10 +34,10 @@ _BESIDE = {
     "org.apache.commons.pool2.impl.GenericKeyedObjectPool": "commons-pool2",
 }
 
-#: All that a session is asked for.
+#: Classes that a session is asked for.
 CLASSES = (CLIENT, _SINCE_3_1, *_BESIDE)
 
-#: Tried beside a connector with renamed classes.
+#: The client that is tried beside a connector with renamed classes.
 _CLIENT_JAR = "org.apache.kafka:kafka-clients:3.9.2"
 
 
@@ -86,7 +86,7 @@ def found_on_this_host(pyspark: Path | None) -> list[str]:
 
 def unusable(jar: str | None, spark_version: str, of_scala: str = "") -> ConnectorUnusable | None:
     """Return why a query of this Spark cannot read Kafka with ``jar``, None when there is no jar; None when it can, or
-    when the jar does not tell. Of another minor release is not another Spark: 4.2's works with 4.3.
+    when the jar does not tell. A connector of another minor release may fit: 4.2's works with 4.3.
 
     ``of_scala`` is Spark's, if it is known; the default is that of PySpark's releases.
     """
@@ -96,18 +96,18 @@ def unusable(jar: str | None, spark_version: str, of_scala: str = "") -> Connect
             "this Spark session has no Kafka connector, so format('kafka') cannot be read",
             f"{way_out}, or add the jar of that name and the jars that it depends on to spark.jars",
         )
-    found = _JAR.search(jar)
-    if found is None:
+    connector = _JAR.search(jar)
+    if connector is None:
         return None
-    if found["scala"] != (of_scala or scala(spark_version)):
+    if connector["scala"] != (of_scala or scala(spark_version)):
         return ConnectorUnusable(
-            f"the Kafka connector {found[0]} is built for Scala {found['scala']}, and Spark {spark_version} here for "
-            f"Scala {of_scala or scala(spark_version)}",
+            f"the Kafka connector {connector[0]} is built for Scala {connector['scala']}, and Spark {spark_version} "
+            f"here for Scala {of_scala or scala(spark_version)}",
             f"{way_out}, and remove the other jar",
         )
-    if found["version"].split(".")[0] != spark_version.split(".")[0]:
+    if connector["version"].split(".")[0] != spark_version.split(".")[0]:
         return ConnectorUnusable(
-            f"the Kafka connector {found[0]} is built for another Spark version than {spark_version}",
+            f"the Kafka connector {connector[0]} is built for another Spark version than {spark_version}",
             f"{way_out}, and remove the other jar",
         )
     return None

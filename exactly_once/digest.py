@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MASK = (1 << 64) - 1
 
-#: Stands for null. No value of a user equals it or has its hash.
+#: The cell of a null. No value of a user equals it or has its hash.
 _NULL_CELL = b"\xffexactly-once null"
 _NULL = xxh3_64_intdigest(_NULL_CELL)
 
@@ -79,7 +79,7 @@ def _hash(cell: Cell, seed: int) -> int:
 
 def _cells(column: pa.Array) -> list[bytes]:
     """Convert the column to bytes; null becomes a value that no user writes."""
-    import pyarrow as pa  # here: processes that only read and write decisions have no rows
+    import pyarrow as pa  # imported here: processes that only read and write decisions have no rows
 
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         try:

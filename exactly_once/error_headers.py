@@ -21,18 +21,20 @@ MESSAGE = f"{PREFIX}message"
 TOPIC = f"{PREFIX}topic"
 PARTITION = f"{PREFIX}partition"
 OFFSET = f"{PREFIX}offset"
-#: Of a dead letter: the topic that its row was for, and the partition and the timestamp (ms) that the row chose.
+#: Headers of a dead letter: the topic that its row was for, and the partition and the timestamp (ms) that the row
+#: chose.
 OUTPUT_TOPIC = f"{PREFIX}output.topic"
 OUTPUT_PARTITION = f"{PREFIX}output.partition"
 OUTPUT_TIMESTAMP = f"{PREFIX}output.timestamp"
-#: And which of its key and value are JSON, since they do not fit their schemas: ``key``, ``value`` or ``key,value``.
+#: Header of a dead letter that names which of its key and value are JSON, since they do not fit their schemas: ``key``,
+#: ``value`` or ``key,value``.
 JSON = f"{PREFIX}json"
 
-#: Of a record that was sent again to an output: the rejected record or the dead letter that it replaces, as
+#: Header of a record that was sent again to an output: the rejected record or the dead letter that it replaces, as
 #: topic-partition-offset.
 RESENT = "__exactly_once.resent"
 
-#: A longer message is cut: the headers count for the largest record that a topic takes.
+#: Characters of the longest message; more is cut: the headers count for the largest record that a topic takes.
 LONGEST_MESSAGE = 1_000
 
 

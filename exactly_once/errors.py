@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-#: An exception of this project's: as Python prints it in a traceback, and as Spark repeats it; of its Java, behind the
-#: task that it failed, or as a cause; and as PySpark raises one of the driver's Java. A quotation is none.
+#: Pattern of an exception of this project's: as Python prints it in a traceback, and as Spark repeats it; of its Java,
+#: behind the task that it failed, or as a cause; and as PySpark raises one of the driver's Java. A quotation is none.
 _RAISED = re.compile(
     r"(?:\A|terminated with exception: |^[ \t|:]*(?:[\w.]+Exception: )*(?:dagster_)?exactly_once(?:\.\w+)+: "
     r"|(?:^[ \t:]*|^Caused by: |\([^()\n]* executor [^()\n]*\): )exactlyonce\.SinkException: "
@@ -18,13 +18,13 @@ _RAISED = re.compile(
     re.MULTILINE,
 )
 
-#: Spark writes it behind the message of an exception, on the same line.
+#: The SQLSTATE that Spark writes behind the message of an exception, on the same line.
 _SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+$")
 
-#: Between an exception and the one that it caused, which is the one that was raised in the end.
+#: Words between an exception and the one that it caused, which is the one that was raised in the end.
 _THEN = ("direct cause of the following exception", "another exception occurred")
 
-#: Stands before the way out in a message, so that :func:`way_out_in` finds all of it, however many sentences it has.
+#: Words before the way out in a message, so that :func:`way_out_in` finds all of it, however many sentences it has.
 _WAY_OUT = " What to do: "
 
 

@@ -59,7 +59,7 @@ def _fire(folder: Path, name: str) -> None:
         return
     action, _, argument = mine.read_text(encoding="utf-8").strip().partition(" ")
     mine.write_text(str(os.getpid()))
-    mine.rename(reached)  # whole: a test may remove it the moment that it is there
+    mine.rename(reached)  # the file appears whole: a test may remove it at that moment
     if action == "raise":
         raise RuntimeError(f"failpoint {name}")
     if action == "exit":

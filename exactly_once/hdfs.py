@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 SCHEMES = (HDFS, VIEWFS)
 
-#: For hdfs-native, which by default tries a name node that is away for minutes. With three tries it gives up after 5 s:
-#: a sensor that waits for one stream is late for all others.
+#: Settings of hdfs-native, which by default tries a name node that is away for minutes. With three tries it gives up
+#: after 5 s: a sensor that waits for one stream is late for all others.
 _SETTINGS = {"dfs.client.failover.max.attempts": "3"}
 
-#: In the errors of hdfs-native, and (the last one) of libhdfs, when the name node or a data node is away.
+#: Words in the errors of hdfs-native, and (the last one) of libhdfs, when the name node or a data node is away.
 _AWAY = (
     *("Connection refused", "Connection reset", "timed out", "StandbyException", "All DataNodes failed"),
     "Unknown error 255",
@@ -49,7 +49,7 @@ def hdfs(place: Location) -> pafs.FileSystem:
         raise CheckpointUnusable(f"{place} is not a path on HDFS", "Write the location as hdfs://HOST:PORT/PATH")
     if (native := _native(place.scheme)) is None:
         return _libhdfs(place)
-    import pyarrow.fs as pafs  # here, as all of Arrow: a process that commits reads no checkpoint
+    import pyarrow.fs as pafs  # imported here: a process that commits reads no checkpoint
 
     client = _client(native, host or None, int(port) if port else None, os.getpid(), threading.get_ident())
     return pafs.PyFileSystem(pafs.FSSpecHandler(client))
@@ -74,7 +74,7 @@ def unusable(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
 
 @cache
 def _client(native: Callable[..., Any], host: str | None, port: int | None, pid: int, thread: int) -> Any:
-    # as fsspec keeps its instances, one a process and thread
+    # one for each process and thread, as fsspec keeps its instances
     return native(host, port, **_SETTINGS)
 
 
@@ -94,7 +94,7 @@ def _native(scheme: str) -> Callable[..., Any] | None:
 
         @classmethod
         def _strip_protocol(cls, path: str) -> str:
-            return path  # none is there; hdfs-native's own ends a path at # and ?
+            return path  # a path has no protocol; hdfs-native's method ends one at # and ?
 
         def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
             return _dated(super().info(path, **kwargs))
@@ -116,7 +116,7 @@ def _libhdfs(place: Location) -> pafs.FileSystem:
     try:
         return pafs.FileSystem.from_uri(f"{place.scheme}://{place.authority}/")[0]
     except OSError as e:
-        lacks = str(e).splitlines()[0]  # behind it, every place where the library is not
+        lacks = str(e).splitlines()[0]  # the further lines list every place where the library is not
         if not lacks.startswith(("Unable to load", "Prior attempt to load", "HDFS connection failed")):
             raise
         raise CheckpointUnusable(

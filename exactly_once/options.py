@@ -18,14 +18,14 @@ from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 from exactly_once.schema_options import REGISTRY_PREFIXES, Registry
 
-#: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
-#: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
+#: The brokers' default maximum. It is long, because a decided transaction that times out before its commit is lost, and
+#: a driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 
-#: Below this, the flush, decision and completion of a healthy batch would not fit with time to spare.
+#: Shortest timeout: below it, the flush, decision and completion of a healthy batch would not fit with time to spare.
 SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
 
-#: A write id is part of a key in the commit log.
+#: Characters of the longest write id, which is part of a key in the commit log.
 LONGEST_WRITE_ID = 400
 
 #: Options, in lower case, whose values nobody may see.
@@ -42,17 +42,17 @@ _NUMBERS = frozenset(
     retry.backoff.max.ms retry.backoff.ms send.buffer.bytes
     """.split()  # noqa: SIM905
 )
-#: What Kafka's clients have and the sink cannot honour. Here only so that none is taken for a misspelt other one.
+#: Options of Kafka's clients that the sink cannot honour, listed only so that none is taken for a misspelt other one.
 _REFUSED = producer_options.FOREIGN_LOGIN | producer_options.FIXED.keys() | {"group.id", "isolation.level"}
-#: What the sink follows, or takes as without effect.
+#: Options of Kafka's clients that the sink follows, or takes as without effect.
 _KAFKA = producer_options.JAVA | kafka_connection.OPTIONS
 
 _LISTED = "docs/reference.md lists the options that the sink supports"
 
-#: Matches a batch of a query, or the id of a topic.
+#: Pattern of a batch of a query, or of the id of a topic.
 _ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
 
-#: Matches the batch or the write, and when it was decided, in ms.
+#: Pattern of the batch or the write, and of when it was decided, in ms.
 _DECIDED = re.compile(r".+@\d+")
 
 _SINK = frozenset(
@@ -67,7 +67,7 @@ _SINK = frozenset(
 #: The options beside those of Kafka and of the schema registry: in lower case, as Spark has them, and as written.
 _OWN = {name.lower(): name for name in (*_SINK, "topic", "write.id", "checkpointLocation")}
 
-#: What they are called elsewhere, where that does not look like them.
+#: Names that options have elsewhere, and that do not look like theirs.
 _OTHER_WORDS = {"id": "sink.id", "topics": "topic", "checkpoint": "checkpointlocation"}
 
 
@@ -211,7 +211,7 @@ def _check_names(options: Mapping[str, str]) -> None:
     """
     for name in options:
         what = f"{name} is not an option of this sink"
-        if name in _REFUSED:  # Kafka's, but not behind kafka. either
+        if name in _REFUSED:  # Kafka's name, which the sink refuses behind kafka. as well
             raise InvalidOption(what, _way_out(name))
         if found := _meant(name):
             raise InvalidOption(what, f"Correct the name: did you mean {found}?")

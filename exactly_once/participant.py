@@ -257,7 +257,7 @@ class Participant(ABC, Generic[H]):
         The stream stops; decided batches stay decided, and the next start continues with them.
     """
 
-    #: Names the participant in decisions: unique in its sink, the same across restarts. ``kafka`` is taken.
+    #: The participant's name in decisions: unique in its sink, the same across restarts. ``kafka`` is taken.
     name: str
 
     def check(self, sink_id: str, schema: pa.Schema) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from exactly_once.errors import InvalidOption
 
-#: Ends a key: whitespace, ``=`` or ``:`` that no backslash stands before.
+#: Pattern of a line. Whitespace, ``=`` or ``:`` that no backslash stands before ends its key.
 _PAIR = re.compile(r"((?:[^\\ \t\f=:]|\\.)*)[ \t\f]*([=: \t\f]|$)[ \t\f]*(.*)", re.DOTALL)
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)

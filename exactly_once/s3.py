@@ -7,8 +7,9 @@ import re
 from exactly_once import location as locations
 from exactly_once.errors import CheckpointAway, ExactlyOnceError
 
-#: In pyarrow's errors, when S3 or what is before it does not answer, is overloaded, or fails within. By curl's numbers:
-#: no connection, a time-out, no answer, a connection that broke. A name or a certificate that is wrong is none of them.
+#: Words of pyarrow's errors, when S3 or what is before it does not answer, is overloaded, or fails within. By curl's
+#: numbers: no connection, a time-out, no answer, a connection that broke. A name or a certificate that is wrong is none
+#: of them.
 _AWAY = re.compile(
     r"curlCode: (?:7|28|52|55|56)\b|HTTP status 50[0234]\b"
     r"|AWS Error (?:SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT)\b"

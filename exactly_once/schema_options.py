@@ -10,10 +10,10 @@ from pathlib import Path
 from exactly_once.errors import InvalidOption
 from exactly_once.protocol.spelling import did_you_mean
 
-#: Kafka's name of what a schema is written in. NONE: the column is written as it is.
+#: Kafka's names of what a schema is written in. NONE: the column is written as it is.
 TYPES = ("AVRO", "JSON", "PROTOBUF", "NONE")
 
-#: Into which the sink encodes a column.
+#: Formats into which the sink encodes a column.
 FORMATS = ("AVRO", "PROTOBUF", "JSON")
 
 REGISTRY_OPTIONS = tuple(f"schema.registry.{o}" for o in ("url", "topic", "basic.auth.user.info", "ssl.ca.location"))
@@ -28,11 +28,11 @@ SIDE_OPTIONS = (
     "schema.name",
 )
 
-#: Of the options that this module reads.
+#: Prefixes of the options that this module reads.
 REGISTRY_PREFIXES = ("schema.registry.", "value.schema", "key.schema", "value.format", "key.format")
 
-#: What names subjects: Confluent's TopicNameStrategy (<topic>-value), RecordNameStrategy (the schema's full name)
-#: and TopicRecordNameStrategy (<topic>-<full name>).
+#: Strategies of naming subjects: Confluent's TopicNameStrategy (<topic>-value), RecordNameStrategy (the schema's full
+#: name) and TopicRecordNameStrategy (<topic>-<full name>).
 STRATEGIES = (BY_TOPIC, BY_RECORD, BY_TOPIC_AND_RECORD) = ("topic", "record", "topic-record")
 
 

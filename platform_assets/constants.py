@@ -17,7 +17,7 @@ FEED_POOL = f"feed_{FLIGHTS}"
 CODE_LOCATION = "platform_assets"
 GROUP = "flights"
 
-#: How long the second stream waits for late departures, in hours of event time. Spark's watermark is that of the input
+#: Hours of event time that the second stream waits for late departures. Spark's watermark is that of the input
 #: partition that is ahead, and a limited batch reads the same share of each. In a replay of the year, the partitions of
 #: ``flights`` come up to 110 hours apart (computed for batches of 2,000 to 100,000); Spark drops later departures.
 WATERMARK_DELAY_H = 168.0
@@ -29,7 +29,7 @@ STATE_PARTITIONS = 2
 #: each.
 PARTITIONS = 4
 
-#: Event time stamps lie in 2013, transaction markers carry the time of writing. By default a broker would therefore
-#: delete the events at once (retention) and roll a segment at every marker (segment.ms); 100 years of both keep the
-#: topic whole.
+#: Settings of a topic whose event time stamps lie in 2013, while transaction markers carry the time of writing. By
+#: default a broker would therefore delete the events at once (retention) and roll a segment at every marker
+#: (segment.ms); 100 years of both keep the topic whole.
 EVENT_TIME_TOPIC = {"retention.ms": "-1", "segment.ms": str(100 * 365 * 24 * 3600 * 1000)}

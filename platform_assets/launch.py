@@ -30,7 +30,7 @@ JOBS = (
     CHECKS_JOB,
 )
 
-#: Puts the run on the pages of the job that the web server shows.
+#: The tag that puts a run on the pages of the job that the web server shows.
 _REPOSITORY = {".dagster/repository": f"__repository__@{CODE_LOCATION}"}
 
 

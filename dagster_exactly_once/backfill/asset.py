@@ -69,7 +69,9 @@ def backfill_asset(stream: Stream) -> dg.AssetsDefinition:
             "range of days is one run."
         ),
     )
-    config_class = _config_class(stream)
+    # the backfill's own fields, and those of the stream that its transformation reads
+    described = Field(default=stream.config(), description="What the stream's transformation reads.")
+    config_class = create_model(f"{stream.name}_backfill", __base__=BackfillConfig, stream=(stream.config, described))
 
     @dg.multi_asset(
         specs=[spec],
@@ -99,12 +101,6 @@ def days_at_work(stream: Stream) -> Pieces:
     """Return the days of a run, of which it knows none yet."""
     job = stream.backfill_spec.job
     return Pieces("day", in_ranges, lambda days: f"launch the job {job} again for the days {in_ranges(days)}")
-
-
-def _config_class(stream: Stream) -> type[BackfillConfig]:
-    """Return a config with the backfill's own fields, and those of the stream that its transformation reads."""
-    described = Field(default=stream.config(), description="What the stream's transformation reads.")
-    return create_model(f"{stream.name}_backfill", __base__=BackfillConfig, stream=(stream.config, described))
 
 
 def input_of(stream: Stream) -> str:
@@ -229,13 +225,13 @@ class _Backfill:
         self.context.log_event(dg.AssetMaterialization(self.stream.by_day, partition=day, metadata=metadata))
 
 
-#: Days of one run: a month keeps it to minutes, and to one start of Spark.
+#: The most days of one run: a month keeps it to minutes, and to one start of Spark.
 MOST_DAYS = 31
 
-#: A range that failed this often in a row needs a person.
+#: The failures in a row after which a range needs a person.
 MOST_FAILURES = 3
 
-#: A tick must not delay the daemon.
+#: Seconds of one tick: it must not delay the daemon.
 TICK_BUDGET_S = 10.0
 
 

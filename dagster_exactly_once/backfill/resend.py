@@ -221,7 +221,7 @@ class _Resend:
 
     @property
     def _replaces(self) -> bool:
-        """True when what is sent takes the place of a letter: in the output. In the input, it is a new record."""
+        """True when what is sent takes the place of a dead letter: in the output. In the input, it is a new record."""
         return self.p.to not in self.stream.source_topics if self.p.to else self._sends_dead_letters
 
     @property
@@ -256,21 +256,21 @@ class _Resend:
 
         pieces, count, repairs = list[RejectedSpan](), 0, self.repair is not None
         for piece in self.unsent.left:
-            kept = worker.call(lambda session, piece=piece: kept_in(self._letters(session, piece), repairs))  # type: ignore[misc]
+            kept = worker.call(lambda session, piece=piece: kept_in(self._rows(session, piece), repairs))  # type: ignore[misc]
             pieces += remaining([piece], [RejectedSpan(piece.partition, its.span) for its in kept])
             count += sum(its.records for its in kept)
         return pieces, count
 
-    def _letters(self, session: Any, piece: RejectedSpan) -> Any:
-        from dagster_exactly_once.backfill.spark import letters
+    def _rows(self, session: Any, piece: RejectedSpan) -> Any:
+        from dagster_exactly_once.backfill.spark import rejected_rows
 
-        return letters(session, self.writes.connection, self.unsent.topic, piece, self.unsent.marks)
+        return rejected_rows(session, self.writes.connection, self.unsent.topic, piece, self.unsent.marks)
 
     def _write(self, session: Any, piece: RejectedSpan, write_id: str) -> None:
         from dagster_exactly_once.backfill.spark import to_send
 
         options, sources = self.stream.options, () if self._sends_dead_letters else self.stream.source_topics
-        rows, encodes = self._letters(session, piece), encodes_values(options)
+        rows, encodes = self._rows(session, piece), encodes_values(options)
         records = to_send(rows, self.p.to, sources, self._replaces, self.repair, encodes)
         self.writes.save(records, write_id, without_registry(options))
 
@@ -283,7 +283,7 @@ def check_topics(stream: Stream, p: ResendParameters) -> None:
             f"Leave it empty, or name one of {', '.join(stream.resent)}",
             "Nothing was sent",
         )
-    allowed = [*stream.source_topics, *(topic for topic in stream.topics if topic not in stream.letters)]
+    allowed = [*stream.source_topics, *(topic for topic in stream.topics if topic not in stream.side_topics)]
     if p.to and p.to not in allowed:
         raise InvalidOption(
             f"the field to is {p.to}, but the stream {stream.name} neither reads nor writes that topic",

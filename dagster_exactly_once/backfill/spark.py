@@ -83,7 +83,7 @@ def to_send(
         The inputs of rejected records. Empty for dead letters: they go to the output, the partition and the time that
         each of their rows was for.
     replaces : bool
-        Add the header that names the letter, in whose place ``exactly-once verify --origin`` then counts the record.
+        Add the header that names the dead letter: ``exactly-once verify --origin`` counts the record in its place.
     repair : callable or None
         Makes the new value; without one the value stays.
     encodes : bool
@@ -127,7 +127,7 @@ def encoded(repair: Repair) -> Callable[[bytes | None, bool], str | bytes | None
     return repaired
 
 
-def letters(
+def rejected_rows(
     spark: SparkSession, connection: Connection, topic: str, piece: RejectedSpan, marks: Mapping[int, Watermarks]
 ) -> DataFrame:
     """Read the records of ``piece``; ``marks`` are the ends of their topic."""
@@ -142,7 +142,7 @@ def _json(headers: Column) -> Column:
 
 
 def _parted(headers: Column) -> tuple[Column, Column]:
-    """Part the headers of a letter: those of its record, and what is said of it, which begins with the last code."""
+    """Part the headers of a dead letter: those of its record, and the sink's, which begin with the last code."""
     names = F.reverse(F.transform(headers, lambda pair: pair["key"]))
     behind = F.array_position(names, error_headers.CODE).cast("int")
     own = F.size(headers) - behind
@@ -150,16 +150,16 @@ def _parted(headers: Column) -> tuple[Column, Column]:
 
 
 def _without_schema_ids(own: Column, said: Column) -> Column:
-    """Return the headers of a letter without the one for which its row was refused: it has the sink's own schema id."""
+    """Return a dead letter's headers without the one for which its row was refused: it has the sink's own schema id."""
     message = F.coalesce(_said(said, error_headers.MESSAGE), F.lit(""))
     ids = list(SCHEMA_IDS.values())
     return F.filter(own, lambda header: ~(header["key"].isin(ids) & message.contains(header["key"])))
 
 
 def _replacing(own: Column) -> Column:
-    """Return the headers with that of the letter; an earlier letter of the same row was replaced by this one."""
-    letter = F.concat_ws("-", "tried.topic", "tried.partition", "tried.offset").cast("binary")
-    pair = F.struct(F.lit(error_headers.RESENT).alias("key"), letter.alias("value"))
+    """Return the headers with that of the dead letter; an earlier one of the same row was replaced by this one."""
+    place = F.concat_ws("-", "tried.topic", "tried.partition", "tried.offset").cast("binary")
+    pair = F.struct(F.lit(error_headers.RESENT).alias("key"), place.alias("value"))
     return F.concat(F.filter(own, lambda header: header["key"] != error_headers.RESENT), F.array(pair))
 
 

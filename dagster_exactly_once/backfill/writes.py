@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 Session = TypeVar("Session")
 T = TypeVar("T")
 
-#: How often the caller wakes up, so that an interrupt reaches it.
+#: Seconds between two wake-ups of the caller, so that an interrupt reaches it.
 TICK_S = 0.5
-#: Terminate promises CANCELED within 15 s: this much for the call under way, ...
+#: Seconds for the call under way, of the 15 within which Terminate promises CANCELED.
 STOP_BUDGET_S = 8.0
-#: ... this much for a killed JVM to end; the rest is for bringing the sink to rest.
+#: Seconds of these 15 for a killed JVM to end; the rest is for bringing the sink to rest.
 KILL_BUDGET_S = 2.0
 
 

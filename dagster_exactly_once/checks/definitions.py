@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import CheckContext, NeverBegun, check_begun, check_on, earlier_notes, result
-from dagster_exactly_once.checks.rejected import letters_check
+from dagster_exactly_once.checks.rejected import side_topic_check
 from dagster_exactly_once.checks.schedule import AGREES
 from dagster_exactly_once.checks.verified import question_of, same_as_blue_check
 from dagster_exactly_once.declare.config import FreshnessConfig, PolicyConfig, ReconcileConfig
@@ -83,7 +83,7 @@ def checks_of(stream: Stream, blue: Stream | None = None) -> list[dg.AssetChecks
             _freshness,
             FreshnessConfig,
         ),
-        *(letters_check(stream, topic, declared) for topic, declared in stream.letters.items()),
+        *(side_topic_check(stream, topic, declared) for topic, declared in stream.side_topics.items()),
         *([same_as_blue_check(stream, blue)] if blue is not None else []),
     ]
     if stream.complete is not None:

@@ -30,11 +30,11 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
 from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, health
 
-#: They tell nothing of the stream: brokers or the checkpoint's store are away, unknown, or refuse the question, or the
-#: open transaction of another client hides the end of the commit log.
+#: Errors that tell nothing of the stream: brokers or the checkpoint's store are away, unknown, or refuse the question,
+#: or the open transaction of another client hides the end of the commit log.
 CANNOT_READ = (BrokerRefused, BrokerUnreachable, CheckpointAway, CommitLogBlocked, InvalidOption, NotAuthorized)
 
-#: The search for the last finished evaluation of a check looks at this many evaluations.
+#: The number of evaluations among which the last finished one of a check is looked for.
 EARLIER = 100
 
 

@@ -9,7 +9,7 @@ from textwrap import shorten
 from typing import Any
 
 from dagster_exactly_once.declare.complete import in_ranges
-from dagster_exactly_once.declare.rejected import Letters
+from dagster_exactly_once.declare.rejected import SideTopic
 from dagster_exactly_once.recovery.windows import Windows
 from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.failures import Failure
@@ -23,13 +23,13 @@ from exactly_once.tools.verify.by_origin.tally import FOREIGN
 
 Metadata = dict[str, Any]
 
-#: The finding names this many places for each fault.
+#: The number of places that a finding names for each fault.
 EXAMPLES = 5
 
-#: Of a reason in the sentence of a check; the table has all of it.
+#: The most characters of a reason in the sentence of a check; the table has all of it.
 LONGEST_REASON = 200
 
-#: Why a record that is in no output that readers see is not called lost.
+#: The words for a record that is in no output that readers see, and yet is not lost.
 HELD_BACK = "input records whose outputs are in the log, where readers are held back from them"
 
 #: The codes of the checks' own findings; of a symptom or of an error, a check has that one's.
@@ -39,7 +39,7 @@ NOT_PROVEN = "CHECK-NOT-PROVEN"
 REJECTED = "CHECK-REJECTED"
 WINDOWS_OPEN = "EO-WARN-WINDOWS"
 
-#: How the codes of what is wrong with a checkpoint begin.
+#: The prefix of the codes of what is wrong with a checkpoint.
 _OF_CHECKPOINT = "HEALTH-CHECKPOINT-"
 
 
@@ -67,23 +67,24 @@ _FAULTS = {Anomaly.LOST: "lost", Anomaly.UNSEEN: "unseen", Anomaly.DUPLICATE: "d
 _UNPLACED = "unplaced"
 
 
-def no_duplicates_and_no_loss(found: ComparisonResult | None) -> Diagnosis:
+def no_duplicates_and_no_loss(comparison: ComparisonResult | None) -> Diagnosis:
     """Judge whether each input record of the window appears once across the outputs; None before the first batch."""
-    if found is None or found.window is None:
+    window = comparison.window if comparison is not None else None
+    if comparison is None or window is None:
         return passed("The stream has committed no batch yet: there is nothing to compare")
-    counts, examples = _faults(found.findings)
-    unseen, unproven = counts.pop("unseen"), {why: n for why, n in found.unproven.items() if why != RETENTION}
-    cut = found.window.cut or ("older input was deleted by retention" if RETENTION in found.unproven else "")
+    counts, examples = _faults(comparison.findings)
+    unseen, unproven = counts.pop("unseen"), {why: n for why, n in comparison.unproven.items() if why != RETENTION}
+    cut = window.cut or ("older input was deleted by retention" if RETENTION in comparison.unproven else "")
     sample = (
-        f"{found.counts['input']:,} input records in {found.window.offsets:,} offsets (batches "
-        f"{' to '.join(map(str, found.window.batches))}) against {found.read:,} output records read back from the end"
+        f"{comparison.counts['input']:,} input records in {window.offsets:,} offsets (batches "
+        f"{' to '.join(map(str, window.batches))}) against {comparison.read:,} output records read back from the end"
         f"{f'; the window was cut: {cut}' if cut else ''}"
     )
     metadata: Metadata = {
         "sampled": sample,
-        "input_records_compared": found.counts["input"],
-        "input_offsets": found.window.offsets,
-        "output_records_read": found.read,
+        "input_records_compared": comparison.counts["input"],
+        "input_offsets": window.offsets,
+        "output_records_read": comparison.read,
         **counts,
         **({"window_cut": cut} if cut else {}),
     }
@@ -183,20 +184,22 @@ class Rejections:
     acknowledged: Mapping[str, int] = field(default_factory=dict)
 
 
-def too_many_rejected(found: Rejections, declared: Letters, remedy: str = "") -> Diagnosis:
+def too_many_rejected(rejections: Rejections, declared: SideTopic, remedy: str = "") -> Diagnosis:
     """Judge by the number of those that wait whether a stream has rejected too many, or made too many dead letters."""
-    metadata: Metadata = {declared.metadata: found.count, declared.metadata_total: found.total}
-    noun, of = declared.noun, f", of {found.total:,} in the topic" if found.total != found.count else ""
-    if not found.count:
+    metadata: Metadata = {declared.metadata: rejections.count, declared.metadata_total: rejections.total}
+    noun, of = declared.noun, f", of {rejections.total:,} in the topic" if rejections.total != rejections.count else ""
+    if not rejections.count:
         return passed(f"No {noun} waits to be sent again or acknowledged{of}", **metadata)
-    counted = plural(found.count, noun) if found.exact else f"about {found.count:,} offsets' worth of {noun}s"
-    waits = "waits" if found.count == 1 else "wait"
+    counted = (
+        plural(rejections.count, noun) if rejections.exact else f"about {rejections.count:,} offsets' worth of {noun}s"
+    )
+    waits = "waits" if rejections.count == 1 else "wait"
     sentence = f"{counted[0].upper()}{counted[1:]} {waits} to be sent again or acknowledged{of}"
-    if found.reasons:
-        reason, most = found.reasons.most_common(1)[0]
+    if rejections.reasons:
+        reason, most = rejections.reasons.most_common(1)[0]
         sentence += f"; most often ({most:,}): {shorten(reason, LONGEST_REASON, placeholder='…')}"
-    grave = declared.error_above is not None and found.count > declared.error_above
-    if not grave and (declared.warn_above is None or found.count <= declared.warn_above):
+    grave = declared.error_above is not None and rejections.count > declared.error_above
+    if not grave and (declared.warn_above is None or rejections.count <= declared.warn_above):
         return passed(sentence, **metadata)
     return verdict(REJECTED, Severity.ERROR if grave else Severity.WARN, sentence, remedy, **metadata)
 

@@ -10,8 +10,8 @@ import dagster as dg
 
 from dagster_exactly_once.checks.evaluate import CheckContext, check_on, earlier_notes, result
 from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
-from dagster_exactly_once.declare.config import LettersConfig
-from dagster_exactly_once.declare.rejected import Letters
+from dagster_exactly_once.declare.config import SideTopicConfig
+from dagster_exactly_once.declare.rejected import SideTopic
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import READ_BUDGET_S
@@ -25,21 +25,21 @@ from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
 from exactly_once.txn.scan import batches
 
-#: An evaluation reads so many offsets: tens of megabytes. Of more, it counts the offsets and reads the newest for the
-#: reasons.
+#: The most offsets that an evaluation reads: tens of megabytes. Of more, it counts the offsets and reads the newest for
+#: the reasons.
 MOST_OFFSETS = 50_000
 
-#: Reasons on the page of the check, the most frequent ones.
+#: The number of reasons on the page of the check, the most frequent ones.
 REASONS = 20
 
-#: In the sink's own words, the key of the one row: what two letters of the same reason differ in.
+#: The key of the one row in the sink's sentence: two dead letters of the same reason differ in it.
 _KEY = re.compile(r", key [^)]*(?=\))")
 
-#: In the metadata of an evaluation: by partition, before which offset a person has acknowledged all letters.
+#: The entry of an evaluation's metadata: by partition, before which offset a person has acknowledged all records.
 ACKNOWLEDGED = "acknowledged"
 
 
-def letters_check(stream: Stream, topic: str, declared: Letters) -> dg.AssetChecksDefinition:
+def side_topic_check(stream: Stream, topic: str, declared: SideTopic) -> dg.AssetChecksDefinition:
     """Make the check, on the asset of ``topic``, which has what is ``declared``."""
     asset = stream.key_of(topic)
     op = f"{asset.to_python_identifier()}_{declared.check}"
@@ -49,7 +49,7 @@ def letters_check(stream: Stream, topic: str, declared: Letters) -> dg.AssetChec
     if resend_sink:
         remedy = f"Send them again with the job {stream.resend_spec.job} and dry_run: false. {remedy}"
 
-    def letters(at: CheckContext) -> dg.AssetCheckResult:
+    def waiting(at: CheckContext) -> dg.AssetCheckResult:
         earlier = (earlier_notes(at, asset, declared.check) or {}).get(ACKNOWLEDGED)
         before = {str(p): int(end) for p, end in earlier.items()} if isinstance(earlier, Mapping) else {}
         found = count_rejected(at.connection, topic, resend_sink, before, at.config.acknowledge)
@@ -65,8 +65,8 @@ def letters_check(stream: Stream, topic: str, declared: Letters) -> dg.AssetChec
         f"Counts the {declared.noun}s of {stream.name} that nobody has {again}acknowledged (acknowledge: true), as a "
         f"read_committed reader of {topic} sees them, and names the most frequent reasons. "
         f"{_limit('Warns', declared.warn_above)} {_limit('Fails', declared.error_above)}",
-        letters,
-        LettersConfig,
+        waiting,
+        SideTopicConfig,
         resources=["kafka"],
         asset=asset,
     )
@@ -129,7 +129,7 @@ def _reasons(admin: Admin, where: tuple[str, int], start: int, end: int) -> Coun
 
 
 def reason_of(headers: Iterable[tuple[str, bytes | None]]) -> str:
-    """Return why a letter is one, without the key of its row: so equal reasons count as one."""
+    """Return why a row was rejected, without the key of its row: so equal reasons count as one."""
     return _KEY.sub("", reason_in(headers)) or "no reason in its headers"
 
 

@@ -19,15 +19,17 @@ from dagster_exactly_once.runs.location import location_of_tick
 from dagster_exactly_once.runs.tags import TAG_STREAM
 from dagster_exactly_once.sensors.observation import HEALTH
 
-#: When the schedule of a stream without ``verify_cron`` runs, once a person has switched it on.
+#: The schedule of a stream without ``verify_cron``, once a person has switched it on.
 NIGHTLY = "0 3 * * *"
 
 #: The check of checkpoint and commit log.
 AGREES = "checkpoint_equals_commit_log"
 
-#: The age below which no evaluation is repeated: the sensor has just requested it, or a tick was a little late.
+#: The age in seconds below which no evaluation is repeated: the sensor has just requested it, or a tick was a little
+#: late.
 RECENT_S = 300.0
-#: The age at which the check ``health`` says nothing of now: its sensor is off, which evaluates it at each tick.
+#: The age in seconds at which the check ``health`` says nothing of now: its sensor is off, which evaluates it at each
+#: tick.
 UNWATCHED_S = 1800.0
 #: The states in which nobody works: what is wrong then stays so until a run begins.
 AT_REST = ("HEALTH-STOPPED", "HEALTH-FAILED")

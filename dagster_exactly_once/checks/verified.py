@@ -30,10 +30,10 @@ from exactly_once.tools.verify.by_origin.origin import PerInput
 VERIFIED = "verified"
 SAME_AS_BLUE = "same_as_blue"
 
-#: The two versions make different output of the same input.
+#: The code of two versions that make different output of the same input.
 DIFFERS = "CHECK-DIFFERS"
 
-#: The first findings are on the page of the check: enough to see what it is; the command lists all.
+#: The number of findings on the page of the check: enough to see what it is; the command lists all.
 SHOWN = 20
 
 
@@ -71,9 +71,9 @@ class DeclaredOrigin:
     stream: Stream
     other: Stream | None = None
 
-    #: A record of another writer has no origin, by the declaration.
+    #: A certainty by declaration: a record of another writer has no origin.
     certain = True
-    #: Only the declaration knows where it stands.
+    #: No place in the record: only the declaration knows it.
     way = header = ""
 
     def of(self, where: Partition) -> Callable[[Any], bytes | None]:
@@ -147,7 +147,7 @@ def _same_as_blue(blue: Stream, at: CheckContext) -> dg.AssetCheckResult:
         check_begun(at.context.instance, stream.spec, log, at.code_location)
         return Version(stream.sink_id, stream.topics, at.location(stream))
 
-    found = compare_versions(
+    comparison = compare_versions(
         connection,
         version(blue),
         version(green),
@@ -157,33 +157,34 @@ def _same_as_blue(blue: Stream, at: CheckContext) -> dg.AssetCheckResult:
         values=False,  # Dagster would keep them, and show them to whoever opens the page
         budget_s=READ_BUDGET_S,
     )
-    return result(same_as(found, green.sink_id), _differences(found.findings))
+    return result(same_as(comparison, green.sink_id), _differences(comparison.findings))
 
 
-def same_as(found: ComparisonResult, green: str) -> Diagnosis:
+def same_as(comparison: ComparisonResult, green: str) -> Diagnosis:
     """Judge what the comparison with the sink ``found.sink_id`` says of the sink ``green``. Pure."""
-    blue, unproven = found.sink_id, sum(found.unproven.values())
-    if not found.counts.get("input"):
+    blue, unproven = comparison.sink_id, sum(comparison.unproven.values())
+    if not comparison.counts.get("input"):
         return passed(f"Nothing to compare yet: {green} and {blue} have committed no input in common")
-    sample = f"{plural(found.counts['input'], 'input record')} in {found.offsets:,} offsets that both have committed"
+    records = plural(comparison.counts["input"], "input record")
+    sample = f"{records} in {comparison.offsets:,} offsets that both have committed"
     metadata: Metadata = {
         "sampled": sample,
-        "input_records_compared": found.counts["input"],
-        "output_records_read": found.read,
+        "input_records_compared": comparison.counts["input"],
+        "output_records_read": comparison.read,
         "records_unproven": unproven,
-        **{name.replace(" ", "_"): count for name, count in found.counts.items() if name != "input"},
+        **{name.replace(" ", "_"): count for name, count in comparison.counts.items() if name != "input"},
     }
-    if found.findings:
-        sums = {f.anomaly.value: found.counts[f.anomaly.value] for f in found.findings}
+    if comparison.findings:
+        sums = {f.anomaly.value: comparison.counts[f.anomaly.value] for f in comparison.findings}
         sentence = (
             f"The output of {green} differs from that of {blue}: "
             f"{', '.join(f'{count:,} {name}' for name, count in sums.items())}, for example "
-            f"{found.findings[0].places[0]}. Compared: {sample}"
+            f"{comparison.findings[0].places[0]}. Compared: {sample}"
         )
         remedy = f"To see the values, run exactly-once verify {green} --against {blue} with --origin and --checkpoint"
         return verdict(DIFFERS, Severity.WARN, sentence, remedy, **metadata)
-    if not found.counts["same"]:
-        sentence = f"None of the {sample} could be compared: {next(iter(found.unproven), '')}"
+    if not comparison.counts["same"]:
+        sentence = f"None of the {sample} could be compared: {next(iter(comparison.unproven), '')}"
         return verdict(NOT_PROVEN, Severity.WARN, sentence, **metadata)
     also = f"; {unproven:,} others could not be compared" if unproven else ""
     return passed(f"The same output as {blue} for {sample}{also}", **metadata)

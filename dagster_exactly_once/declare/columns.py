@@ -12,21 +12,22 @@ import dagster as dg
 
 from dagster_exactly_once.declare.errors import BadDeclaration
 
-#: What a declaration takes: DDL like ``customer STRING, cents INT``, a StructType of Spark, or Dagster's own schema.
+#: The schema that a declaration takes: DDL like ``customer STRING, cents INT``, a StructType of Spark, or Dagster's
+#: own.
 ColumnSchema = Any
 
-#: What a declaration takes: from which columns of the inputs each column of the output is made. With several inputs,
-#: their columns are by the name of the parameter.
+#: The columns of the inputs from which a column of the output is made; with several inputs, by the name of the
+#: parameter.
 Made = str | Sequence[str]
 ColumnLineage = dg.TableColumnLineage | Mapping[str, Made | Mapping[str, Made]]
 
-#: ``name TYPE``, then NOT NULL, then COMMENT '...', as Spark reads it.
+#: A column as Spark reads it: ``name TYPE``, then NOT NULL, then COMMENT '...'.
 _COLUMN = re.compile(
     r"(?P<name>`(?:[^`]|``)+`|\w+)(?:\s*:\s*|\s+)(?P<type>\S.*?)"
     r"(?P<required>\s+NOT\s+NULL)?(?:\s+COMMENT\s+(?P<comment>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))?",
     re.I | re.S,
 )
-#: What a comma may stand in without ending a column.
+#: A name or text in quotes, in which a comma ends no column, or a single character.
 _TOKEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|.", re.S)
 
 

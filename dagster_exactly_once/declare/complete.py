@@ -16,7 +16,7 @@ from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.tables import ranges
 from exactly_once.errors import InvalidOption
 
-#: How Dagster names the partitions of an hourly and of a daily asset.
+#: The names that Dagster gives the partitions of an hourly and of a daily asset.
 _FORMATS = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d"}
 
 

@@ -15,7 +15,8 @@ from exactly_once.tools.diagnosis import Thresholds
 from exactly_once.tools.operation.model import SAME, STREAM, parameters_of
 from exactly_once.tools.verify.parameters import VerifyParameters
 
-#: In place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing here declares.
+#: The choice in place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing
+#: here declares.
 ANOTHER_SINK = "another-sink"
 
 
@@ -37,7 +38,7 @@ class Mode(Enum):
 
 
 class Once(dg.Config):
-    """Consents for one start, each with the word that an error named. A restart by a sensor drops them."""
+    """Consents for one start, each with the confirmation that an error named. A restart by a sensor drops them."""
 
     accept_lost: str = rarely(
         "",
@@ -70,11 +71,16 @@ class Once(dg.Config):
     def options(self) -> dict[str, str]:
         """Return the consents as options of the sink."""
         given = {"sink.accept.lost": self.accept_lost, "sink.adopt": self.adopt, "sink.takeover": self.takeover}
-        return {option: word for option, word in given.items() if word}
+        return {option: confirmation for option, confirmation in given.items() if confirmation}
 
 
 class StreamConfig(dg.Config):
-    """The configuration of a run of a stream. Subclass it to give a stream fields of its own."""
+    """The configuration of a run of a stream, which Dagster checks before the run starts.
+
+    To give a stream fields of its own, subclass it at module level, and annotate the ``config`` of its function with
+    that class. Names that end in ``_s`` are seconds, in ``_h`` hours. Dagster keeps the values with the run and shows
+    them: no field is for a secret.
+    """
 
     mode: Mode = Field(
         default=Mode.until_stopped,
@@ -188,7 +194,7 @@ class BackfillConfig(dg.Config):
     )
 
 
-class LettersConfig(dg.Config):
+class SideTopicConfig(dg.Config):
     """The configuration of the checks ``rejected_since_last_look`` and ``dead_letters_since_last_look``."""
 
     acknowledge: bool = Field(

@@ -21,7 +21,7 @@ from dagster_exactly_once.declare.complete import Complete
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import Source, Transform, check_parameters, config_of, sources_of
 from dagster_exactly_once.declare.outputs import Outputs, check_keys, lineage_of, outputs_of
-from dagster_exactly_once.declare.rejected import DeadLetters, Rejected, letters_of
+from dagster_exactly_once.declare.rejected import DeadLetters, Rejected, side_topic_of
 from dagster_exactly_once.declare.sink_options import check_dead_letters, sink_options
 from dagster_exactly_once.declare.stream import Backfill, Checks, Participants, Stream
 from dagster_exactly_once.declare.translator import StreamTranslator
@@ -32,7 +32,7 @@ from exactly_once.protocol.names import check_sink_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: What Dagster accepts as the name of a job or an op.
+#: A name that Dagster accepts for a job or an op.
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -138,6 +138,9 @@ def exactly_once_stream(
     ------
     BadDeclaration
         When the code loads, for an argument that cannot work; the message names it and says what to write.
+    InvalidOption
+        Likewise for ``sink_id``, ``continues`` or ``beside`` that is no id of a sink, and for ``options`` that the sink
+        refuses.
     """
 
     def declare(transform: Transform) -> Stream:
@@ -150,10 +153,10 @@ def exactly_once_stream(
                 "may belong to any day of another. Leave backfill out, or declare a stream for each topic"
             )
         described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
-        its_rejected = letters_of(Rejected, rejected, its_name)
-        its_dead = letters_of(DeadLetters, dead_letters, its_name)
-        letters = [its for its in (its_rejected, its_dead) if its is not None]
-        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema, letters)
+        its_rejected = side_topic_of(Rejected, rejected, its_name)
+        its_dead = side_topic_of(DeadLetters, dead_letters, its_name)
+        side_topics = [its for its in (its_rejected, its_dead) if its is not None]
+        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema, side_topics)
         if backfill is not None and (participants is not None or tables):
             raise BadDeclaration(
                 f"{its_name}: a backfill writes to Kafka alone, and {'outputs' if tables else 'participants'} names "
@@ -182,7 +185,7 @@ def exactly_once_stream(
                 state_partitions=state_partitions,
                 continues=continues,
                 beside=beside,
-                lineage=lineage_of(column_lineage, topics[: len(topics) - len(letters)], its_name),
+                lineage=lineage_of(column_lineage, topics[: len(topics) - len(side_topics)], its_name),
                 group_name=group_name,
                 description=described,
                 translator=translator or StreamTranslator(),
@@ -220,7 +223,7 @@ def observed_stream(
 
     Raises
     ------
-    BadDeclaration
+    BadDeclaration, InvalidOption
         As :func:`exactly_once_stream`.
     """
 
@@ -228,9 +231,9 @@ def observed_stream(
         raise BadDeclaration(f"{name} runs elsewhere: this code location cannot start it")
 
     described = description or f"Written by the stream {name}, which runs elsewhere."
-    its_rejected, its_dead = letters_of(Rejected, rejected, name), letters_of(DeadLetters, dead_letters, name)
-    letters = [its for its in (its_rejected, its_dead) if its is not None]
-    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema, letters)
+    its_rejected, its_dead = side_topic_of(Rejected, rejected, name), side_topic_of(DeadLetters, dead_letters, name)
+    side_topics = [its for its in (its_rejected, its_dead) if its is not None]
+    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema, side_topics)
     return _checked(
         Stream(
             transform=elsewhere,
@@ -247,7 +250,7 @@ def observed_stream(
             description=described,
             translator=translator or StreamTranslator(),
             managed=False,
-            lineage=lineage_of(column_lineage, topics[: len(topics) - len(letters)], name),
+            lineage=lineage_of(column_lineage, topics[: len(topics) - len(side_topics)], name),
         )
     )
 

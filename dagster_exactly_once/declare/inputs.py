@@ -73,7 +73,8 @@ class KafkaTopic:
         start_time_ms(self.start_from)
 
 
-#: What a declaration takes: a topic, topics that are called what their parameters are, or topics by parameter.
+#: The input that a declaration takes: a topic, topics that are called what their parameters are, or topics by
+#: parameter.
 Source = KafkaTopic | str | Sequence[KafkaTopic | str] | Mapping[str, KafkaTopic | str]
 
 
@@ -122,7 +123,8 @@ def _topic(one: KafkaTopic | str) -> KafkaTopic:
     return KafkaTopic(one) if isinstance(one, str) else one
 
 
-#: ``transform(events)`` or ``transform(events, config)``; with several sources, a parameter for each of them.
+#: The function of a stream: ``transform(events)`` or ``transform(events, config)``; with several sources, a parameter
+#: for each of them.
 Transform = Callable[..., "DataFrame"]
 
 
@@ -148,17 +150,17 @@ def config_of(transform: Transform, stream: str, sources: Collection[str]) -> tu
 
 
 def _annotated(parameter: inspect.Parameter, transform: Transform, stream: str) -> type[StreamConfig]:
-    said = parameter.annotation
-    if isinstance(said, str):
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
         try:
-            said = eval(said, getattr(transform, "__globals__", {}))
+            annotation = eval(annotation, getattr(transform, "__globals__", {}))
         except NameError:
-            said = None
-    if said is inspect.Parameter.empty:
+            annotation = None
+    if annotation is inspect.Parameter.empty:
         return StreamConfig
-    if not (isinstance(said, type) and issubclass(said, StreamConfig)):
+    if not (isinstance(annotation, type) and issubclass(annotation, StreamConfig)):
         raise BadDeclaration(
             f"{stream}: the annotation of {parameter.name} is not a subclass of StreamConfig that is defined at "
             "module level. Define the class there"
         )
-    return said
+    return annotation

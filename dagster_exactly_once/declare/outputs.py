@@ -12,11 +12,11 @@ import dagster as dg
 from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema, arrow_columns, table_schema
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import check_topic
-from dagster_exactly_once.declare.rejected import Letters, Rejected, spec_of
+from dagster_exactly_once.declare.rejected import Rejected, SideTopic, spec_of
 from dagster_exactly_once.private import check_valid_name
 from exactly_once.participant import Participant
 
-#: On an output's AssetSpec: its topic, where that is not the last part of the asset's key.
+#: The metadata of an output's AssetSpec that names its topic, where that is not the last part of the asset's key.
 TOPIC = "exactly_once/topic"
 
 
@@ -64,13 +64,13 @@ class Table:
             made.close()
 
 
-#: What a declaration takes: an output, or several.
+#: The outputs that a declaration takes: a topic or a table.
 Output = dg.AssetSpec | str | Table
 Outputs = Output | Sequence[Output]
 
-#: Where Dagster looks for the columns of an asset.
+#: The metadata in which Dagster looks for the columns of an asset.
 COLUMNS = "dagster/column_schema"
-#: And for the columns of the inputs that they are made from.
+#: The metadata in which it looks for the columns of the inputs that they are made from.
 LINEAGE = "dagster/column_lineage"
 
 
@@ -82,9 +82,9 @@ def outputs_of(
     owners: Sequence[str] | None,
     tags: Mapping[str, str] | None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None,
-    letters: Sequence[Letters] = (),
+    side_topics: Sequence[SideTopic] = (),
 ) -> tuple[tuple[dg.AssetSpec, ...], tuple[Table, ...]]:
-    """Return the spec of each topic, those of ``letters`` last, and the tables, completed with what the declaration
+    """Return the spec of each topic, those of ``side_topics`` last, and the tables, completed with what the declaration
     says of all.
 
     Raises
@@ -98,14 +98,14 @@ def outputs_of(
     specs = [spec_of(o) for o in outputs if not isinstance(o, Table)]
     if not specs:
         raise BadDeclaration(f"{stream}: outputs is empty. Name the topics that the stream writes")
-    if tables and any(isinstance(its, Rejected) for its in letters):
+    if tables and any(isinstance(its, Rejected) for its in side_topics):
         raise BadDeclaration(
             f"{stream}: the table {tables[0].spec.key.to_user_string()} would get the rejected records too: every row "
             "goes to every output other than Kafka. Leave out rejected, or write the table in a stream that reads "
             f"{topic_of(specs[0])}"
         )
     named = len(specs)
-    specs += [its.spec(stream) for its in letters]
+    specs += [its.spec(stream) for its in side_topics]
     counts = Counter(check_topic(topic_of(spec), f"{stream}: outputs") for spec in specs)
     if twice := [topic for topic, count in counts.items() if count > 1]:
         raise BadDeclaration(f"{stream}: outputs names the topic {twice[0]} twice. Name it once")
@@ -153,19 +153,19 @@ def check_keys(keys: Iterable[dg.AssetKey], stream: str) -> None:
             )
 
 
-def lineage_of(said: Any, specs: Sequence[dg.AssetSpec], stream: str) -> dict[str, ColumnLineage]:
+def lineage_of(lineage: Any, specs: Sequence[dg.AssetSpec], stream: str) -> dict[str, ColumnLineage]:
     """Return what is said of the columns of each output, by topic: of the only one, or of several by topic.
 
     Raises BadDeclaration.
     """
     topics = [topic_of(spec) for spec in specs]
-    if said is None:
+    if lineage is None:
         return {}
     if len(topics) == 1:
-        return {topics[0]: said}
-    if not isinstance(said, Mapping) or set(said) - set(topics):
+        return {topics[0]: lineage}
+    if not isinstance(lineage, Mapping) or set(lineage) - set(topics):
         raise _of_which("column_lineage", topics, stream)
-    return dict(said)
+    return dict(lineage)
 
 
 def _of_which(argument: str, topics: Sequence[str], stream: str) -> BadDeclaration:
@@ -182,19 +182,19 @@ def _of_table(table: Table, stream: str) -> dict[str, Any]:
 
 
 def _columns(
-    said: ColumnSchema | Mapping[str, ColumnSchema] | None, topics: Sequence[str], stream: str
+    schemas: ColumnSchema | Mapping[str, ColumnSchema] | None, topics: Sequence[str], stream: str
 ) -> dict[str, dict[str, Any]]:
     """Return the metadata of the columns, by topic."""
-    if said is None:
+    if schemas is None:
         return {}
-    if not isinstance(said, Mapping):
+    if not isinstance(schemas, Mapping):
         if len(topics) > 1:
             raise _of_which("column_schema", topics, stream)
-        said = {topics[0]: said}
-    if unknown := sorted(set(said) - set(topics)):
+        schemas = {topics[0]: schemas}
+    if unknown := sorted(set(schemas) - set(topics)):
         raise BadDeclaration(
             f"{stream}: column_schema names {unknown[0]}, which is not an output of the stream. Its "
             f"outputs are: {topics}"
         )
     where = f"{stream}: column_schema"
-    return {topic: {COLUMNS: table_schema(schema, where)} for topic, schema in said.items()}
+    return {topic: {COLUMNS: table_schema(schema, where)} for topic, schema in schemas.items()}

@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_exactly_once.declare.errors import BadDeclaration
 from exactly_once.protocol.dead_letters import DEFAULT_MOST
 
-#: Makes the value of a record that is sent again from the value of the rejected one, or of the dead letter.
+#: A function that makes the value to send again from that of the rejected record, or of the dead letter.
 Repair = Callable[[bytes | None], str | bytes | None]
 
 
@@ -21,7 +21,7 @@ def spec_of(asset: dg.AssetSpec | str) -> dg.AssetSpec:
 
 
 @dataclass(frozen=True)
-class Letters:
+class SideTopic:
     """A topic for what does not become an output, an asset beside the outputs; of one of the two kinds below."""
 
     asset: dg.AssetSpec | str
@@ -34,7 +34,7 @@ class Letters:
     check: ClassVar[str]
     metadata: ClassVar[str]
     metadata_total: ClassVar[str]
-    #: In words: one of them, and what the topic holds.
+    #: The words for one of them, and for what the topic holds.
     noun: ClassVar[str]
     holds: ClassVar[str]
 
@@ -50,7 +50,7 @@ class Letters:
 
 
 @dataclass(frozen=True)
-class Rejected(Letters):
+class Rejected(SideTopic):
     """A topic for the records that a stream rejects (:func:`exactly_once.attempt`), an asset beside its outputs.
 
     Attributes
@@ -77,7 +77,7 @@ class Rejected(Letters):
 
 
 @dataclass(frozen=True)
-class DeadLetters(Letters):
+class DeadLetters(SideTopic):
     """A topic for the rows that Kafka cannot take (``sink.dead.letter.topic``), an asset beside the outputs.
 
     Attributes
@@ -116,14 +116,14 @@ class DeadLetters(Letters):
         return {"sink.dead.letter.topic": topic, "sink.dead.letter.max": str(self.most)}
 
 
-_L = TypeVar("_L", bound=Letters)
+_L = TypeVar("_L", bound=SideTopic)
 
 
-def letters_of(kind: type[_L], said: Letters | dg.AssetSpec | str | None, stream: str) -> _L | None:
+def side_topic_of(kind: type[_L], said: SideTopic | dg.AssetSpec | str | None, stream: str) -> _L | None:
     """Return what the argument for this kind says. Raises BadDeclaration for the other kind."""
     if said is None or isinstance(said, kind):
         return said
-    if isinstance(said, Letters):
+    if isinstance(said, SideTopic):
         raise BadDeclaration(
             f"{stream}: {kind.argument} takes a {kind.__name__}, and got a {type(said).__name__}. Write "
             f"{said.argument}={type(said).__name__}(...)"

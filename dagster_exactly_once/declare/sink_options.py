@@ -23,19 +23,19 @@ _ONCE = Guarantee.EXACTLY_ONCE.value
 
 
 def sink_options(
-    said: Mapping[str, str], dead: DeadLetters | None, topics: Sequence[dg.AssetSpec], origin: str, stream: str
+    options: Mapping[str, str], dead: DeadLetters | None, topics: Sequence[dg.AssetSpec], origin: str, stream: str
 ) -> dict[str, str]:
     """Return the options of the sink, with those of the dead letters, whose topic is the last of ``topics``; these name
     their input where ``origin`` is a header. Raises BadDeclaration where ``options`` sets what follows from them.
     """
     if dead is None:
-        return dict(said)
+        return dict(options)
     ours = dead.options(topic_of(topics[-1]))
     if origin.startswith(IN_HEADER):
         ours[ORIGIN] = origin
-    if twice := sorted(option for option in said if option.lower() in ours):
+    if twice := sorted(option for option in options if option.lower() in ours):
         raise BadDeclaration(f"{stream}: options names {twice[0]}, which dead_letters sets. Remove it from options")
-    return {**said, **ours}
+    return {**options, **ours}
 
 
 def check_dead_letters(stream: Stream) -> None:

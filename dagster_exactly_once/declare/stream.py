@@ -16,7 +16,7 @@ from dagster_exactly_once.declare.config import StreamConfig
 from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.declare.inputs import KafkaTopic, Transform
 from dagster_exactly_once.declare.outputs import LINEAGE, Table, topic_of
-from dagster_exactly_once.declare.rejected import DeadLetters, Letters, Rejected
+from dagster_exactly_once.declare.rejected import DeadLetters, Rejected, SideTopic
 from dagster_exactly_once.declare.sink_options import with_topic
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import CHECKS_EVERY_S, FRESHNESS_LIMIT_S
@@ -33,7 +33,17 @@ if TYPE_CHECKING:
 
 
 class Record(NamedTuple):
-    """A record as a consumer delivers it."""
+    """A record as a consumer delivers it, for a function of ``Checks(origin=...)``.
+
+    Attributes
+    ----------
+    partition, offset : int
+        The record's place in its topic.
+    key, value : bytes or None
+        As they are in Kafka: nothing is decoded.
+    headers : tuple of (str, bytes)
+        In the order in which the producer wrote them; a name may occur more than once.
+    """
 
     partition: int
     offset: int
@@ -48,7 +58,7 @@ Partition = tuple[str, int]
 InputPlace = tuple[Partition, int]
 #: Partition and offset of an input record; with several sources, its topic before them.
 Origin = tuple[int, int] | tuple[str, int, int]
-#: ``origin(topic, record)`` of an output record; None when it does not say.
+#: The function ``origin(topic, record)`` of an output record; it returns None when the record does not say.
 OriginOf = Callable[[str, Record], Origin | None]
 
 
@@ -68,7 +78,7 @@ def origin_in_records(where: str, topics: Sequence[str]) -> OriginOf:
     return read
 
 
-#: Returns the outputs other than Kafka.
+#: A function that makes the outputs other than Kafka.
 Participants = Callable[[], Sequence[Participant[Any]]]
 
 
@@ -144,7 +154,30 @@ class Backfill:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stream:
-    """A declared stream; :func:`exactly_once_stream` makes it and documents the arguments."""
+    """A declared stream, for :func:`exactly_once_definitions`; declaring it reaches neither Kafka nor Spark.
+
+    :func:`exactly_once_stream` and :func:`observed_stream` make it and refuse what cannot work. Fields that are not
+    listed here are their arguments, as given.
+
+    Attributes
+    ----------
+    name, sink_id : str
+        Also where the declaration names none.
+    sources : mapping
+        The input topics, by the parameter of the function that takes each.
+    declared : tuple of AssetSpec
+        The assets of the output topics before translation, those of rejected records and dead letters last.
+    tables : tuple of Table
+        The outputs that are no topics.
+    config, config_parameter
+        The class of a run's configuration, and the parameter of the function that takes it; None without one.
+    bootstrap_servers : str
+        The brokers, ``host:port`` separated by commas; "" until the definitions know them.
+    managed : bool
+        Whether Dagster runs it; else it runs elsewhere and is only watched.
+    lineage : mapping
+        The ``column_lineage`` of each output, by topic.
+    """
 
     transform: Transform
     name: str
@@ -214,7 +247,7 @@ class Stream:
         return tuple(topic_of(spec) for spec in self.declared)
 
     @cached_property
-    def letters(self) -> dict[str, Letters]:
+    def side_topics(self) -> dict[str, SideTopic]:
         """The declarations of rejected records and of dead letters, by topic: these are the last output topics."""
         said = [its for its in (self.rejected, self.dead_letters) if its is not None]
         return dict(zip(self.topics[len(self.topics) - len(said) :], said, strict=True))
@@ -222,7 +255,7 @@ class Stream:
     @property
     def rejected_topic(self) -> str | None:
         """The topic of the rejected records; None without one."""
-        return next((topic for topic, its in self.letters.items() if its is self.rejected), None)
+        return next((topic for topic, its in self.side_topics.items() if its is self.rejected), None)
 
     @property
     def dead_topic(self) -> str | None:
@@ -236,7 +269,7 @@ class Stream:
 
     def sink_options(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the options of the sink for rows that the function makes, with ``more`` of one run."""
-        outputs = [topic for topic in self.topics if topic not in self.letters]
+        outputs = [topic for topic in self.topics if topic not in self.side_topics]
         return with_topic({**self.options, **(more or {})}, outputs)
 
     def key_of(self, topic: str) -> dg.AssetKey:
@@ -251,21 +284,18 @@ class Stream:
     @cached_property
     def inputs(self) -> tuple[dg.AssetSpec, ...]:
         """The assets of the input topics, also of those that somebody else declares."""
+        text = f"A topic that the stream {self.name} reads. Each stream that reads it reports its lag here."
+        specs = (
+            dg.AssetSpec(dg.AssetKey([topic]), group_name=self.group_name, kinds={"kafka"}, description=text)
+            for topic in self.source_topics
+        )
         return tuple(
             translated(
                 self.translator,
-                StreamTopic(self.name, topic, True, self.bootstrap_servers, self._input(topic)),
+                StreamTopic(self.name, spec.key.path[-1], True, self.bootstrap_servers, spec),
                 (),
             )
-            for topic in self.source_topics
-        )
-
-    def _input(self, topic: str) -> dg.AssetSpec:
-        return dg.AssetSpec(
-            dg.AssetKey([topic]),
-            group_name=self.group_name,
-            kinds={"kafka"},
-            description=f"A topic that the stream {self.name} reads. Each stream that reads it reports its lag here.",
+            for spec in specs
         )
 
     @cached_property
@@ -292,7 +322,7 @@ class Stream:
     @cached_property
     def backfill_spec(self) -> StreamSpec:
         """The backfill, as the sensors know it: a sink of its own, so neither can fence the other."""
-        return self._beside("backfill", asset_keys=(self.by_day,))
+        return self._side_spec("backfill", asset_keys=(self.by_day,))
 
     def queue(self, location: str) -> str:
         """Return the tag of the runs of which one at a time leaves Dagster's queue: those of the stream on its cluster
@@ -308,9 +338,9 @@ class Stream:
     def resend_spec(self) -> StreamSpec:
         """The job that sends these records again, as the sensors know it: a sink of its own, too."""
         # no outputs: what others have open on the input is not this job's affair
-        return self._beside("resend", sources=tuple(self.resent), outputs=(), asset_keys=())
+        return self._side_spec("resend", sources=tuple(self.resent), outputs=(), asset_keys=())
 
-    def _beside(self, what: str, **changes: Any) -> StreamSpec:
+    def _side_spec(self, what: str, **changes: Any) -> StreamSpec:
         name, op, sink_id = f"{self.name}_{what}", f"{what}_{self.name}", f"{self.sink_id}-{what}"
         return replace(self.spec, name=name, job=name, op=op, sink_id=sink_id, source_keys=(), **changes)
 
@@ -321,9 +351,9 @@ class Stream:
         return (self.backfill_spec, *resend) if self.backfill is not None else resend
 
     @cached_property
-    def resent(self) -> dict[str, Letters]:
+    def resent(self) -> dict[str, SideTopic]:
         """The declarations whose records the job ``<name>_resend`` sends again, by topic: no such job when empty."""
-        return self.letters if self.managed else {}
+        return self.side_topics if self.managed else {}
 
     @property
     def with_headers(self) -> bool:

@@ -36,7 +36,7 @@ from exactly_once.tools.operation.model import (
 from exactly_once.tools.operation.repair_checkpoint import RepairParameters
 from exactly_once.tools.operation.rules import Refused, check_owner
 
-#: Keeps the audit trail of sinks that this code location does not declare.
+#: The asset with the audit trail of sinks that this code location does not declare.
 UNKNOWN_SINKS = "exactly_once_other_sinks"
 
 
@@ -58,10 +58,11 @@ class SinkRegistry:
         return next((s for s in (*self.streams, *self.backfills) if s.sink_id == sink_id), None)
 
 
-#: Completes the parameters by what Dagster knows: by a resource, or by a declaration.
+#: A function that completes the parameters by what Dagster knows: by a resource, or by a declaration.
 Fill = Callable[[dg.OpExecutionContext, SinkRegistry, Any], Any]
 
-#: Makes the context that the operation takes, of what every operation is told; its steps give signs of life themselves.
+#: A function that makes an operation's context from the one that all operations have; its steps give signs of life
+#: themselves.
 Within = Callable[[dg.OpExecutionContext, OperationContext], OperationContext]
 
 
@@ -176,27 +177,27 @@ class _Front:
             p = self.fill(context, self.registry, parameters_from(operation.parameters, config, sink_id))
             if takes_sink:
                 owner_answers(context, context.resources.transactions, sink_id, p.take_over, p.force)
-            found = operation.examine(self._context(context, p), p)
+            outcome = operation.examine(self._context(context, p), p)
             warning = self.warns(context, p)
         reason = config.reason or context.run.tags.get(TAG_CAUSE, "")
         spec, stage = self.registry.spec(sink_id), shown.name.removeprefix("exactly_once_")
         asset = spec.asset if spec else UNKNOWN_SINKS
         audit = Audit(asset, stage, stage.rpartition("_")[2], who(context.run), reason)
-        said = f"{found.sentence}{warning}"
-        if config.dry_run and found.to_do and found.refusal is None:
-            said += f" To act, launch {shown.name} again with dry_run: false."
-        metadata = as_metadata({**found.shown, "sentence": said})
-        audit.began(context, "dry run" if config.dry_run else "began", said, as_metadata(found.audit) or metadata)
-        return Passed(p, audit, found), metadata
+        sentence = f"{outcome.sentence}{warning}"
+        if config.dry_run and outcome.to_do and outcome.refusal is None:
+            sentence += f" To act, launch {shown.name} again with dry_run: false."
+        metadata = as_metadata({**outcome.shown, "sentence": sentence})
+        audit.began(context, "dry run" if config.dry_run else "began", sentence, as_metadata(outcome.audit) or metadata)
+        return Passed(p, audit, outcome), metadata
 
-    def goes_on(self, found: OperationOutcome, config: Any) -> bool:
+    def goes_on(self, outcome: OperationOutcome, config: Any) -> bool:
         """Return whether the steps follow; raise the failure or refusal of the examination."""
         if config.dry_run:
             return False
         with _classified(self.operation):
-            if error := found.failure or found.refusal:
+            if error := outcome.failure or outcome.refusal:
                 raise error
-        return found.to_do
+        return outcome.to_do
 
     def acted(
         self, context: dg.OpExecutionContext, step: OperationStep[Any], passed: Passed
@@ -375,7 +376,7 @@ def _restart(registry: SinkRegistry) -> dg.OpDefinition:
     return restart
 
 
-#: By job: what completes the parameters, with the resources that it takes, and a further op.
+#: The extras by job: what completes the parameters, with the resources that it takes, and a further op.
 _EXTRAS: dict[str, dict[str, Any]] = {
     RECOVERY_JOB: {"after": _restart},
     REPAIR_JOB: {"fill": _location, "resources": ("kafka", "checkpoints")},

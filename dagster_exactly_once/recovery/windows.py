@@ -23,7 +23,7 @@ from exactly_once.txn.scan import batches
 #: The entry of an observation of the asset that names the first window with events.
 FIRST = "first_window"
 
-#: Enough of a partition for its first batch of records.
+#: The bytes to read of a partition: enough for its first batch of records.
 _FEW_BYTES = 64 * 1024
 
 

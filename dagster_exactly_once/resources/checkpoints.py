@@ -22,7 +22,7 @@ from exactly_once.protocol.checkpoint_text import names_sources, state_ids_of, w
 
 __all__ = ["CheckpointReader", "Offsets", "StreamProgress", "compare", "lag", "parse_offsets"]
 
-#: In ``offsets/N``, the line of a source that had nothing yet; where lines name their sources, it has none.
+#: The line of ``offsets/N`` of a source that had nothing yet; where lines name their sources, it has none.
 _NOTHING_YET = "-"
 
 
@@ -97,7 +97,7 @@ class CheckpointReader(ConfigurableResource):
         }
 
 
-#: For each query of the brokers.
+#: Seconds for each query of the brokers.
 READ_BUDGET_S = 20.0
 
 

@@ -33,15 +33,15 @@ from exactly_once.kafka.errors import Cause, cause_of, shown
 from exactly_once.kafka.new_topic import CLUSTERS_DEFAULT, NewTopic
 from exactly_once.protocol.topics import ANY_TOPIC
 
-#: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
-#: its topic at most this long, or until it starts again.
+#: Milliseconds until the brokers abort a transaction: long enough for some ten thousand records on a slow network; a
+#: feeder that dies blocks readers of its topic at most this long, or until it starts again.
 TRANSACTION_TIMEOUT_MS = 60_000
 
-#: For each step that waits for the brokers: initialise, commit, abort. Above librdkafka's own retries, below the
-#: timeout.
+#: Seconds for each step that waits for the brokers: initialise, commit, abort. Above librdkafka's own retries, below
+#: the timeout.
 STEP_BUDGET_S = 30.0
 
-#: Whatever fails before the commit: the block's exception aborts its transaction.
+#: The consequence of whatever fails before the commit: the block's exception aborts its transaction.
 _ROLLED_BACK = "Nothing of the open transaction is visible"
 
 
@@ -211,7 +211,20 @@ class KafkaTransactionalProducerFactory(KafkaResource):
 
 
 class TransactionalProducer:
-    """One writer of one transactional id; made by :class:`KafkaTransactionalProducerFactory`."""
+    """The writer of one transactional id, for one thread; :class:`KafkaTransactionalProducerFactory` makes it.
+
+    It sends within :meth:`transaction`, one at a time. Each step that waits for the brokers takes at most 30 s.
+
+    Parameters
+    ----------
+    timeout_ms : int
+        Milliseconds after which the brokers abort a transaction that is still open.
+
+    Raises
+    ------
+    BrokerUnreachable, InvalidTransactionTimeout, NotAuthorized
+        As :meth:`KafkaTransactionalProducerFactory.producer`.
+    """
 
     def __init__(self, connection: Connection, transactional_id: str, timeout_ms: int):
         self.transactional_id = transactional_id

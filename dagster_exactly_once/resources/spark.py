@@ -17,6 +17,7 @@ from dagster import ConfigurableResource, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 import exactly_once
+from dagster_exactly_once.resources import set_fields
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
 from exactly_once.spark import launch
@@ -27,7 +28,7 @@ from exactly_once.sparkenv.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Settings that hold for every session. The figures are from two cores, Kafka -> Spark -> Kafka.
+#: Settings of every session. The figures are from two cores, Kafka -> Spark -> Kafka.
 TUNED: Mapping[str, str] = {
     # 10-20 % more records per second than G1: batches make short-lived garbage, and single pauses do not matter.
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
@@ -42,8 +43,8 @@ TUNED: Mapping[str, str] = {
     "spark.log.level": "WARN",
 }
 
-#: For queries that keep state, by :func:`use_state_store`. Not for every session: format 2 raises the version of the
-#: commit files of stateless streams too, which an older session then cannot read.
+#: Settings of queries that keep state, by :func:`use_state_store`. Not of every session: format 2 raises the version of
+#: the commit files of stateless streams too, which an older session then cannot read.
 STATE_STORE: Mapping[str, str] = {
     # State lies outside of the heap, so its size costs no garbage collection.
     "spark.sql.streaming.stateStore.providerClass": (
@@ -58,14 +59,14 @@ STATE_STORE: Mapping[str, str] = {
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
-#: For checkpoints on a local disk: walCommit 37 -> 13 ms and commitOffsets 50 -> 16 ms per batch. It is weaker at
-#: refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences. Not for state
-#: outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.query`.
+#: Settings for checkpoints on a local disk: walCommit 37 -> 13 ms and commitOffsets 50 -> 16 ms per batch. They are
+#: weaker at refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences. Not for
+#: state outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.query`.
 LOCAL_CHECKPOINTS: Mapping[str, str] = {
     FILE_MANAGER: file_manager("FileSystemBased"),
 }
 
-#: For everything in one process: no port is open to other machines, and a laptop may change its network.
+#: Settings for everything in one process: no port is open to other machines, and a laptop may change its network.
 LOCAL_MASTER: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 #: Options of Spark's Kafka source: with them it reads 1.5 times as fast as with the defaults.
@@ -183,14 +184,10 @@ class SparkSessionResource(ConfigurableResource):
 
         ``<prefix>CONF`` is a JSON object.
         """
-        found: dict[str, Any] = {
-            name: os.environ[prefix + name.upper()]
-            for name in cls.model_fields
-            if os.environ.get(prefix + name.upper())
-        }
-        if "conf" in found:
-            found["conf"] = json.loads(found["conf"])
-        return cls(**{**fields, **found})
+        given: dict[str, Any] = {**set_fields(cls.model_fields, prefix)}
+        if "conf" in given:
+            given["conf"] = json.loads(given["conf"])
+        return cls(**{**fields, **given})
 
     def settings(self) -> dict[str, str]:
         """Every Spark setting of the session."""

@@ -63,7 +63,7 @@ def failure(code: str, cause: str, remedy: str = "", heals: bool = True, unwante
     return Failure(code, severity, "the run", cause, remedy, unwanted=unwanted)
 
 
-#: Partitions that a message names.
+#: The number of partitions that a message names.
 _NAMED = 4
 
 
@@ -111,17 +111,17 @@ class FailurePlace:
         return ", ".join(each[:_NAMED]) + more
 
 
-#: Nothing is known of the stream.
+#: The place of a stream of which nothing is known.
 NOWHERE = FailurePlace()
 
-#: How Amazon's SDK tells that S3 did not answer. A host that it does not know, or a certificate, it names instead.
+#: Messages of Amazon's SDK when S3 did not answer. A host that it does not know, or a certificate, it names instead.
 _S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target server failed to respond", "Broken pipe")
 
-#: The input of a batch is gone; what is lost with it, the commit log says.
+#: The code of a batch whose input is gone; the commit log says what is lost with it.
 INPUT_LOST = "SPARK-INPUT-LOST"
 
-#: A checkpoint of state format 2 whose setting is missing: Spark reads commits/N as of a newer one, or looks for a file
-#: of state as format 1 names it.
+#: The code of a checkpoint of state format 2 whose setting is missing: Spark reads commits/N as of a newer one, or
+#: looks for a file of state as format 1 names it.
 STATE_FORMAT = "SPARK-STATE-FORMAT"
 _FORMAT_2_COMMIT = re.compile(r"/commits/\d+\. .*encountered v2\b")
 _FORMAT_1_FILE = re.compile(r"/\d+\.(?:changelog|delta|snapshot|zip) does not exist")
@@ -131,8 +131,9 @@ _MOVED = re.compile(
     r"\[UNRESOLVED_COLUMN\.WITH_SUGGESTION\][^`]*`(headers|topic|partition|offset|timestamp)`.*`tried`", re.DOTALL
 )
 
-#: Spark's names (in the text of the exception) -> code, way out, restart heals. The first that matches counts. What is
-#: full or away comes before what cannot be read; the state before other files: below it, Spark names the torn file too.
+#: Spark's names (in the text of the exception), code, remedy, and whether a restart heals. The first that matches
+#: counts. A disk that is full or away comes before files that cannot be read; the state before other files: below it,
+#: Spark names the torn file too.
 _SPARK = (
     (
         ("No space left on device",),
@@ -361,7 +362,16 @@ def as_failure(failure: Failure) -> dg.Failure:
 
 @contextmanager
 def classified() -> Iterator[None]:
-    """Turn the project's own errors inside the block into a classified :class:`dagster.Failure`."""
+    """Turn an error of this project inside the block into the failure of the op or asset around it.
+
+    Other exceptions pass as they are.
+
+    Raises
+    ------
+    dagster.Failure
+        In place of an ExactlyOnceError, which is its cause. Its metadata are ``code``, ``cause``, ``way_out`` and
+        ``restart_heals``, by which the sensors decide about a restart; Dagster itself does not retry the op.
+    """
     try:
         yield
     except ExactlyOnceError as error:

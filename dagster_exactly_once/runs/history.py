@@ -19,7 +19,7 @@ from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE
 #: Reasons that Dagster gives for a failure after which the same start fails again.
 _HOPELESS = ("JOB_INITIALIZATION_FAILURE", "RUN_EXCEPTION")
 
-#: How Dagster's run monitoring words its request to end, and the end itself; a person's request has neither.
+#: The words of Dagster's run monitoring for its request to end, and for the end itself; a person's request has neither.
 _LIMIT = re.compile(r"exceed(?:ing|ed) maximum runtime of (\d+) seconds", re.IGNORECASE)
 _WITHOUT_LIMIT = "Tag the run, or its job, with dagster/max_runtime: 0, as the stream's own job does"
 
@@ -75,9 +75,8 @@ class StreamHistory:
         if not row:
             return []
         oldest = row[-1]
-        counted = {
-            key for run in row if (key := run.tags.get(TAG_BESIDE))
-        }  # the run beside a recovery failed of the same cause
+        # the run beside a recovery failed of the same cause
+        counted = {key for run in row if (key := run.tags.get(TAG_BESIDE))}
         row += [
             r
             for r in self.recoveries

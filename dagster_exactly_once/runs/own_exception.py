@@ -12,11 +12,11 @@ from itertools import dropwhile, pairwise, takewhile
 from pathlib import Path, PurePath
 from traceback import extract_tb
 
-#: A Python function of the user's ran in a worker, or is a foreachBatch function.
+#: Spark's names for an exception of the user's Python function, in a worker or a foreachBatch function.
 _OF_PYTHON = ("[PYTHON_EXCEPTION]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
 
-#: An expression of the user's met a value that it cannot take (SQL's class 22), or raised an error (P0001); a function
-#: in Java or Scala raised an exception (39000).
+#: Spark's text for an expression of the user's that met a value which it cannot take (SQL's class 22) or raised an
+#: error (P0001), and for a function in Java or Scala that raised an exception (39000).
 _OF_EXPRESSION = re.compile(
     r"terminated with exception: (?P<what>\[(?P<name>[A-Z_.]+)\].*?) +SQLSTATE: (?:22[0-9A-Z]{3}|P0001|39000)",
     re.DOTALL,
@@ -28,16 +28,16 @@ _Frame = tuple[str, str, str]
 
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 
-#: Where installed packages lie: those of other people, and in an image the user's own.
+#: Folders of installed packages: those of other people, and in an image the user's own.
 _PACKAGES = {"site-packages", "dist-packages"}
 
-#: Where the packages of other people lie.
+#: Folders of the packages of other people.
 _LIBRARIES = {*_PACKAGES, "pyspark", "pyspark.zip", "py4j"}
 
 #: Packages that only call the user's function, or that it only calls.
 _CALLED_THROUGH = {"cloudpickle", "dagster", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
 
-#: Where this project's packages lie: here, and on an executor.
+#: The folder of this project's packages: here, and on an executor.
 _ROOT = Path(__file__).parents[2]
 _OURS = tuple(
     f"{folder}{package}/"
@@ -45,10 +45,10 @@ _OURS = tuple(
     for folder in (f"{_ROOT}/", "site-packages/", "dist-packages/")
 )
 
-#: Of the sink, where a function of the user's calls it.
+#: The sink's own error, where a function of the user's calls it.
 _OF_THE_SINK = re.compile(r"(?:dagster_)?exactly_once(?:\.\w+)+: EO-")
 
-#: Behind it stands what Spark adds to a traceback.
+#: The beginning of what Spark adds to a traceback.
 _END = re.compile(r"^ ?SQLSTATE: |^=== Streaming Query ===", re.MULTILINE)
 
 

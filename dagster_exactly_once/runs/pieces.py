@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from dagster_exactly_once.runs.failures import Failure, FailurePlace
 
-#: The longest silence of a run that works.
+#: The longest silence of a run that works, in seconds.
 EVERY_S = 30.0
 
 

@@ -12,11 +12,11 @@ import psutil
 from dagster_exactly_once.runs.tags import TAG_DRIVER, TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SIGNED, TAG_SINK
 from exactly_once.inspection.processes import Frozen, Process, alive, belongs_to, cpu_s, frozen_among
 
-#: The statuses of a run that has ended, ...
+#: The statuses of a run that has ended.
 FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-#: ... of one that has not, ...
+#: The statuses of a run that has not.
 UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
-#: ... and those that Dagster may show for a run with a live process.
+#: The statuses that Dagster may show for a run with a live process.
 WORKING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
@@ -44,7 +44,17 @@ class RunProcess(NamedTuple):
 def tag_run(
     instance: dg.DagsterInstance, run_id: str, sink_id: str | None = None, more: Mapping[str, str] | None = None
 ) -> None:
-    """Tag the run with this process, the sink, and ``more``."""
+    """Tag a run with this process, its own, so that the sensor ``exactly_once_liveness`` sees when it is gone.
+
+    Parameters
+    ----------
+    run_id : str
+        The run that this process works for.
+    sink_id : str, optional
+        The sink that the run writes through: sensors and recoveries leave it alone while the process lives.
+    more : mapping, optional
+        Further tags of the run, by name.
+    """
     here = Process.here()
     tags = {TAG_HOST: here.host, TAG_MACHINE: here.machine, TAG_PID: _name(here), TAG_SIGNED: run_id}
     instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})

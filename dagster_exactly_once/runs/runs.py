@@ -17,10 +17,10 @@ from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
 from exactly_once.inspection.processes import Frozen
 
-#: The sensors read this many finished runs of each kind: far above any limit of attempts.
+#: The number of finished runs of each kind that the sensors read: far above any limit of attempts.
 MOST_RUNS = 50
 
-#: So many of the newest runs say what a stream does now.
+#: The number of newest runs that say what a stream does now.
 NEWEST_RUNS = 3
 
 
@@ -96,8 +96,8 @@ class Runs:
 
     def __init__(self, instance: dg.DagsterInstance, location: str = ""):
         self._instance, self._location = instance, location
-        #: All runs that are in progress. Read first: a run that ends meanwhile is then seen twice, a run that begins
-        #: meanwhile is not missed.
+        #: All runs that are in progress. They are read first: a run that ends meanwhile is then seen twice, a run that
+        #: begins meanwhile is not missed.
         self.unfinished = tuple(self._read(dg.RunsFilter(statuses=UNFINISHED), None))
 
     def in_progress(self, stream: StreamSpec) -> tuple[Run, ...]:

@@ -13,7 +13,7 @@ from dagster_exactly_once.runs.history import StreamHistory
 from dagster_exactly_once.runs.operator import alive_of, run_at_work
 from dagster_exactly_once.runs.process import cpu_of
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.incidents import Teller
+from dagster_exactly_once.sensors.incidents import NoticeSender
 from dagster_exactly_once.sensors.observation import (
     HEALTH,
     all_streams,
@@ -29,11 +29,11 @@ from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, sensor_over
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, health, state_of
 
-#: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
+#: Seconds between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
 OBSERVE_EVERY_S = 600.0
 
-#: The interval between two observations of a lag that moves: at every third tick. A person who watches a stream stand
-#: still sees its lag grow, and the event table grows no faster than by the first hour of a run's reports.
+#: Seconds between two observations of a lag that moves: every third tick. A person who watches a stream stand still
+#: sees its lag grow, and the event table grows no faster than by the first hour of a run's reports.
 SHOW_EVERY_S = 25.0
 
 #: The share of a processor that the processes of a start use while it moves; a JVM that hangs uses less.
@@ -72,8 +72,8 @@ def checkpoint_progress_sensor(
         at = tick.context.resources
         found = sink_states(at.kafka, at.checkpoints, tick.streams, tick.deadline, alive_of(tick.context.instance))
         show = lag_moved(tick, found)
-        teller = Teller(getattr(at, NOTIFY), "health", at.watch_policy.notice_after_s, tick.location)
-        tick.each(found, partial(judge_progress, tick, teller, show))
+        sender = NoticeSender(getattr(at, NOTIFY), "health", at.watch_policy.notice_after_s, tick.location)
+        tick.each(found, partial(judge_progress, tick, sender, show))
         changed = any(changes(tick.before[i], memory) for i, memory in tick.memory.items())
         first = [tick.judged[stream.sink_id] for stream in streams[:1]]
         # also when a lag moved, or this tick observes the first stream anyway
@@ -116,7 +116,7 @@ def rechecks(
     return [dg.RunRequest(job_name=CHECKS_JOB, asset_check_keys=keys)] if keys else []
 
 
-def judge_progress(tick: Tick, teller: Teller, show: bool, stream: StreamSpec, sink_state: SinkState) -> Judged:
+def judge_progress(tick: Tick, sender: NoticeSender, show: bool, stream: StreamSpec, sink_state: SinkState) -> Judged:
     """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays."""
     histories, summary = tick.histories, tick.summaries[stream.sink_id]
     ended = summary.stream is not None and summary.stream.status == "FAILURE"
@@ -135,7 +135,9 @@ def judge_progress(tick: Tick, teller: Teller, show: bool, stream: StreamSpec, s
     wrong, incident = trouble(facts, policy.limits), last.get("incident", {})
     recovering = any(r.in_progress for r in history.recoveries)  # it has not helped yet
     if wrong is not None or incident.get("told") or not recovering:
-        incident, unsaid = teller.tell(stream, wrong, f"{state.text}{more}", incident, now, more, is_down(facts, state))
+        incident, unsaid = sender.report(
+            stream, wrong, f"{state.text}{more}", incident, now, more, is_down(facts, state)
+        )
         more += unsaid
     memory = {
         "lag": lag,

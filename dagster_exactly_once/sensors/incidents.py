@@ -13,12 +13,12 @@ from exactly_once.deadline import Deadline
 from exactly_once.tools.diagnosis import Diagnosis
 from exactly_once.tools.diagnosis.registry import SYMPTOMS
 
-#: Trouble that has been away for this long is over: several ticks of the slowest sensor in which it was not seen twice.
+#: Seconds without trouble after which an incident is over: several ticks of the slowest sensor.
 OVER_AFTER_S = 60.0
 
-#: For all notices of one tick. Dagster gives up a tick after 60 s; asking the brokers takes 8 s, and the last notice
-#: 5 s more.
-TELL_BUDGET_S = 10.0
+#: Seconds for all notices of one tick. Dagster gives up a tick after 60 s; asking the brokers takes 8 s, and the last
+#: notice 5 s more.
+NOTICES_BUDGET_S = 10.0
 
 
 def follow(trouble: Diagnosis | None, last: Memory, now: float) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def due(trouble: Diagnosis, kept: Memory, after_s: float, now: float) -> bool:
     return bool(SYMPTOMS[trouble.code].at_once or now - since >= after_s)
 
 
-class Teller:
+class NoticeSender:
     """Sends the notices of one tick, about trouble of one ``kind`` that stayed for ``after_s``, of the streams of one
     code ``location``; never raises.
     """
@@ -65,7 +65,7 @@ class Teller:
         self._deadline: Deadline | None = None
         self._refused = ""
 
-    def tell(
+    def report(
         self,
         stream: StreamSpec,
         trouble: Diagnosis | None,
@@ -100,9 +100,9 @@ class Teller:
 
     def send(self, notice: Notice) -> str:
         """Send a notice; return "" when it was taken, else what the tick says about it."""
-        self._deadline = self._deadline or Deadline(TELL_BUDGET_S)
+        self._deadline = self._deadline or Deadline(NOTICES_BUDGET_S)
         if not self._refused and self._deadline.over:
-            self._refused = f"the notices of this tick took longer than {TELL_BUDGET_S:g} s"
+            self._refused = f"the notices of this tick took longer than {NOTICES_BUDGET_S:g} s"
         if not self._refused:  # a receiver that is down would take its whole time for each stream
             try:
                 self._notifier.send(replace(notice, location=self._location))

@@ -24,10 +24,10 @@ from dagster_exactly_once.sensors.tick import Job, Judged, Tick, check_jobs, sen
 from exactly_once.inspection.processes import Frozen, State, end_command, end_frozen, resume_stopped, state_of
 from exactly_once.inspection.words import duration
 
-#: A run of this project first tags itself with its process; loading the code takes seconds.
+#: Seconds until a run of this project has tagged itself with its process; loading the code takes seconds.
 SIGN_IN_S = 120.0
 
-#: In place of a sink id, for runs that are of no stream: recoveries, feeds.
+#: The key in place of a sink id for runs that are of no stream: recoveries, feeds.
 NO_STREAM = ""
 
 
@@ -65,7 +65,7 @@ def _of_frozen(runs: Sequence[Run], frozen_s: Sequence[float], end_after_s: floa
     One that a person has asked to end goes on at once, and ends as it was told: until it has taken the message, Dagster
     starts no other run of the code location, not even if it is killed.
     """
-    said: list[str] = []
+    sentences: list[str] = []
     end: list[Frozen] = []
     resume: list[Frozen] = []
     for run, its_s in zip(runs, frozen_s, strict=True):
@@ -78,8 +78,8 @@ def _of_frozen(runs: Sequence[Run], frozen_s: Sequence[float], end_after_s: floa
             what += f" It has been so for {duration(its_s)}."
         elif end_after_s:
             what += f" This sensor kills that process in {duration(end_after_s - its_s)}."
-        said.append(what)
-    return Judged(" ".join(said), True, end=tuple(end), resume=tuple(resume))
+        sentences.append(what)
+    return Judged(" ".join(sentences), True, end=tuple(end), resume=tuple(resume))
 
 
 def liveness_sensor(
@@ -126,22 +126,22 @@ def liveness_sensor(
     return liveness
 
 
-def _done(instance: dg.DagsterInstance, found: Judged) -> Judged:
+def _done(instance: dg.DagsterInstance, judged: Judged) -> Judged:
     """Do what a verdict says, and say what became of it."""
-    reported = [run_id for run_id in found.dead if report_dead(instance, run_id)]
-    if found.dead and not reported:
+    reported = [run_id for run_id in judged.dead if report_dead(instance, run_id)]
+    if judged.dead and not reported:
         return Judged("A run ended while this tick was checking it.")
-    return replace(found, message=" ".join([found.message, *_signals(found)]))
+    return replace(judged, message=" ".join([judged.message, *_signals(judged)]))
 
 
-def _signals(found: Judged) -> list[str]:
+def _signals(judged: Judged) -> list[str]:
     """Kill and resume the frozen processes of a verdict; return what became of each."""
     said = []
-    for frozen in found.end:
+    for frozen in judged.end:
         then = ", which dies as soon as the kernel releases it" if frozen.state is State.STUCK else ""
         sent = f"This sensor sent SIGKILL to process {frozen.process.pid}{then}."
         said.append(sent if end_frozen(frozen) else _unsent(frozen, "kill", end_command([frozen])))
-    for frozen in found.resume:
+    for frozen in judged.resume:
         if frozen.state is State.STOPPED:
             sent = f"This sensor sent SIGCONT to process {frozen.process.pid}, so that it ends as it was asked to."
             again = f"kill -CONT {frozen.process.pid}"

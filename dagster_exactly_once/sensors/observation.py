@@ -26,7 +26,7 @@ from exactly_once.tools.operation.tables import ROWS, open_transactions
 #: The name of the check, on the asset of the stream's first output.
 HEALTH = "health"
 
-#: In its metadata: the last decided batch. The progress of a checkpoint has it under the same name.
+#: The last decided batch in the check's metadata; the progress of a checkpoint has it under the same name.
 LAST_BATCH = "last_decided"
 
 #: States that need nobody, unless they are errors: the stream was never started, or a person has ended its run.
@@ -92,21 +92,21 @@ def transactions(
     asset: str, sink_state: SinkState, facts: SinkFacts, state: Diagnosis, more: str
 ) -> dg.AssetObservation:
     """Return the observation of one tick. Names and types of the numbers never change: each is a plot."""
-    found, worker = sink_state.inspection, facts.worker
+    inspection, worker = sink_state.inspection, facts.worker
     begins = f"{upper(worker.name)} claims the sink with its first batch. The last claim: " if worker else ""
     metadata: dict[str, Any] = {
         **described(state),
-        "owner": f"{begins if worker and not worker.begun else ''}{owner_sentence(found)}",
+        "owner": f"{begins if worker and not worker.begun else ''}{owner_sentence(inspection)}",
         "checkpoint": checkpoint_sentence(sink_state),
         "lag_offsets": sink_state.lag,
         "lag_measured": dg.MetadataValue.timestamp(sink_state.measured),
-        "open_transactions": len(found.open),
-        "oldest_transaction_age_s": round(found.oldest_s, 1),
-        "lso_lag": sum(b.waiting for b in found.blocked),  # markers included
-        "decided_not_proven": len(found.decided),
-        "lost_parts_written_again": found.log.tally.rewritten,
-        **as_metadata({"open": open_transactions(found)}),
-        "recent": table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]]),
+        "open_transactions": len(inspection.open),
+        "oldest_transaction_age_s": round(inspection.oldest_s, 1),
+        "lso_lag": sum(b.waiting for b in inspection.blocked),  # markers included
+        "decided_not_proven": len(inspection.decided),
+        "lost_parts_written_again": inspection.log.tally.rewritten,
+        **as_metadata({"open": open_transactions(inspection)}),
+        "recent": table(_RECENT, [_recent_row(r) for r in inspection.recent[: -ROWS - 1 : -1]]),
     }
     return dg.AssetObservation(asset, description=f"{state.text}{more}", metadata=metadata)
 

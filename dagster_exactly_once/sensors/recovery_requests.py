@@ -28,8 +28,8 @@ from exactly_once.inspection.words import duration
 from exactly_once.tools.diagnosis import Diagnosis, Thresholds, state_of
 from exactly_once.tools.diagnosis.registry import SYMPTOMS
 
-#: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
-#: switched off.
+#: Seconds after a failure in which only the sensor exactly_once_run_failure acts on the run; after that the others do,
+#: should it be switched off.
 HANDOVER_S = 60.0
 
 REQUESTED = "This sensor requested a recovery"
@@ -84,12 +84,9 @@ def next_restart(policy: RestartPolicy, failures: Sequence[Run], now: float) -> 
     if policy.strategy == "fixed-delay":
         return Restart(failed + policy.delay_s, attempt)
     pause = min(policy.max_s, policy.initial_s * policy.multiplier ** min(attempt - 1, 64))  # no overflow
-    return Restart(failed + pause * (1 + policy.jitter * _spread(last.run_id)), attempt)
-
-
-def _spread(run_id: str) -> float:
-    """Return a number from -1 to 1 that depends on the run alone: every tick must find the same pause."""
-    return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) / 2**31 - 1
+    # from -1 to 1, by the run alone: every tick must find the same pause
+    jitter = int.from_bytes(hashlib.sha256(last.run_id.encode()).digest()[:4]) / 2**31 - 1
+    return Restart(failed + pause * (1 + policy.jitter * jitter), attempt)
 
 
 def need_of(why: Diagnosis, limits: Thresholds, now: float) -> RecoveryNeed | None:

@@ -21,7 +21,7 @@ def restart_after(failed: Run, recovery: Run, attempt: int, stream: StreamSpec) 
     return _restart(failed, recovery.run_id, cause, {TAG_ATTEMPT: str(attempt), **shown}, stream)
 
 
-def restart_beside(failed: Run, recovery: dg.RunRequest, stream: StreamSpec) -> dg.RunRequest:
+def restart_with(failed: Run, recovery: dg.RunRequest, stream: StreamSpec) -> dg.RunRequest:
     """Return the run that follows ``failed``, requested together with the ``recovery`` of its sink: its query starts
     once that has ended.
     """
@@ -64,4 +64,4 @@ def restart_config(run: Run, stream: StreamSpec) -> tuple[dict[str, Any], str]:
     kept = {key: value for key, value in mine["config"].items() if key != "once"}
     config["ops"] = {**config["ops"], stream.op: {**mine, "config": kept}}
     given = once if isinstance(once, Mapping) else {"once": once}
-    return config, ", ".join(f"{name}={word}" for name, word in given.items() if word)
+    return config, ", ".join(f"{name}={confirmation}" for name, confirmation in given.items() if confirmation)

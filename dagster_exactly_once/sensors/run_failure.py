@@ -13,7 +13,7 @@ from dagster_exactly_once.runs.history import StreamHistory, attempt_of
 from dagster_exactly_once.runs.operator import alive_of, frozen
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
+from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, NoticeSender
 from dagster_exactly_once.sensors.recovery_requests import (
     REQUESTED,
     RecoveryNeed,
@@ -22,7 +22,7 @@ from dagster_exactly_once.sensors.recovery_requests import (
     refusal,
     withheld,
 )
-from dagster_exactly_once.sensors.restarts import restart_beside
+from dagster_exactly_once.sensors.restarts import restart_with
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.tick import Job, Judged, Memory, Tick, ask_each, check_jobs, sensor_over
 from exactly_once.commitlog.commit_log import read_log
@@ -37,7 +37,7 @@ from exactly_once.tools.diagnosis.registry import SYMPTOMS
 #: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
 
-#: A pause of so few seconds is over before Spark has started: the run is requested with its recovery.
+#: Seconds of a pause that is over before Spark has started: the run is requested with its recovery.
 SOON_S = 3.0
 
 
@@ -76,7 +76,7 @@ def verdict(
     decision = next_restart(restart, history.failures(), history.now)
     if isinstance(decision, str):
         then = f"No sensor starts the stream again: {decision}. Fix the cause, then launch {_job(run)}."
-        return _needs_person(f"{_text(why)} {then}", why, run)
+        return Judged(f"{_text(why)} {then}", True, why=replace(why, subject=run.run_id))
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
         return Judged(
@@ -98,8 +98,7 @@ def verdict(
         then = f"the sensor exactly_once_liveness then starts the stream {nth}"
         return Judged(f"{failed}. {REQUESTED}; {then}.", True, recovery)
     then = f"the next run of the stream {nth}, which waits for it"
-    beside = restart_beside(run, recovery, stream)
-    return Judged(f"{failed}. {REQUESTED}, and {then}.", True, recovery, beside=beside)
+    return Judged(f"{failed}. {REQUESTED}, and {then}.", True, recovery, restart=restart_with(run, recovery, stream))
 
 
 def run_failure_sensor(
@@ -127,9 +126,9 @@ def run_failure_sensor(
         ),
     )
     def run_failure(tick: Tick) -> dg.SensorResult:
-        at, found = tick.context.resources, _histories(tick)
-        teller = Teller(getattr(at, NOTIFY), location=tick.location)
-        whys = {sink_id: history.stream_failure for sink_id, history in found.items()}
+        at, histories = tick.context.resources, _histories(tick)
+        sender = NoticeSender(getattr(at, NOTIFY), location=tick.location)
+        whys = {sink_id: history.stream_failure for sink_id, history in histories.items()}
         doubtful = [s for s in tick.streams if (why := whys.get(s.sink_id)) and why.code in SUPERSEDED]
 
         def owner_now(stream: StreamSpec, budget_s: float) -> Owner | None:
@@ -140,12 +139,12 @@ def run_failure_sensor(
             owner = owners.get(stream.sink_id)
             if isinstance(owner, ExactlyOnceError):
                 tick.failed(stream, owner, ": it cannot tell whether the sink has a new owner")
-            elif stream.sink_id not in found or (stream in doubtful and stream.sink_id not in owners):
+            elif stream.sink_id not in histories or (stream in doubtful and stream.sink_id not in owners):
                 tick.missed(stream)
             else:
-                history = found[stream.sink_id]
+                history = histories[stream.sink_id]
                 judged = verdict(stream, history, at.restart_policy, at.watch_policy, owner)
-                tick.add(stream, _reaction(stream, history, judged, tick.memory[stream.sink_id], teller))
+                tick.add(stream, _reaction(stream, history, judged, tick.memory[stream.sink_id], sender))
         return tick.result()
 
     return run_failure
@@ -169,41 +168,41 @@ def _frozen(run: Run, end_after_s: float) -> str:
 
 def _histories(tick: Tick) -> dict[str, StreamHistory]:
     """Read as much of each history as its newest run makes necessary, as far as the time goes; by sink id."""
-    found = dict(tick.summaries)
+    histories = dict(tick.summaries)
     for stream in tick.streams:
-        newest = found[stream.sink_id].stream
+        newest = histories[stream.sink_id].stream
         if newest is not None and newest.status == "FAILURE":
             if tick.deadline.over:
-                del found[stream.sink_id]
+                del histories[stream.sink_id]
             else:
-                found[stream.sink_id] = tick.histories.whole(stream)
-    return found
+                histories[stream.sink_id] = tick.histories.whole(stream)
+    return histories
 
 
-def _reaction(stream: StreamSpec, history: StreamHistory, found: Judged, last: Memory, teller: Teller) -> Judged:
+def _reaction(stream: StreamSpec, history: StreamHistory, judged: Judged, last: Memory, sender: NoticeSender) -> Judged:
     """Return a verdict with its events; a person is told once of a failure, and once more when it is over."""
-    told, notified, code = last.get("raised"), last.get("notified"), last.get("code", "")
+    raised, notified, code = last.get("raised"), last.get("notified"), last.get("code", "")
     incident = last.get("incident") or notified  # a stream that fails again at once is in the same incident
-    events, notice, why = [], None, found.why
+    events, notice, why = [], None, judged.why
     if why is not None:
-        if why.subject != told:
+        if why.subject != raised:
             page = dg.MetadataValue.dagster_run(why.subject)
-            metadata: dict[str, Any] = {"needs_a_person": found.message, "failed_run": page, "code": why.code}
+            metadata: dict[str, Any] = {"needs_a_person": judged.message, "failed_run": page, "code": why.code}
             metadata["way_out"] = why.remedy
-            events.append(dg.AssetObservation(stream.asset, description=found.message, metadata=metadata))
+            events.append(dg.AssetObservation(stream.asset, description=judged.message, metadata=metadata))
         if why.subject != notified:
             incident = incident or why.subject
             place = (why.code, f"{stream.sink_id}/{incident}", why.subject)
-            notice = Notice(stream.name, stream.sink_id, found.message, *place)
+            notice = Notice(stream.name, stream.sink_id, judged.message, *place)
     elif notified and incident and (newest := _over(history)) is not None:
         place = (code or "UNCLASSIFIED", f"{stream.sink_id}/{incident}", newest.run_id)
-        notice = Notice(stream.name, stream.sink_id, found.message, *place, resolved=True)
-    unsaid = teller.send(notice) if notice is not None else ""
+        notice = Notice(stream.name, stream.sink_id, judged.message, *place, resolved=True)
+    unsaid = sender.send(notice) if notice is not None else ""
     if notice is not None and not unsaid:
         notified, incident, code = (None, None, code) if notice.resolved else (notice.run_id, incident, notice.code)
-    memory = {"raised": why.subject if why else told, "notified": notified, "incident": incident, "code": code}
-    attention = found.attention or bool(unsaid)
-    return replace(found, message=f"{found.message}{unsaid}", attention=attention, events=events, memory=memory)
+    memory = {"raised": why.subject if why else raised, "notified": notified, "incident": incident, "code": code}
+    attention = judged.attention or bool(unsaid)
+    return replace(judged, message=f"{judged.message}{unsaid}", attention=attention, events=events, memory=memory)
 
 
 def _over(history: StreamHistory) -> Run | None:
@@ -246,10 +245,6 @@ def _job(run: Run) -> str:
 
 def _raise(before: str, why: Failure, failed: Run, run: Run) -> Judged:
     said = f"{before}{_text(why)} A restart does not fix {why.code}: then launch {_job(run)}."
-    return _needs_person(said, why, failed)
-
-
-def _needs_person(said: str, why: Failure, failed: Run) -> Judged:
     return Judged(said, True, why=replace(why, subject=failed.run_id))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields
 from typing import Any, Self
 
 import dagster as dg
 from pydantic import Field
 
+from dagster_exactly_once.resources import set_fields
 from exactly_once.tools.diagnosis import Thresholds
 
 _LIMITS = Thresholds()
@@ -26,16 +26,19 @@ class _FromEnvironment(dg.ConfigurableResource):
         pydantic.ValidationError
             A variable has a value that its field cannot hold: the code location then says so instead of loading.
         """
-        found: dict[str, Any] = {
-            name: os.environ[prefix + name.upper()]
-            for name in cls.model_fields
-            if os.environ.get(prefix + name.upper())
-        }
-        return cls(**{**fields, **found})
+        return cls(**{**fields, **set_fields(cls.model_fields, prefix)})
 
 
 class RestartPolicy(_FromEnvironment):
-    """The policy for the restart of a failed stream. The chosen strategy ignores fields that do not name it."""
+    """The resource ``restart_policy``: when a failed stream starts again. Each field lists the strategies that use it.
+
+    Names that end in ``_s`` are seconds. ``EXACTLY_ONCE_RESTART_<FIELD>`` variables win over the code.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        A field is out of its bounds.
+    """
 
     strategy: str = Field(
         default="exponential-delay",
@@ -70,7 +73,15 @@ class RestartPolicy(_FromEnvironment):
 
 
 class WatchPolicy(_FromEnvironment):
-    """The policy that says what counts as normal for the sensors."""
+    """The resource ``watch_policy``: what counts as normal, when a person is told, and how often sensors recover.
+
+    Names that end in ``_s`` are seconds. ``EXACTLY_ONCE_WATCH_<FIELD>`` variables win over the code.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        A field is out of its bounds.
+    """
 
     stall_after_s: float = Field(
         default=_LIMITS.stall_after_s, gt=0, description="Stalled: input has waited this long without a commit."

@@ -24,7 +24,7 @@ from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.tools.diagnosis import SinkFacts
 
-#: Of the budget, kept for the ends of the inputs: a few requests for each topic, over one connection.
+#: Seconds of the budget that are kept for the ends of the inputs: a few requests for each topic, over one connection.
 ENDS_S = 1.5
 
 #: The ends of the input's partitions.
@@ -60,25 +60,25 @@ class SinkState:
 def facts_of(
     instance: dg.DagsterInstance,
     stream: StreamSpec,
-    found: SinkState,
+    state: SinkState,
     history: StreamHistory,
     **more: Any,
 ) -> SinkFacts:
     """Return the facts for a diagnosis of a stream; ``more`` are those that only a series of looks tells."""
-    last = max((r.decided_ms for r in found.inspection.recent), default=0) / 1000
+    last = max((r.decided_ms for r in state.inspection.recent), default=0) / 1000
     known = stream_facts(
         instance,
         stream,
         history,
-        found.inspection.owner,
-        lag=found.lag,
+        state.inspection.owner,
+        lag=state.lag,
         idle_s=max(0.0, history.now - last) if last else None,
-        in_flight=found.checkpoint.in_flight,
+        in_flight=state.checkpoint.in_flight,
         **more,
     )
-    facts = SinkFacts(found.inspection, checkpoint=found.checkpoint, stream=known)
+    facts = SinkFacts(state.inspection, checkpoint=state.checkpoint, stream=known)
     # the log was read before the checkpoint: where nobody works, that is how it stood afterwards too
-    return replace(facts, after=found.inspection.log) if facts.at_work is False else facts
+    return replace(facts, after=state.inspection.log) if facts.at_work is False else facts
 
 
 def sink_states(
@@ -103,14 +103,14 @@ def sink_states(
     begun = [s for s in streams if isinstance(r := readings.get(s.sink_id), SinkState) and r.committed is not None]
     topics = dict.fromkeys(topic for stream in begun for topic in stream.sources)
     measured, ends = time.time(), _ends(kafka, list(topics), deadline)
-    found: dict[str, SinkState | ExactlyOnceError] = {}
+    states: dict[str, SinkState | ExactlyOnceError] = {}
     for stream in streams:
         reading = readings.get(stream.sink_id)
         if isinstance(reading, SinkState) and (stream not in begun or all(topic in ends for topic in stream.sources)):
-            found[stream.sink_id] = with_lags(stream, replace(reading, measured=measured), ends)
+            states[stream.sink_id] = with_lags(stream, replace(reading, measured=measured), ends)
         elif isinstance(reading, ExactlyOnceError):
-            found[stream.sink_id] = reading
-    return found
+            states[stream.sink_id] = reading
+    return states
 
 
 def _read(
@@ -132,21 +132,21 @@ def _ends(
     kafka: KafkaTransactionalProducerFactory, topics: Sequence[str], deadline: Deadline
 ) -> dict[str, Ends | ExactlyOnceError]:
     """Read the ends of the topics over one connection, as far as the time goes."""
-    found: dict[str, Ends | ExactlyOnceError] = {}
+    ends: dict[str, Ends | ExactlyOnceError] = {}
     if not topics:
-        return found
+        return ends
     try:
         with Admin(kafka.connection(), max(0.5, deadline.left)) as admin:
             for topic in topics:
-                if found and deadline.over:
+                if ends and deadline.over:
                     break
                 try:
-                    found[topic] = admin.watermarks(topic)
+                    ends[topic] = admin.watermarks(topic)
                 except ExactlyOnceError as error:
-                    found[topic] = error
+                    ends[topic] = error
     except ExactlyOnceError as error:
         return dict.fromkeys(topics, error)
-    return found
+    return ends
 
 
 def with_lags(

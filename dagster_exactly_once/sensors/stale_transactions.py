@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_exactly_once.names import NOTIFY, RECOVERY_JOB, STALE_SENSOR
 from dagster_exactly_once.runs.operator import alive_of, stream_facts
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.incidents import Teller
+from dagster_exactly_once.sensors.incidents import NoticeSender
 from dagster_exactly_once.sensors.recovery_requests import ask, need_of
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Tick, ask_each, sensor_over
@@ -29,28 +29,28 @@ from exactly_once.tools.diagnosis.registry import SYMPTOMS
 from exactly_once.txn.coordinators import check_all_seen, describe, list_transactions
 from exactly_once.txn.leaders import find_hanging
 
-#: A tick describes this many foreign transactions; a cluster may have thousands, and the sensor may not end them.
+#: The most foreign transactions that a tick describes; a cluster may have thousands, and the sensor may not end them.
 FOREIGN_AT_MOST = 200
 
-#: A tick asks the partition leaders for this many streams, and the next ticks for the others: it costs more than the
-#: rest of a reading.
+#: The most streams for which a tick asks the partition leaders, which costs more than the rest of a reading; the next
+#: ticks ask for the others.
 LEADERS_AT_ONCE = 10
 
-#: What the memory of a tick calls the hanging transactions of each kind of owner (:class:`HangingName`).
+#: The entries of a tick's memory for hanging transactions, by the kind of their owner (:class:`HangingName`).
 OWNERS = {"hanging_ours": "ours", "hanging_foreign": "foreign", "unknown": "unknown"}
 
-#: Beside these and ``foreign``: sentences about what a tick left out, each with the reason and the remedy.
+#: The entry with sentences about what a tick left out, each with the reason and the remedy.
 NOT_READ = "not_read"
 
-#: What a tick found of other transactions: names, by :data:`OWNERS`, ``foreign`` and :data:`NOT_READ`.
-Told = Mapping[str, list[str]]
+#: The names of other transactions that a tick saw, by :data:`OWNERS`, ``foreign`` and :data:`NOT_READ`.
+OthersSeen = Mapping[str, list[str]]
 
 
 class SinkReading(NamedTuple):
-    """The brokers' answers about one sink; ``told`` is None when it was not the other transactions' time."""
+    """The brokers' answers about one sink; ``others`` is None when this tick did not ask for other transactions."""
 
     inspection: Inspection
-    told: Told | None = None
+    others: OthersSeen | None = None
 
 
 def stale_transactions_sensor(streams: Sequence[StreamSpec], every_s: int = 30) -> dg.SensorDefinition:
@@ -76,11 +76,11 @@ def stale_transactions_sensor(streams: Sequence[StreamSpec], every_s: int = 30) 
         policy, now = at.watch_policy, time.time()
         due = _due(tick, now, policy)
         found = ask_each(tick.streams, partial(_read, tick, due, ours), tick.deadline)
-        teller = Teller(getattr(at, NOTIFY), "transactions", policy.notice_after_s, tick.location)
+        sender = NoticeSender(getattr(at, NOTIFY), "transactions", policy.notice_after_s, tick.location)
         for sink_id in due:
             if isinstance(found.get(sink_id), ExactlyOnceError):  # its leaders count as asked: others come first
                 tick.memory[sink_id] = {**tick.memory[sink_id], "tried": now}
-        tick.each(found, partial(judge_stale, tick, teller))
+        tick.each(found, partial(judge_stale, tick, sender))
         return tick.result()
 
     return stale_transactions
@@ -91,7 +91,7 @@ def _read(tick: Tick, due: set[str], ours: frozenset[str], stream: StreamSpec, b
     inspection = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of(tick.context.instance))
     if stream.sink_id not in due:
         return SinkReading(inspection)
-    before: Told = tick.memory[stream.sink_id].get("told", {})
+    before: OthersSeen = tick.memory[stream.sink_id].get("told", {})
     try:
         policy = tick.context.resources.watch_policy
         return SinkReading(inspection, _others(connection, stream, ours, inspection, policy, deadline, before))
@@ -101,40 +101,40 @@ def _read(tick: Tick, due: set[str], ours: frozenset[str], stream: StreamSpec, b
         return SinkReading(inspection, {**before, NOT_READ: [left_out]})
 
 
-def judge_stale(tick: Tick, teller: Teller, stream: StreamSpec, reading: SinkReading) -> Judged:
+def judge_stale(tick: Tick, sender: NoticeSender, stream: StreamSpec, reading: SinkReading) -> Judged:
     """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays."""
     histories = tick.histories
     policy, last, now = tick.context.resources.watch_policy, tick.memory[stream.sink_id], histories.now
-    told: Told = last.get("told", {}) if reading.told is None else reading.told  # by the leaders when last asked
+    others: OthersSeen = last.get("told", {}) if reading.others is None else reading.others
     limits, sink = policy.limits, reading.inspection
-    hanging = tuple(HangingName(name, owner) for kind, owner in OWNERS.items() for name in told.get(kind, ()))
-    known = stream_facts(tick.context.instance, stream, tick.summaries[stream.sink_id], sink.owner)
-    facts = SinkFacts(sink, hanging=hanging, foreign=tuple(told.get("foreign", ())), stream=known)
-    found = [d for d in diagnose(facts, limits) if SYMPTOMS[d.code].needs in ("", "hanging")]
-    message = " ".join(f"{d.code}: {d.text}" for d in found)
-    if not found:
+    hanging = tuple(HangingName(name, owner) for kind, owner in OWNERS.items() for name in others.get(kind, ()))
+    stream_now = stream_facts(tick.context.instance, stream, tick.summaries[stream.sink_id], sink.owner)
+    facts = SinkFacts(sink, hanging=hanging, foreign=tuple(others.get("foreign", ())), stream=stream_now)
+    symptoms = [d for d in diagnose(facts, limits) if SYMPTOMS[d.code].needs in ("", "hanging")]
+    message = " ".join(f"{d.code}: {d.text}" for d in symptoms)
+    if not symptoms:
         message = f"No transaction is open for longer than a batch may take (open now: {len(sink.open)})."
     # a batch in doubt is for exactly_once_checkpoint_progress, unless that sensor does not ask
-    needs = (need_of(d, replace(limits, completing_s=limits.stale_after_s), now) for d in found)
+    needs = (need_of(d, replace(limits, completing_s=limits.stale_after_s), now) for d in symptoms)
     request, answer = None, ""
     if need := next(filter(None, needs), None):
         request, answer = ask(stream, histories.whole(stream), need, policy, sink.owner)
     down = bool(stream.source_keys) and facts.at_work is False  # a backfill that nobody runs is at rest
     incident = last.get("incident", {})
-    incident, unsaid = teller.tell(stream, trouble(found), message + answer, incident, now, answer, down)
-    left_out = "".join(f" {sentence}" for sentence in told.get(NOT_READ, ()))
-    checked = last.get("checked", 0.0) if reading.told is None else now
-    memory = {"checked": checked, "told": told, "incident": incident}
-    return Judged(f"{message}{answer}{unsaid}{left_out}", bool(found or unsaid), request, memory=memory)
+    incident, unsaid = sender.report(stream, trouble(symptoms), message + answer, incident, now, answer, down)
+    left_out = "".join(f" {sentence}" for sentence in others.get(NOT_READ, ()))
+    checked = last.get("checked", 0.0) if reading.others is None else now
+    memory = {"checked": checked, "told": others, "incident": incident}
+    return Judged(f"{message}{answer}{unsaid}{left_out}", bool(symptoms or unsaid), request, memory=memory)
 
 
-def trouble(found: Sequence[Diagnosis]) -> Diagnosis | None:
+def trouble(symptoms: Sequence[Diagnosis]) -> Diagnosis | None:
     """Return what a person must know, should it stay: what nothing here ends by itself.
 
     Decided transactions are left to ``exactly_once_checkpoint_progress``: they are in doubt, with a notice of its own.
     Foreign ones have other people.
     """
-    by_code = {d.code: d for d in found}
+    by_code = {d.code: d for d in symptoms}
     stale = by_code.get("HEALTH-STALE-TRANSACTIONS")
     nobody_works = stale if stale is not None and stale.evidence["at_work"] is not True else None
     return by_code.get("HEALTH-HANGING", nobody_works)
@@ -155,8 +155,8 @@ def _others(
     inspection: Inspection,
     policy: WatchPolicy,
     deadline: Deadline,
-    before: Told,
-) -> Told:
+    before: OthersSeen,
+) -> OthersSeen:
     """Find the other transactions that hold back readers of the sink's topics; those of ``ours`` are not foreign.
 
     Of topics that may not be read, it returns the hanging transactions that the tick ``before`` found: they have not
@@ -167,12 +167,12 @@ def _others(
         foreign = _foreign(admin, stream, ours, policy)
     leaders = find_hanging(connection, readable, policy.hanging_older_than_s, max(0.5, deadline.left))
     hanging = [HangingName.of(attribute(h, {stream.sink_id: inspection.log}), stream.sink_id) for h in leaders]
-    told: dict[str, list[str]] = {"foreign": foreign, NOT_READ: left_out}
+    others: dict[str, list[str]] = {"foreign": foreign, NOT_READ: left_out}
     for kind, owner in OWNERS.items():
         named = {name: name.rpartition("@")[0].rpartition("-")[0] for name in before.get(kind, ())}
         kept = [name for name, topic in named.items() if topic in unread]
-        told[kind] = kept + [h.name for h in hanging if h.owner == owner]
-    return told
+        others[kind] = kept + [h.name for h in hanging if h.owner == owner]
+    return others
 
 
 def _scope(admin: Admin, stream: StreamSpec) -> tuple[list[str], list[str], list[str]]:

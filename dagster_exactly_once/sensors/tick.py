@@ -23,23 +23,24 @@ from exactly_once.tools.diagnosis import Diagnosis
 
 T = TypeVar("T")
 
-#: What a sensor may request runs of.
+#: A job that a sensor may request runs of.
 Job = dg.JobDefinition | UnresolvedAssetJobDefinition
 
-#: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
+#: The version of a cursor's content, raised when that changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 2
 
-#: The time of one tick, nearly all of it for the brokers. Dagster gives up a tick after 60 s, and a slow tick delays
+#: Seconds of one tick, nearly all of them for the brokers. Dagster gives up a tick after 60 s, and a slow tick delays
 #: others.
 BUDGET_S = 8.0
 
-#: A call mostly waits for brokers. Each has connections and threads of its own, so more of them gain little.
+#: The most calls at a time. They mostly wait for brokers, and each has connections and threads of its own, so more gain
+#: little.
 AT_ONCE = 8
 
-#: A call that begins with less time than this would only fail, and say that the brokers are silent.
+#: Seconds below which a call does not begin: it would only fail, and say that the brokers are silent.
 ENOUGH_S = 1.0
 
-#: What a tick keeps of one stream for the next tick.
+#: The entries that a tick keeps of one stream for the next tick.
 Memory = Mapping[str, Any]
 
 
@@ -65,7 +66,7 @@ class Judged:
         Runs to report as ended.
     end, resume : tuple of Frozen
         Frozen processes to kill, and to let go on.
-    beside : RunRequest or None
+    restart : RunRequest or None
         The run of the stream to launch together with its recovery.
     """
 
@@ -78,7 +79,7 @@ class Judged:
     dead: tuple[str, ...] = ()
     end: tuple[Frozen, ...] = ()
     resume: tuple[Frozen, ...] = ()
-    beside: dg.RunRequest | None = None
+    restart: dg.RunRequest | None = None
 
 
 class Tick:
@@ -118,11 +119,11 @@ class Tick:
         Dagster (1.13.29) fails a tick of which it cannot launch one request, with the requests of all other streams:
         so a request that repeats a configuration which its job no longer takes is left out, and said.
         """
-        requests = [request for request in (judged.request, judged.beside) if request is not None]
+        requests = [request for request in (judged.request, judged.restart) if request is not None]
         unfit = ((request, why) for request in requests if (why := self._unfit(request)))
         if (first := next(unfit, None)) is not None:
             request, why = first
-            kept = judged.request if request is judged.beside else None
+            kept = judged.request if request is judged.restart else None
             sentence = (
                 f"{judged.message} No run of the job {request.job_name} is requested, because the configuration that "
                 f"it would repeat no longer fits that job: {why} Launch it by hand, with a configuration that fits."
@@ -179,7 +180,7 @@ class Tick:
         """Make the result, with sentences, observations and runs that belong to no single stream."""
         judged = self.judged.values()
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        made = (request for j in judged for request in (j.request, j.beside))
+        made = (request for j in judged for request in (j.request, j.restart))
         wanted = [*(request for request in made if request is not None), *requests]
         if wanted:  # Dagster shows no reason beside a request
             self.context.log.info(message)

@@ -19,22 +19,22 @@ from dagster_exactly_once.streaming.windows import ReportWindow
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.participant import Participant
 
-#: Terminate promises CANCELED within 15 s: this much for the batch in flight, the query and the session, ...
+#: Seconds for the batch in flight, the query and the session, of the 15 within which Terminate promises CANCELED.
 STOP_BUDGET_S = 10.0
-#: ... this much for a killed JVM to end; the rest is for the recovery (1 s on a healthy cluster).
+#: Seconds of these 15 for a killed JVM to end; the rest is for the recovery (1 s on a healthy cluster).
 KILL_BUDGET_S = 2.0
 
-#: A person who has just pressed "Launch" looks for a sign of life.
+#: Seconds until the first report: a person who has just pressed "Launch" looks for a sign of life.
 FIRST_REPORT_S = 10.0
-#: The interval between reports of a stream without input: the event log keeps every report.
+#: Seconds between reports of a stream without input: the event log keeps every report.
 IDLE_REPORT_S = 300.0
 
-#: A run reports after each further 20th of its age, so that months of it fill neither its page nor the event table:
-#: after an hour each 3 minutes, after a day each 15.
+#: The reports per age of a run: one after each further 20th of it, so that months fill neither its page nor the event
+#: table (after an hour each 3 minutes, after a day each 15).
 REPORTS_PER_AGE = 20
 LONGEST_REPORT_S = 900.0
 
-#: How often the main thread wakes up to see whether it is time for a report.
+#: Seconds between two wake-ups of the main thread, which sees whether it is time for a report.
 TICK_S = 0.5
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)

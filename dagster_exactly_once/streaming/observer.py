@@ -20,8 +20,7 @@ from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Count
 from exactly_once.txn.coordinators import list_transactions
 
-#: A reading takes two connections and some ten requests; with a broker that does not answer, it takes at most this
-#: long.
+#: Seconds of a reading with a broker that does not answer; it takes two connections and some ten requests.
 READ_BUDGET_S = 5.0
 
 

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-#: With it, Spark takes the names of sources, and with version 2 of its offset log it keeps offsets by name.
+#: The setting with which Spark takes the names of sources, and with version 2 of its offset log keeps offsets by name.
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 #: The setting for how many reports of progress Spark keeps, one more than there are.
 KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 
-#: Spark's default; with less, what a query reports between two polls of its supervisor may be gone. With 1 all is.
+#: The fewest reports to keep, Spark's default: with less, those between two polls of the supervisor may be gone. With 1
+#: all are.
 LEAST_KEPT = 100
 
 
@@ -155,26 +156,21 @@ def _read(spark: SparkSession, connection: Connection, plan: QueryPlan, topic: K
     """Return the rows of one source, from where the query begins when it has no checkpoint. Where the session lets
     sources come and go, it has a name.
     """
+    begins, since_ms = topic.start_from, start_time_ms(topic.start_from)
+    if since_ms is not None:
+        begins = offsets_json(topic.name, first_since(spark, connection, topic.name, since_ms))
     reader = spark.readStream.format("kafka")
     if str(spark.conf.get(EVOLUTION, "false")).lower() == "true":
         reader = reader.name(plan.names.get(topic.name) or source_name(topic.name))
     reader = (
         reader.options(**kafka_source_options(connection, topic.name, plan.share))
-        .option("startingOffsets", _starting_offsets(spark, connection, topic))
+        .option("startingOffsets", begins)
         .option("includeHeaders", str(plan.stream.with_headers).lower())
         .options(**topic.options)
     )
     if plan.trigger_interval_s is None:  # else it ends with the rest that is smaller than minOffsetsPerTrigger
         reader = reader.option("maxTriggerDelay", "0s")
     return reader.load()
-
-
-def _starting_offsets(spark: SparkSession, connection: Connection, topic: KafkaTopic) -> str:
-    """Return Spark's option of that name."""
-    timestamp_ms = start_time_ms(topic.start_from)
-    if timestamp_ms is None:
-        return topic.start_from
-    return offsets_json(topic.name, first_since(spark, connection, topic.name, timestamp_ms))
 
 
 def traced(records: DataFrame) -> DataFrame:
@@ -203,7 +199,7 @@ def traced(records: DataFrame) -> DataFrame:
     )
 
 
-#: Spark's default.
+#: Spark's default, which replaces files of state too.
 SAFE_FILE_MANAGER = file_manager("FileContextBased")
 
 #: Operators that remember rows of earlier batches; the others that do have "State" in their name.
@@ -211,7 +207,7 @@ _REMEMBERING = frozenset(
     {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit", "LocalLimit"}
 )
 
-#: Operators that do so when both inputs are streams.
+#: Operators that remember rows when both inputs are streams.
 _JOINING = frozenset({"Join", "Intersect", "Except"})
 
 
@@ -248,9 +244,9 @@ def _children(node: Any) -> list[Any]:
     return [found.apply(n) for n in range(found.size())]
 
 
-#: Of a topic of dead letters: eight times the brokers' default, for the rows that are too large for the outputs, and
-#: what managed clusters allow at most.
-LARGEST_LETTER = 8 * 1024 * 1024
+#: The largest dead letter in bytes: eight times the brokers' default, for the rows that are too large for the outputs,
+#: and what managed clusters allow at most.
+LARGEST_DEAD_LETTER = 8 * 1024 * 1024
 
 
 def create_outputs(kafka: KafkaTransactionalProducerFactory, stream: Stream) -> None:
@@ -259,5 +255,5 @@ def create_outputs(kafka: KafkaTransactionalProducerFactory, stream: Stream) -> 
         return
     kafka.create_topics(dict.fromkeys(stream.row_topics, stream.output_partitions))
     if stream.dead_topic is not None:
-        wished = {"max.message.bytes": str(LARGEST_LETTER)}
+        wished = {"max.message.bytes": str(LARGEST_DEAD_LETTER)}
         kafka.create_topics({stream.dead_topic: stream.output_partitions}, wished=wished)

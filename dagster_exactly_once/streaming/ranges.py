@@ -43,7 +43,7 @@ def asked(offsets: Mapping[str, str], marks: Mapping[int, Watermarks]) -> list[R
     """
     if not offsets:
         return [RejectedSpan(p, OffsetSpan(w.low, w.last_stable)) for p, w in sorted(marks.items())]
-    found = []
+    spans = []
     for partition, text in offsets.items():
         said = _RANGE.fullmatch(text.strip())
         if said is None or partition not in map(str, marks):  # not "00" beside "0", whose ranges could overlap
@@ -54,8 +54,8 @@ def asked(offsets: Mapping[str, str], marks: Mapping[int, Watermarks]) -> list[R
             )
         number, end = int(partition), int(said["last"] or said["first"]) + 1
         mark = marks[number]
-        found.append(RejectedSpan(number, OffsetSpan(max(int(said["first"]), mark.low), min(end, mark.last_stable))))
-    return found
+        spans.append(RejectedSpan(number, OffsetSpan(max(int(said["first"]), mark.low), min(end, mark.last_stable))))
+    return spans
 
 
 def remaining(wanted: Iterable[RejectedSpan], done: Iterable[RejectedSpan]) -> list[RejectedSpan]:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Metadata = dict[str, dg.MetadataValue | dg.TableSchema | dg.TableColumnLineage | int | float]
 
-#: Of one report: a replay closes a year of hours within minutes, and Dagster stores each as an event of its own.
+#: The most windows of one report: a replay closes a year of hours within minutes, and Dagster stores each as an event.
 MOST_WINDOWS = 200
 
-#: Dagster shows it on the asset's page: of the newest materialization that has it, else of the newest observation. So
-#: only observations have it, which every report makes.
+#: The entry that Dagster shows on the asset's page: of the newest materialization that has it, else of the newest
+#: observation. So only observations have it, which every report makes.
 ROW_COUNT = "dagster/row_count"
 
 

@@ -202,5 +202,5 @@ class StreamRun:
                 for at in [t.options.get("startingOffsets", t.start_from)]
             )
             log.info(f"There is no checkpoint yet: the stream begins at {', '.join(starts)}.")
-        for option, word in config.once.options().items():
-            log.warning(f"A person consented for this start: {option}={word}.")
+        for option, confirmation in config.once.options().items():
+            log.warning(f"A person consented for this start: {option}={confirmation}.")

@@ -30,11 +30,11 @@ from dagster_exactly_once.runs.tags import (
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.tools.operation.recover import LEAVING_S
 
-#: A recovery takes seconds, and some minutes with thousands of parts; one whose process died is reported within two. A
-#: long run gives up its rotation before.
+#: Seconds to wait for a recovery: it takes seconds, and some minutes with thousands of parts; one whose process died is
+#: reported within two. A long run gives up its rotation before.
 LONGEST_S = 900.0
 
-#: Between two queries for older runs, by a run that has nothing else to do.
+#: Seconds between two queries for older runs, by a run that has nothing else to do.
 POLL_S = 1.0
 
 
@@ -186,7 +186,7 @@ def _awaits(other: Run, sink_id: str) -> str:
     )
 
 
-#: A run starts within a minute or two, also on a pod for which a node must be added.
+#: Seconds for a run to start: it takes a minute or two, also on a pod for which a node must be added.
 PATIENCE_S = 600.0
 
 
@@ -214,7 +214,8 @@ class Rotation:
             return False
         if self._asked_s is None:
             self._ask(age_s)
-        if self._successor_ready():
+        successors = self._instance.get_runs(dg.RunsFilter(statuses=WORKING, tags={TAG_CONTINUES: self._run_id}))
+        if any(run.tags.get(TAG_READY) == run.run_id for run in successors):
             self._log.info("This run ends after the batch in flight; the next one is ready and continues.")
             return True
         if age_s - (self._asked_s or 0.0) > PATIENCE_S:
@@ -234,7 +235,3 @@ class Rotation:
             "This run is old enough to be replaced: the sensor exactly_once_liveness starts the next one, and this "
             "run continues until that one is ready."
         )
-
-    def _successor_ready(self) -> bool:
-        runs = self._instance.get_runs(dg.RunsFilter(statuses=WORKING, tags={TAG_CONTINUES: self._run_id}))
-        return any(run.tags.get(TAG_READY) == run.run_id for run in runs)

@@ -36,7 +36,7 @@ class OffsetSpan(NamedTuple):
         return self.end <= self.start
 
 
-#: By partition.
+#: Spans of offsets by partition.
 Spans = Mapping[int, OffsetSpan]
 
 
@@ -61,8 +61,8 @@ def from_start(spans: Spans, most: int) -> dict[int, OffsetSpan]:
     return {p: OffsetSpan(span.start, min(span.end, span.start + most)) for p, span in spans.items()}
 
 
-#: If records carry the time of writing, the first few offsets hold the one to find; otherwise each further query goes
-#: ten times as far.
+#: The offsets of the first query: they hold the one to find if records carry the time of writing; otherwise each
+#: further query goes ten times as far.
 FIRST_OFFSETS = 100_000
 
 
@@ -116,19 +116,19 @@ def first_since(spark: SparkSession, connection: Connection, topic: str, timesta
 Sources = Mapping[str, KafkaTopic]
 
 
-def check_begun(begun: Offsets, stream: Stream, found: Checkpoint) -> None:
+def check_begun(begun: Offsets, stream: Stream, checkpoint: Checkpoint) -> None:
     """Refuse other topics than those that the checkpoint began with: Spark's own error speaks of lost input.
 
     Named sources may be added and dropped. Before its first planned batch Spark may know only some of the sources.
     """
     wanted = set(stream.source_topics)
-    if found.last_offsets is None:
+    if checkpoint.last_offsets is None:
         fits = begun.keys() <= wanted
     else:
-        fits = found.names_sources or not begun or begun.keys() == wanted
+        fits = checkpoint.names_sources or not begun or begun.keys() == wanted
     if not fits:
         raise CheckpointUnusable(
-            f"the checkpoint {found.location} began with the topics {', '.join(sorted(begun))}, but the stream "
+            f"the checkpoint {checkpoint.location} began with the topics {', '.join(sorted(begun))}, but the stream "
             f"{stream.name} reads {', '.join(stream.source_topics)}",
             "Name the topics of the checkpoint in source=, or give the stream a new sink_id, with which it begins "
             "again from the start",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Progress = Mapping[str, Any]
 Session = TypeVar("Session")
 
-#: How often the worker checks for progress, for a request to stop, and whether the query may start.
+#: Seconds between two looks of the worker: for progress, for a request to stop, and whether the query may start.
 POLL_S = 0.5
 
 

@@ -39,13 +39,14 @@ from exactly_once.txn.coordinators import Description, describe, describe_beside
 from testkit.kafka_rows import Columns
 from testkit.late_check import LateCheck
 
-#: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
+#: Budget for opening a transaction, which is a few round trips; a coordinator that fails over answers again within
+#: this.
 OPEN_BUDGET_S = 30.0
 
-#: Of one question.
+#: Budget of one question.
 _ASK_BUDGET_S = 10.0
 
-#: How long a full send queue may stand still before the task gives up: longer than any leader election.
+#: Longest time that a full send queue may stand still before the task gives up: longer than any leader election.
 STALLED_S = 60.0
 
 
@@ -69,8 +70,8 @@ def _settings(
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
         "acks": "all",
-        "delivery.report.only.error": False,  # the handle says what was written
-        "partitioner": "murmur2_random",  # the Java client's: the same key goes where Spark's sink puts it
+        "delivery.report.only.error": False,  # successes are reported, too: the handle says what was written
+        "partitioner": "murmur2_random",  # the Java client's partitioner: the same key goes where Spark's sink puts it
         "logger": librdkafka_log,
     }
 

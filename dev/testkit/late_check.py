@@ -27,7 +27,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.ticket import Ticket, too_late
 
-#: For reading the log, which few tasks ever have to.
+#: Budget for reading the log, which few tasks ever have to.
 READ_BUDGET_S = 10.0
 
 

@@ -52,7 +52,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "ReconcileConfig": (config.ReconcileConfig, ""),
     "PolicyConfig": (config.PolicyConfig, ""),
     "FreshnessConfig": (config.FreshnessConfig, ""),
-    "LettersConfig": (config.LettersConfig, ""),
+    "SideTopicConfig": (config.SideTopicConfig, ""),
     "VerifyConfig": (config.VerifyConfig, ""),
     "RestartPolicy": (RestartPolicy, "EXACTLY_ONCE_RESTART_"),
     "WatchPolicy": (WatchPolicy, "EXACTLY_ONCE_WATCH_"),

@@ -44,11 +44,11 @@ from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Rec
 
 log = logging.getLogger(__name__)
 
-#: A write is one small record; a driver that dies inside it blocks readers of the log (never of the output) this long,
-#: or until the next claim, which aborts it.
+#: Timeout of a write, which is one small record: a driver that dies inside it blocks readers of the log (never of the
+#: output) this long, or until the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
-#: For asking about the topic when a write has failed.
+#: Budget for asking about the topic when a write has failed.
 _THERE_S = 5.0
 
 
@@ -71,8 +71,8 @@ class CommitLog:
         self.topic = commit_log_topic(sink_id)
         self._producer: Producer | None = None
         self._state = LogState()
-        self._end = 0  # where the log ended when the writer was initialised: after what was rolled back, too
-        self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
+        self._end = 0  # the log's end at the writer's initialisation, which comes after all that was rolled back
+        self._last_read: tuple[LogState, int] | None = None  # a state, and the position up to which it goes
         self._limit: log_topic.Limit | None = None
         self._dated = True
         self._offsets = InputOffsets(connection, sink_id)
@@ -110,12 +110,12 @@ class CommitLog:
 
         try:
             found = deadline.repeat(reading, BrokerUnreachable, first_pause_s=0.1)
-        except UnknownTopic:  # as a log looks to librdkafka that this principal may not see
+        except UnknownTopic:  # librdkafka says so, too, of a log that this principal may not see
             with self._asking(max(1.0, deadline.left)) as admin:
                 self._is_there(admin)
             return LogState()
         state = fold(found.entries)
-        self._known = state, found.position
+        self._last_read = state, found.position
         return state
 
     def _asking(self, budget_s: float) -> AbstractContextManager[Admin]:
@@ -141,8 +141,8 @@ class CommitLog:
         """
         failure: ExactlyOnceError | None = None
         for _ in deadline.tries(first_pause_s=0.2):
-            known, self._known = self._known, None
-            state = self._init(deadline, known)
+            earlier, self._last_read = self._last_read, None
+            state = self._init(deadline, earlier)
             claim = make(state)
             try:
                 self._write([claim], deadline)
@@ -208,7 +208,7 @@ class CommitLog:
         raise failure or log_reader.timed_out(self.topic, deadline)
 
     def _check_there(self) -> None:
-        """Say it when the topic of a driver at work is gone: to a producer it looks like a broker that is silent."""
+        """Raise CommitLogDamaged when the topic of a driver at work is gone: to a producer, a broker is silent then."""
         try:
             with suppress(BrokerUnreachable, NotAuthorized), self._asking(_THERE_S) as admin:
                 admin.topic_partitions([self.topic])
@@ -243,8 +243,8 @@ class CommitLog:
         """
         owner = self._state.owner
         if self._producer is None or owner is None or owner.token != token:
-            known, self._known = self._known, None
-            owner = self._init(deadline, known).owner  # what is remembered may be an earlier claim of this driver
+            earlier, self._last_read = self._last_read, None
+            owner = self._init(deadline, earlier).owner  # the remembered one may be an earlier claim of this driver
         if owner is None or owner.token < token:
             self._discard()
             raise CommitLogDamaged(
@@ -275,10 +275,10 @@ class CommitLog:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def _init(self, deadline: Deadline, known: tuple[LogState, int] | None = None) -> LogState:
+    def _init(self, deadline: Deadline, earlier: tuple[LogState, int] | None = None) -> LogState:
         """Fence every other writer and read the log to its end, at which nothing of ours is open then."""
         self._discard()
-        tries = iter([known])
+        tries = iter([earlier])
 
         def once() -> LogState:
             return self._init_once(deadline, next(tries, None))
@@ -287,7 +287,7 @@ class CommitLog:
         self._state = deadline.repeat(once, BrokerUnreachable, UnknownTopic, first_pause_s=0.1)
         return self._state
 
-    def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
+    def _init_once(self, deadline: Deadline, earlier: tuple[LogState, int] | None) -> LogState:
         with self._asking(max(0.1, deadline.left)) as admin:
             self._limit = log_topic.ensure(admin, self.topic, deadline)
             producer = Producer(
@@ -308,7 +308,7 @@ class CommitLog:
             except KafkaException as e:
                 raise self._named(e) from e
             end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
-        state, start = known if known is not None and known[1] <= end else (LogState(), None)
+        state, start = earlier if earlier is not None and earlier[1] <= end else (LogState(), None)
         if (start or 0) < end:
             state = fold(log_reader.read(self._connection, self.sink_id, deadline, start, until=end).entries, state)
         self._producer, self._end = producer, end

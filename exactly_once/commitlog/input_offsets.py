@@ -20,27 +20,27 @@ log = logging.getLogger(__name__)
 #: Topic -> partition -> the next offset to read.
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: What the brokers answer when it stays so: no READ on the group or the topic, or an input that is on another cluster.
+#: Answers of the brokers that stay as they are: no READ on the group or the topic, or an input on another cluster.
 _FOR_EVER = (
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 
-#: After any other refusal the offsets are left out for a while, so that not every decision waits for them.
+#: Time for which the offsets are left out after any other refusal, so that not every decision waits for them.
 _AGAIN_S = 60.0
 
 #: The share of a write's budget that they may take.
 _SHARE = 0.2
 
-#: What they take at most when the group's coordinator has just answered: two requests, of milliseconds each.
+#: Longest time that they take when the group's coordinator has just answered: two requests, of milliseconds each.
 _LONGEST_S = 2.0
 
-#: A coordinator that answered so long ago still answers, as far as anybody knows: a broker that dies needs longer until
-#: its successor has loaded its groups.
+#: Age of an answer up to which its coordinator counts as alive: a broker that dies needs longer until its successor has
+#: loaded its groups.
 _ANSWERS_S = 5.0
 
-#: What librdkafka may take beyond its time-out before it counts as one that does not come back.
+#: Time that librdkafka may take beyond its time-out before it counts as one that does not come back.
 _LATE_S = 1.0
 
 
@@ -101,9 +101,9 @@ class InputOffsets:
         return True
 
     def send(self, producer: Producer, offsets: Offsets, word: str, deadline: Deadline) -> None:
-        """Add them to the producer's transaction, each with ``word``, which names the batch: a log that has lost the
-        decision is recognised by it. After OffsetsRefused the producer must not be used any more: it may still be at
-        it.
+        """Add ``offsets`` to the producer's transaction, each with ``word``, which names the batch: by it, a start
+        recognises a log that has lost the decision. After OffsetsRefused nobody may use the producer any more: its
+        request may still be under way.
         """
         assert self._group is not None, "send() comes after may_be_sent()"
         positions = [TopicPartition(t, p, o, word) for t, ends in offsets.items() for p, o in ends.items()]

@@ -25,23 +25,23 @@ from exactly_once.protocol.untrusted import check_own
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.leaders import OLDER_THAN_S, open_on
 
-#: For asking who blocks the log, when the budget for waiting is spent.
+#: Budget for asking who blocks the log, when the budget for waiting is spent.
 _WHO_S = 5.0
 
-#: Of one answer: a log that compaction has kept short comes in a few.
+#: Largest answer, in bytes: a log that compaction has kept short comes in a few.
 _MANY_BYTES = 16 * 1024 * 1024
 
-#: Of a record's key in an error. Those of batch writes have up to 415 characters.
+#: Characters of a record's key that an error shows. Those of batch writes have up to 415.
 _KEY_SHOWN = 500
 
-#: Of a key that is not the sink's, and of its value.
+#: Characters of a foreign key, and of its value, that an error shows.
 _STRAY_SHOWN = 100
 
-#: So many keys that are not the sink's may wait for their tombstones: some 20 MB. A program that takes the log for its
-#: own topic writes thousands within a second, and tombstones must be a way back from them.
+#: Most foreign keys that may lack a tombstone: some 20 MB. A program that takes the log for its own topic writes
+#: thousands within a second, and tombstones must be a way back from them.
 _MANY_STRAYS = 100_000
 
-#: A commit log is this partition of its topic; a topic with more has nothing in the others.
+#: The only partition that a commit log uses, however many its topic has.
 PARTITION = 0
 
 
@@ -233,7 +233,7 @@ def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
     return silent_log(topic, f"the commit log {topic} did not answer within {round(deadline.seconds, 1):g} s")
 
 
-#: A start that is refused for another reason anyway waits for no more than this; a hundred logs take half a second.
+#: Longest wait of a start that is refused for another reason anyway; a hundred logs take half a second.
 SEARCH_BUDGET_S = 3.0
 
 
@@ -264,7 +264,7 @@ def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BU
 
 def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) -> Holder | None:
     consumer = consumer_of(admin.connection, "search", {"auto.offset.reset": "earliest"})
-    waiting, found = set(logs), None
+    waiting, holder = set(logs), None
     try:
         # from offset 0: a named beginning is looked up, and the client waits for 500 ms until it knows the leader
         consumer.assign([TopicPartition(log, PARTITION, 0) for log in logs])
@@ -275,10 +275,10 @@ def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) ->
             if message.error() is not None:  # its end, or a log that this principal may not read
                 waiting.discard(message.topic() or "")
             elif (batch_id := _decided(message, query_id)) is not None:
-                found = Holder(sink_of_log(message.topic() or ""), max(batch_id, found.batch_id if found else -1))
+                holder = Holder(sink_of_log(message.topic() or ""), max(batch_id, holder.batch_id if holder else -1))
     finally:
         consumer.close()
-    return found
+    return holder
 
 
 def _decided(message: Message, query_id: str) -> int | None:
@@ -288,6 +288,6 @@ def _decided(message: Message, query_id: str) -> int | None:
         return None
     try:
         record = decode(value, dict(message.headers() or ()))
-    except CommitLogDamaged:  # for whoever uses that log
+    except CommitLogDamaged:  # that log's own drivers report it
         return None
     return record.batch_id if isinstance(record, Decision) and record.query_id == query_id else None

@@ -17,13 +17,14 @@ from exactly_once.protocol.names import sink_of_log
 
 log = logging.getLogger(__name__)
 
-#: Of a decision as the brokers get it, compressed (measured: 62 to 65, whatever the length of names).
+#: Bytes of a part in a decision as the brokers get it, compressed (measured: 62 to 65, whatever the length of names).
 BYTES_OF_A_PART = 65
 
-#: Room for 130,000 parts.
+#: Largest batch of records that a new log takes, in bytes: room for 130,000 parts.
 _LARGEST_BATCH = 8 * 1024 * 1024
 
-#: What the brokers allow by default: room for 15,000 parts. Less is worth a word at the start.
+#: Largest batch of records that brokers take by default, in bytes: room for 15,000 parts. Less is worth a word at the
+#: start.
 SMALL_BATCH = 1_000_000
 
 #: Settings without which the protocol does not hold, and what comes of it.
@@ -43,7 +44,7 @@ TOPIC_CONFIG = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 
-#: On the log, of whoever drives the sink.
+#: Rights on the log of whoever drives the sink.
 RIGHTS = ("READ", "WRITE")
 
 _LIMITS = ("max.message.bytes", "segment.bytes")
@@ -141,7 +142,7 @@ def _similar_refused(admin: Admin, topic: str) -> Iterator[None]:
 
 
 def warn_if_small(topic: str, limit: Limit | None) -> None:
-    """Say it when a batch with many parts would not fit."""
+    """Warn when a batch with many parts would not fit."""
     if limit is not None and limit.size < SMALL_BATCH:
         log.warning(
             "EO-WARN-LOG the commit log %s has %s: the sink will refuse a batch with more than about %d parts "

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 AnyHandle = PreparedTransaction | PreparedPart
 
-#: Spark waits for the abort; the next start does again what it did not do.
+#: Budget of an abort: Spark waits for it, and the next start does again what it did not do.
 ABORT_BUDGET_S = 10.0
 
 
@@ -35,14 +35,12 @@ def abort_execution(
         if log_state.is_decided_by(state.token, state.batch.query_id, batch_id):
             return {}
         running = False
-        if not (
-            state.drains or state.finished or state.batch.batch_id != batch_id
-        ):  # else no task of this batch has written
+        # in the other cases no task of this batch has written
+        if not (state.drains or state.finished or state.batch.batch_id != batch_id):
             running = not reported
             log_state = _mark_aborted(session, state, log_state)
-        return session.sweep(
-            own_scope(session.sink_id, state, log_state, running)
-        )  # also what a replay has prepared under this claim
+        # the parts that a replay has prepared under this claim are in the scope, too
+        return session.sweep(own_scope(session.sink_id, state, log_state, running))
     except Fenced:
         return abandon(session, handles, state)
 
@@ -66,7 +64,7 @@ def _mark_aborted(session: Session, state: DriverState, log_state: LogState) -> 
         return session.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
     except Fenced:
         raise
-    except ExactlyOnceError as e:  # what is open now can be ended all the same
+    except ExactlyOnceError as e:  # the parts that are open now can be ended all the same
         log.warning(
             "sink %s: could not tell late tasks of batch %d to stop: %s", session.sink_id, state.batch.batch_id, e
         )
@@ -84,7 +82,8 @@ def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) 
     log_state = session.log.read(Deadline(ABORT_BUDGET_S), whole=True)
     decided = tuple(h for d in log_state.decisions for h in d.handles)
     spare = {identity(h) for h in decided}
-    owner = log_state.owner.token if log_state.owner else state.token + SLOTS  # without its log, whose slot it is now?
+    # without its log, nobody knows whose slot it is
+    owner = log_state.owner.token if log_state.owner else state.token + SLOTS
     scope = Scope(session.sink_id, 0, state.token, decided, state.incarnation, owner=owner)
     rolled_back: dict[str, list[str]] = {}
     for name, participant in session.participants.items():
@@ -93,7 +92,7 @@ def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) 
             if mine:
                 participant.abort(mine)
             rolled_back |= session.sweep(scope, [name])
-        except ExactlyOnceError as e:  # the other participants are not to wait for it
+        except ExactlyOnceError as e:  # the other participants need not wait for this one
             log.warning("sink %s: participant %s: %s", session.sink_id, name, e)
     return rolled_back
 

@@ -52,10 +52,11 @@ from exactly_once.txn.coordinators import FENCING_VERSION, refuse_lowered
 
 log = logging.getLogger(__name__)
 
-#: For all of a start: log, resolve, sweep. Two coordinator elections fit.
+#: Budget of all of a start: log, resolve, sweep. Two coordinator elections fit.
 CLAIM_BUDGET_S = 60.0
 
-#: For the consumer group among it, and for the input: they tell of damage, and must not keep a whole stream waiting.
+#: Budget within it for the consumer group, and for the input: they tell of damage, and must not keep a whole stream
+#: waiting.
 GROUP_BUDGET_S = 5.0
 
 
@@ -173,7 +174,7 @@ def _claim(
             return _forgotten(options, batch, session, state, deadline, settled)
 
         def make(state: LogState) -> Claim:
-            # again: now the earlier driver's last transaction has ended, and soon on the group's partition as well
+            # checked again: the earlier driver's last transaction has ended now, and soon will on the group's partition
             check(state, forgotten(state, settled=True))
             bound = WRITE if purpose == "write" else batch.query_id
             told = options.operator, options.progress_topic
@@ -183,26 +184,26 @@ def _claim(
         check(before, forgotten(before))
         if version < FENCING_VERSION:
             refuse_lowered(session.kafka.admin(), [d.end_txn_version for d in before.decisions])
-        known = before.last_decision(batch.query_id)
+        decision = before.last_decision(batch.query_id)
         topics, inputs = [options.topic] if options.topic else [], input_topics(options, batch)
-        decided = known is not None and known.batch_id == batch.batch_id
-        undone = known if known in before.open_decisions else None
+        decided = decision is not None and decision.batch_id == batch.batch_id
+        undone = decision if decision in before.open_decisions else None
         adopts, read = consent.adopts_topic, () if decided else inputs
-        check_topics(session.kafka.admin().topic_ids, options.sink_id, known, topics, adopts, read, undone)
+        check_topics(session.kafka.admin().topic_ids, options.sink_id, decision, topics, adopts, read, undone)
         if options.progress_topic:
             ensure(session.kafka.admin(), options.progress_topic, deadline)
         _, claim = session.log.claim(make, deadline)
         ahead = session.log.clock_ahead_ms
         reach("claimed")
         with session.trace.step("recover"):
-            found = resolve(session, claim.token, consent, deadline)
-            aborted = sum(map(len, found.rolled_back.values()))
-            session.trace.say(completed_batches=len(found.completed), aborted_parts=aborted)
-        _raise_own(options, batch, found)
-        # again: a count that could not be written has closed the log, whose end goes out with the ticket
+            resolved = resolve(session, claim.token, consent, deadline)
+            aborted = sum(map(len, resolved.rolled_back.values()))
+            session.trace.say(completed_batches=len(resolved.completed), aborted_parts=aborted)
+        _raise_own(options, batch, resolved)
+        # read again: a count that could not be written has closed the log, whose end goes out with the ticket
         after = session.log.own(claim.token, deadline)
         last = after.last_decision(batch.query_id)
-        if decided:  # only now: what is decided had to be committed, whatever became of its input
+        if decided:  # checked only now: decided batches had to be committed first, whatever became of their input
             check_topics(session.kafka.admin().topic_ids, options.sink_id, last, (), consent.adopts_topic, inputs)
         state = DriverState(
             claim.token,
@@ -212,25 +213,25 @@ def _claim(
             ahead,
             last,
             # swept_ms 0: the first batch sweeps again: a task of the driver before may have outlived it by seconds
-            replay=_replay(options, batch, found.losses),
+            replay=_replay(options, batch, resolved.losses),
             incarnation=session.incarnation(),
             log_end=session.log.high_watermark,
             too_long=times_too_long(after, batch),
             longest_ms=longest_ms,
         )
-        written = topics or (known.topics if known else ())
+        written = topics or (decision.topics if decision else ())
         dead = [options.dead_letters.topic] if options.dead_letters else []
         warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written, *dead})
         warn_of_lost_input(options, batch, session.kafka.admin(GROUP_BUDGET_S), after)
     consent.say_unneeded(options.sink_id)
-    _tell(options.sink_id, found, state)
+    _tell(options.sink_id, resolved, state)
     return state
 
 
 def _forgotten(
     options: SinkOptions, batch: Batch, session: Session, state: LogState, deadline: Deadline, settled: bool
 ) -> int | None:
-    """Return the batch of whose decision the sink's consumer group knows, and the log, in this state, does not; None
+    """Return the batch whose decision the sink's consumer group knows, and the log, in this state, does not; None
     without one, and where nothing tells it: the input is not Kafka, or the group cannot be asked now.
     """
     if not (options.input_offsets and kafka_offsets(batch.sources)):

@@ -49,7 +49,7 @@ def complete(session: Session, decision: Decision, recovering: bool = False) -> 
             lost += _commit(session, decision, name, recovering)
         except ExactlyOnceError as e:
             failures.append(_of_decision(e, decision.title(session.sink_id)))
-    # what may still be committed comes first: only when nothing else is left may a loss be accepted
+    # parts that may still be committed come first: a loss may be accepted only when nothing else is left
     for failure in sorted(failures, key=lambda e: isinstance(e, Expired)):
         raise _with_way_past(failure, decision, lost) if isinstance(failure, Expired) else failure
     failpoints.reach("all-ended")
@@ -71,7 +71,7 @@ def progress_to_tell(
 
 
 def _commit(session: Session, decision: Decision, name: str, recovering: bool) -> list[Handle]:
-    """Commit one participant's parts; those that are lost."""
+    """Commit one participant's parts; return those that are lost."""
     participant = session.participants.get(name)
     if participant is None:
         raise ParticipantMissing(

@@ -18,7 +18,7 @@ class Coordination(Protocol):
     Attributes
     ----------
     ticket : Ticket or None
-        Of the execution that was planned last.
+        The ticket of the execution that was planned last.
     writes_once : bool
         It is a batch write: over when it is committed or aborted.
     """

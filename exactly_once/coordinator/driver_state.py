@@ -14,7 +14,7 @@ from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms
 
-#: No driver has claimed the sink: claims count from 1.
+#: The token before any driver has claimed the sink: claims count from 1.
 UNCLAIMED = 0
 
 
@@ -46,7 +46,7 @@ class DriverState:
         Where each topic ended that named sources have read, and the batch in flight does not
         (:attr:`~exactly_once.protocol.records.Decision.ended`).
     log_end : int
-        As of this driver's last write to the commit log; 0 when it is not known.
+        The end of the commit log after this driver's last write; 0 when it is not known.
     longest_ms : int or None
         The brokers' transaction.max.timeout.ms.
     """

@@ -33,11 +33,11 @@ from exactly_once.protocol.ticket import Part, Ticket
 
 log = logging.getLogger(__name__)
 
-#: The driver sweeps participants other than Kafka for parts of failed attempts at least this often.
+#: Longest time between two of the driver's sweeps of participants other than Kafka for parts of failed attempts.
 SWEEP_EVERY_MS = 30_000
 
-#: One thread writes the mark, and another sweeps. They live as long as the query: an interpreter starts its threads one
-#: after the other, and with 50 queries in one driver a batch of 2.0 s waited 0.8 s for that.
+#: Threads of a coordinator: one writes the mark, and another sweeps. They live as long as the query: an interpreter
+#: starts its threads one after the other, and with 50 queries in one driver a batch of 2.0 s waited 0.8 s for that.
 THREADS = 2
 
 
@@ -75,9 +75,9 @@ class Coordinator(Coordination):
         if check is not None:
             check(batch)
         state = self._state
-        if state is None or not state.finished or not state.log_end:  # 0: to its tasks this claim would be another's
+        if state is None or not state.finished or not state.log_end:  # with 0, tasks would take it for another's claim
             state = claim_for_stream(self._session, self.options, batch)
-        may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # where needed, the claim asked for it
+        may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # the claim asked for consent
         ended = None
         if may is Plan.WRITE:
             self._session.kafka.ask_settings()
@@ -125,7 +125,7 @@ class Coordinator(Coordination):
         try:
             return self._commit(parts, batch_id)
         except BaseException as e:
-            self._session.trace.fail(e)  # it ends with the abort
+            self._session.trace.fail(e)  # the abort ends the trace
             raise
 
     def _commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
@@ -158,7 +158,7 @@ class Coordinator(Coordination):
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
         which may still be under way. Then the log is told, for tasks that are still alive.
         """
-        with suppress(ExactlyOnceError):  # of a batch that is committed, and logged
+        with suppress(ExactlyOnceError):  # it is logged, and that batch is committed
             self._await_mark()
         trace = self._session.trace
         trace.written()
@@ -271,7 +271,7 @@ class Coordinator(Coordination):
         is known to have gone wrong, and now and then.
         """
         session, swept_ms = self._session, state.swept_ms
-        scope = own_scope(session.sink_id, state, batch.log)  # spares the parts of this decision
+        scope = own_scope(session.sink_id, state, batch.log)  # the scope spares the parts of this decision
         progress = progress_to_tell(session, batch.decision, batch.log.owner, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
         sweeping = self._threads.submit(self._sweep_kafka, scope, batch.decision)  # the mark asks the log
@@ -323,7 +323,7 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
 
 
 def earlier_decision(
-    sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState, found: Match
+    sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState, match: Match
 ) -> Decision:
     """Return ``decision``, whose lost parts ``parts`` have written again; raise Expired when rows of a lost part did
     not come again.
@@ -336,8 +336,8 @@ def earlier_decision(
         )
     name = decision.title(sink_id)
     handles = lost_handles(state.replay, decision.handles)
-    if found.missing:
-        missing = [h for h in handles if (h.participant, str(h.part)) in found.missing]
+    if match.missing:
+        missing = [h for h in handles if (h.participant, str(h.part)) in match.missing]
         raise other_rows(name, decision, missing)
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
         why = f"these parts were rolled back, and their rows now go to other topics: {', '.join(sorted(strange))}"

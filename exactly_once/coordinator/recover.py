@@ -124,7 +124,7 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, ope
     operator = check_operator(operator)
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
-    # a whole look only where nothing is found: it waits for the write of a driver that died, which the claim ends
+    # the whole log is read only where nothing is found: that waits for the write of a dead driver, which the claim ends
     found = commit_log.read(deadline)
     if found.owner is None:
         found = commit_log.read(deadline, whole=True)

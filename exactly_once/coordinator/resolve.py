@@ -119,42 +119,42 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
     Raises
     ------
     Fenced, BrokerUnreachable
-        Of the commit log.
+        From the commit log.
     UnknownTopic, NotAuthorized
-        Of the topic that tells readers which batches are whole.
+        From the topic that tells readers which batches are whole.
     """
-    found = Resolved(session.log.own(token, deadline))  # fences the completed marks
+    resolved = Resolved(session.log.own(token, deadline))  # fences the completed marks
     try:
-        for decision in found.log.open_before(token):
+        for decision in resolved.log.open_before(token):
             try:
                 lost = complete(session, decision, recovering=True)
                 if lost and not consent.accepts_lost(decision):
-                    found.losses.append(Loss(decision, lost))
+                    resolved.losses.append(Loss(decision, lost))
                     continue
                 how = records.ACCEPTED if lost else records.COMMITTED
             except ExactlyOnceError as e:
                 if not (isinstance(e, Expired) and consent.accepts_lost(decision)):
-                    found.failures.append((decision, e))
+                    resolved.failures.append((decision, e))
                     continue
                 how = records.ACCEPTED
                 title = decision.title(session.sink_id)
                 log.warning("%s: continuing past the parts in doubt, as the option sink.accept.lost allows", title)
             done = Completed(decision.query_id, decision.batch_id, token, now_ms(), how=how)
-            progress = progress_to_tell(session, decision, found.log.owner, deadline)
+            progress = progress_to_tell(session, decision, resolved.log.owner, deadline)
             try:
-                found.log = session.log.append(done, deadline, progress=progress)
+                resolved.log = session.log.append(done, deadline, progress=progress)
             except ExactlyOnceError as e:
                 raise decided_error(e, COMMITTED) from e
-            found.completed.append(decision)
+            resolved.completed.append(decision)
     finally:
-        again = sum(len(d.rewritten) for d in found.completed)
-        session.log.tally(token, deadline, completed=len(found.completed), rewritten=again)
-    return found
+        again = sum(len(d.rewritten) for d in resolved.completed)
+        session.log.tally(token, deadline, completed=len(resolved.completed), rewritten=again)
+    return resolved
 
 
 def sweep_undecided(session: Session, token: int, log: LogState, deadline: Deadline) -> dict[str, list[str]]:
-    """Roll back what older claims than ``token`` left open, save what a decision names that is still not completed in
-    ``log``, a state behind that claim; and :func:`end_hanging`. Return, by participant, the names of what was rolled
+    """Roll back what claims older than ``token`` left open, but for the parts of decisions that are not completed in
+    ``log``, a state behind that claim; then :func:`end_hanging`. Return, by participant, the names of what was rolled
     back.
 
     Raises NotAuthorized or Unfinished.

@@ -27,7 +27,7 @@ class Session(AbstractContextManager["Session"]):
     participants : dict of str to Participant
         All of them by name, Kafka first.
     trace : Trace
-        Of the batch in flight.
+        The trace of the batch in flight.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ from exactly_once.protocol.spelling import did_you_mean
 from exactly_once.protocol.takeover import check_not_retired
 from exactly_once.txn.coordinators import FENCING_VERSION, check_seen, refuse_lowered
 
-#: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
+#: Budget of each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
 READ_BUDGET_S = 10.0
 
 APPEND, UPDATE, COMPLETE = "append", "update", "complete"
@@ -52,7 +52,7 @@ def check(
     batch: bool = False,
     pem: Mapping[str, str] | None = None,
 ) -> SinkOptions:
-    """Refuse what cannot work of a stream, or of a ``batch`` write.
+    """Refuse a stream, or a ``batch`` write, that cannot work.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def check_start(
         return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
     consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
     check_stream(options, batch, state, consent, holder=holder, ids=ids)
-    if ids and last is not None and last.batch_id < batch.batch_id:  # what is decided, a claim commits first
+    if ids and last is not None and last.batch_id < batch.batch_id:  # a decided batch is committed by the claim before
         check_inputs(options.sink_id, last, ids(input_topics(options, batch)), consent.adopts_topic)
     bound = state.owner.query_id if state.owner else None
     if last is not None or not batch.query_id or holder is None or consent.adopts_history(batch, bound):

@@ -1,4 +1,4 @@
-"""The steps of a batch, with their times, for a trace; nothing of it where the sink does not ask for traces.
+"""The steps of a batch, with their times, for a trace; nothing is kept where the sink does not ask for traces.
 
 The steps are plain values in this process until the batch has ended, and are sent together: a driver that dies leaves
 no half of a batch in a trace.
@@ -103,17 +103,17 @@ class Trace:
             self._finish()
 
     def say(self, **attributes: Value) -> None:
-        """Add to what the innermost step that is open says of itself."""
+        """Add attributes to the innermost open step."""
         if self._open:
             self._steps[self._open[-1]].attributes |= attributes
 
     def say_of_batch(self, **attributes: Value) -> None:
-        """Add to what the batch says of itself."""
+        """Add attributes to the batch."""
         if self._steps:
             self._steps[0].attributes |= attributes
 
     def name_batch(self, name: str, **attributes: Value) -> None:
-        """Name the batch, and add to what it says of itself."""
+        """Name the batch, and add attributes to it."""
         if self._steps:
             self._steps[0].name = name
         self.say_of_batch(**attributes)

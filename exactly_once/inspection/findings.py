@@ -57,7 +57,7 @@ class OpenTransaction:
         ``decided``: it will be committed. ``undecided``: it may be aborted, since its rows will be written again.
         ``log``: a write to the commit log.
     batch_id, records : int or None
-        Of the decision; None unless decided.
+        The decision's batch, and the records of its part; None unless decided.
     """
 
     transactional_id: str
@@ -205,8 +205,8 @@ class Inspection:
     decided : tuple of PendingDecision
         Decided but not proven, oldest first.
     blocked : tuple of BlockedPartition
-        Of the topics of open transactions and of the decisions in the log. Partitions of a running stream are blocked
-        most of the time: only the duration matters.
+        Partitions of the topics of open transactions and of the decisions in the log. Those of a running stream are
+        blocked most of the time: only the duration matters.
     recent : tuple of RecentDecision
         Oldest first.
     readers_complete : bool or None
@@ -287,8 +287,8 @@ def naming(transaction: Description, log: LogState) -> Decided | None:
 def judge_transaction(transaction: Description, log: LogState, checked_ms: int) -> OpenTransaction:
     """Judge a transaction under way by ``log``."""
     part = PartId.parse(transaction.transactional_id)
-    found = naming(transaction, log)
-    verdict = "log" if part is None else "decided" if found else "undecided"
+    decided = naming(transaction, log)
+    verdict = "log" if part is None else "decided" if decided else "undecided"
     return OpenTransaction(
         transactional_id=transaction.transactional_id,
         part=part.part if part else None,
@@ -300,8 +300,8 @@ def judge_transaction(transaction: Description, log: LogState, checked_ms: int) 
         timeout_s=transaction.timeout_ms / 1000,
         partitions=transaction.partitions,
         verdict=verdict,
-        batch_id=found.decision.batch_id if found else None,
-        records=found.handle.records if found else None,
+        batch_id=decided.decision.batch_id if decided else None,
+        records=decided.handle.records if decided else None,
     )
 
 

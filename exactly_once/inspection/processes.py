@@ -16,16 +16,17 @@ import psutil
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.protocol.records import Claim
 
-#: Says whether the process of a claim runs, as far as whoever operates it knows; None: cannot tell. An exception passes
-#: through to the caller.
+#: Function that says whether the process of a claim runs, as far as whoever operates it knows; None: cannot tell. An
+#: exception passes through to the caller.
 AliveOf = Callable[[Claim], bool | None]
 
-#: If the recorded start of a process differs by more than this from that of the process with its id, it is another one.
+#: Largest difference between the recorded start of a process and that of the process with its id; beyond it, the latter
+#: is another one.
 _SAME_START_S = 2.0
 
-#: A process in a system call that cannot be interrupted waits for a disk, for milliseconds. One that has not run for as
-#: long as this hangs there. Only the main thread counts: a slow disk holds one of the many threads of a healthy JVM for
-#: longer, and a process whose main thread works takes messages, so that nobody need kill it.
+#: Time without running after which a process in a system call that cannot be interrupted hangs there: such a call waits
+#: for a disk, for milliseconds. Only the main thread counts: a slow disk holds one of the many threads of a healthy JVM
+#: for longer, and a process whose main thread works takes messages, so that nobody need kill it.
 _STUCK_AFTER_S = 1.0
 
 

@@ -33,10 +33,10 @@ from exactly_once.protocol.names import commit_log_topic, namespace, sink_of_log
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import check_seen, describe, list_transactions
 
-#: For a recovery: as long as a claim may take.
+#: Budget of a recovery: as long as a claim may take.
 RECOVERY_BUDGET_S = 60.0
 
-#: In these states, readers of the topics wait for the transaction.
+#: States in which readers of the topics wait for the transaction.
 UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -69,7 +69,7 @@ def inspect_sink(
         listed = [t.transactional_id for t in list_transactions(admin, namespace(sink_id), UNDER_WAY)]
         seen = describe(admin, listed)
         log = read_log(connection, sink_id, max(0.1, deadline.left))
-        if log.owner is not None:  # nothing is open of a sink that nobody has claimed
+        if log.owner is not None:  # a sink that nobody has claimed has nothing open
             check_seen(admin.renew(max(0.1, deadline.left)), namespace(sink_id))
         handles = [h.transactional_id for d in log.open_decisions for h in d.transactions]
         admin.renew(max(0.1, deadline.left))
@@ -123,7 +123,7 @@ def _blocked(
 ) -> tuple[BlockedPartition, ...]:
     written = {where for t in under_way if t.verdict != "log" for where in t.partitions}
     topics = {topic for topic, _ in written} | {topic for d in decisions for topic in d.topics}
-    found: list[BlockedPartition] = []
+    blocked: list[BlockedPartition] = []
     for topic in sorted(topics - {"__consumer_offsets"}):
         try:
             before = admin.watermarks(topic)
@@ -132,15 +132,15 @@ def _blocked(
             after = admin.watermarks(topic)  # a commit between the two requests must not look like a waiting reader
         except UnknownTopic:  # deleted since: it has no readers
             continue
-        found += [
+        blocked += [
             BlockedPartition(topic, p, after[p].last_stable, after[p].high, (topic, p) in written)
             for p, w in before.items()
             if p in after and after[p].last_stable < w.high
         ]
-    if all(b.ours for b in found):
-        return tuple(found)
+    if all(b.ours for b in blocked):
+        return tuple(blocked)
     holders = _holders(admin)
-    return tuple(b if b.ours else replace(b, holder=holders.get((b.topic, b.partition), "")) for b in found)
+    return tuple(b if b.ours else replace(b, holder=holders.get((b.topic, b.partition), "")) for b in blocked)
 
 
 def _holders(admin: Admin) -> dict[tuple[str, int], str]:

@@ -36,7 +36,7 @@ def when(ms: int, now_ms: int) -> str:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Return at most so many of the names, and the number of the others."""
+    """Return at most ``most`` of the names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -56,14 +56,14 @@ def upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def owner_sentence(found: Inspection) -> str:
+def owner_sentence(inspection: Inspection) -> str:
     """Describe the sink's owner, and whether it is alive."""
-    if found.owner is None:
+    if inspection.owner is None:
         return "None: no stream has ever claimed this sink."
-    claim, alive = found.owner.claim, found.owner.alive
+    claim, alive = inspection.owner.claim, inspection.owner.alive
     state = (
-        f"it is frozen: {describe_frozen(found.owner.frozen)}"
-        if found.owner.frozen
+        f"it is frozen: {describe_frozen(inspection.owner.frozen)}"
+        if inspection.owner.frozen
         else "it is alive"
         if alive
         else "it is gone"
@@ -72,7 +72,7 @@ def owner_sentence(found: Inspection) -> str:
     )
     return (
         f"A {claim.purpose}: {claim.process}, claim {claim.token} of "
-        f"{when(claim.claimed_ms, found.checked_ms)}; {state}."
+        f"{when(claim.claimed_ms, inspection.checked_ms)}; {state}."
     )
 
 

@@ -21,7 +21,7 @@ from kafka.protocol.producer.transaction import EndTxnRequest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import check
 
-#: With this setting, a broker without a topic's newest records may become their leader: they are gone then.
+#: Setting with which a broker without a topic's newest records may become their leader: they are gone then.
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 

@@ -7,10 +7,10 @@ codes pass; ``tests/integration/test_java_errors.py`` compares them.
 
 from __future__ import annotations
 
-#: What may pass by itself, so that the next start can succeed unchanged.
+#: Errors that may pass by themselves, so that the next start can succeed unchanged.
 MAY_PASS = frozenset(
     {
-        1,  # OFFSET_OUT_OF_RANGE: of a reader, which begins again
+        1,  # OFFSET_OUT_OF_RANGE: a reader's, which begins again
         2,  # CORRUPT_MESSAGE: damaged on its way
         5,  # LEADER_NOT_AVAILABLE
         6,  # NOT_LEADER_OR_FOLLOWER
@@ -36,7 +36,7 @@ MAY_PASS = frozenset(
     }
 )
 
-#: What ends one transaction, and not the next one: the next start has new transactions.
+#: Errors fatal to one transaction, and not to the next one: the next start has new transactions.
 OF_THE_TRANSACTION = frozenset(
     {
         45,  # OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -49,7 +49,7 @@ OF_THE_TRANSACTION = frozenset(
     }
 )
 
-#: What the brokers find wrong with a record.
+#: Errors that the brokers find in a record.
 OF_THE_RECORD = frozenset(
     {
         17,  # INVALID_TOPIC_EXCEPTION: a topic of the brokers' own, or a name that they do not allow

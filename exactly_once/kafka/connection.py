@@ -22,15 +22,16 @@ from exactly_once.kafka.key_stores import IDENTITY, KEY_PASSWORD, NO_STORES, TRU
 from exactly_once.kafka.oauth import OAuth
 from exactly_once.kafka.producer_options import NO_KERBEROS
 
-#: What librdkafka has to say; everything that matters also comes back as an exception.
+#: Logger of librdkafka's own messages; everything that matters also comes back as an exception.
 librdkafka_log = logging.getLogger("exactly_once.librdkafka")
 librdkafka_log.addHandler(logging.NullHandler())  # else Python prints it where a program has not set up logging
 
-#: librdkafka's default opens connections one by one, 50 ms apart, and may miss the coordinator for a further 500 ms:
-#: a new producer took 56 to 515 ms that way, and takes 6 to 16 ms with this (12 tries each, one broker).
+#: Settings without librdkafka's default, which opens connections one by one, 50 ms apart, and may miss the coordinator
+#: for a further 500 ms: a new producer took 56 to 515 ms that way, and takes 6 to 16 ms with this (12 tries each, one
+#: broker).
 FAST_CONNECT = {"enable.sparse.connections": False}
 
-#: What ``security.protocol`` may be.
+#: Values of ``security.protocol``.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
@@ -49,14 +50,15 @@ OPTIONS = frozenset(
     }
 )
 
-#: Those of them that hold a secret.
+#: Options of the connection that hold a secret.
 SECRETS = ("sasl.password", "sasl.jaas.config", *key_stores.SECRETS, *oauthbearer.SECRETS)
 
-#: Of the other values, Java's client takes away the blanks around them (``ConfigDef.parseType``).
+#: Options whose values are taken as they are; around all others, Java's client takes the blanks away
+#: (``ConfigDef.parseType``).
 _EXACT = {"sasl.username", *SECRETS, "ssl.truststore.certificates", "ssl.keystore.certificate.chain"}
 _BLANKS = "".join(map(chr, range(0x21)))
 
-#: Environment variable -> option.
+#: Options by environment variable.
 VARIABLES = {
     "KAFKA_BOOTSTRAP_SERVERS": "bootstrap.servers",
     "KAFKA_SECURITY_PROTOCOL": "security.protocol",
@@ -144,7 +146,7 @@ class Connection:
             sasl_password=password,
             ssl_ca=key_stores.file_of(TRUST, o),
             ssl_identity=key_stores.file_of(IDENTITY, o),
-            # a key that Java hands out has none any more
+            # a key that Java hands out is no longer encrypted
             ssl_key_password=None if key_stores.is_javas(IDENTITY, o) else o.get(KEY_PASSWORD),
             check_hostname=o.get("ssl.endpoint.identification.algorithm", "https") != "",
             oauth=oauth,

@@ -15,16 +15,18 @@ from exactly_once.kafka import servers
 from exactly_once.kafka.connection import PROTOCOLS, Connection
 from exactly_once.kafka.servers import Address
 
-#: Of one address. A host that is there refuses at once; one that says nothing is left to the clients' patience.
+#: Longest wait for one address. A host that is there refuses at once; one that says nothing is left to the clients'
+#: patience.
 KNOCK_S = 0.5
 
-#: SaslHandshake, version 1, for the mechanism PLAIN: a broker answers it before a login, and says whether it wants one.
+#: Request SaslHandshake, version 1, for the mechanism PLAIN: a broker answers it before a login, and says whether it
+#: wants one.
 _HANDSHAKE = struct.pack(">hhihh5s", 17, 1, _CORRELATION := 0x0E05, -1, 5, b"PLAIN")
 
 #: The codes that answer it: the mechanism can be had, or another one can, or there is no login.
 _WANTS_LOGIN = {0: True, 33: True, 34: False}
 
-#: What OpenSSL says of an answer that is no TLS.
+#: Words of OpenSSL about an answer that is no TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 
 
@@ -43,7 +45,7 @@ class Spoken(NamedTuple):
         return " or ".join(p for p in PROTOCOLS if self.fits(p))
 
 
-#: Of what answered, but not with TLS.
+#: The protocol of what answered, but not with TLS.
 _NOT_TLS = Spoken(tls=False, sasl=None)
 
 

@@ -36,17 +36,17 @@ from exactly_once.errors import (
 from exactly_once.kafka.codes import MAY_PASS, OF_THE_RECORD, OF_THE_TRANSACTION
 from exactly_once.protocol.names import PartId, namespace, sink_of_log
 
-#: So much of a key is shown.
+#: Characters of a key that are shown.
 KEY_SHOWN = 60
 
-#: Follows a topic in the name of a partition.
+#: Pattern of what follows a topic in the name of a partition.
 _PARTITION = re.compile(r"-[0-9]+$")
 
 
-#: So much of what brokers or a client say is shown. A policy of the cluster may say anything.
+#: Characters that are shown of what brokers or a client say. A policy of the cluster may say anything.
 SENTENCE_SHOWN = 300
 
-#: What kafka-python puts around the brokers' sentences: request and response as Python prints them.
+#: Words that kafka-python puts around the brokers' sentences: request and response as Python prints them.
 _DUMPED = "failed with response '"
 _DUMPED_SENTENCE = re.compile(r"error_message=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 
@@ -82,11 +82,11 @@ class Cause(Enum):
     REFUSED = "a retry will not change the answer"
 
 
-#: By librdkafka's code; the positive ones are the protocol's. What is in no list is :attr:`Cause.REFUSED`.
+#: Causes by librdkafka's code; the positive ones are the protocol's. A code in no list is :attr:`Cause.REFUSED`.
 _BY_CODE = {
     **dict.fromkeys(MAY_PASS | OF_THE_TRANSACTION, Cause.SILENT),
     **dict.fromkeys(OF_THE_RECORD, Cause.RECORD),
-    KafkaError._INVALID_DIFFERENT_RECORD: Cause.RECORD,  # of another record in its batch
+    KafkaError._INVALID_DIFFERENT_RECORD: Cause.RECORD,  # another record of its batch is the bad one
     KafkaError._UNKNOWN_TOPIC: Cause.NO_TOPIC,
     KafkaError._UNKNOWN_PARTITION: Cause.NO_TOPIC,
     KafkaError.UNKNOWN_TOPIC_OR_PART: Cause.NO_TOPIC,
@@ -103,8 +103,8 @@ _BY_CODE = {
             *(KafkaError._QUEUE_FULL, KafkaError._RETRY, KafkaError._FAIL, KafkaError._UNKNOWN_BROKER),
             *(KafkaError._DESTROY, KafkaError._DESTROY_BROKER),
             *(KafkaError._BAD_MSG, KafkaError._UNDERFLOW),  # an answer that was damaged on its way
-            *(KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION),  # of a reader, which begins again
-            # of a transaction that cannot go on; the next start has a new producer
+            *(KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION),  # errors of a reader, which begins again
+            # errors of a transaction that cannot go on; the next start has a new producer
             *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE, KafkaError._CONFLICT),
             *(KafkaError._IN_PROGRESS, KafkaError._PREV_IN_PROGRESS, KafkaError._FATAL),
             *(KafkaError._GAPLESS_GUARANTEE, KafkaError._INCONSISTENT),
@@ -117,7 +117,7 @@ _BY_CODE = {
 def cause_of(e: Exception | KafkaError | None) -> Cause:
     """Return why kafka-python (any exception) or librdkafka (its exception, or the error inside) raised ``e``.
     kafka-python's errors end a call that was repeated as long as they could pass, so whether one of them could is all
-    that counts; None and what is no Kafka error (a socket's) is silence.
+    that counts; None, and an error that is not Kafka's (a socket's), is silence.
     """
     if isinstance(e, KafkaException):
         e = e.args[0]
@@ -171,20 +171,20 @@ def refuse(code: int, what: str) -> NoReturn:
 
 def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceError:
     """Return the error for the failure of a request to ``servers`` within a budget of ``seconds``."""
-    cause, said = cause_of(e), sentence_of(e)
+    cause, sentence = cause_of(e), sentence_of(e)
     if cause is Cause.DENIED:
         return NotAuthorized(
-            f"{servers} refuses this principal: {said}",
+            f"{servers} refuses this principal: {sentence}",
             _right_to_grant(e),
         )
     if cause is Cause.REFUSED:
         return BrokerRefused(
-            f"{servers} refuses a request: {said}",
+            f"{servers} refuses a request: {sentence}",
             "Correct what the brokers' sentence names, in the options or on the brokers; exactly-once doctor shows "
             "what the brokers support",
         )
     return BrokerUnreachable(
-        f"no broker of {servers} answered within {round(seconds, 1):g} s ({said})",
+        f"no broker of {servers} answered within {round(seconds, 1):g} s ({sentence})",
         "Run exactly-once doctor on this host: it names each address that does not answer, and why. Correct "
         "kafka.bootstrap.servers if these are not your brokers. Otherwise start again, unchanged, once they answer",
     )
@@ -250,7 +250,7 @@ def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthoriz
 
 
 def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "") -> ExactlyOnceError:
-    """Return the error for a failure to read or write the commit log ``topic``; ``prefix`` is of the sink's ids."""
+    """Return the error of reading or writing the commit log ``topic``; ``prefix`` is that of the sink's ids."""
     error: KafkaError = e.args[0]
     if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return NotAuthorized(
@@ -302,12 +302,12 @@ def of_sender(
     the batch that begins with it: librdkafka does not say which record of a batch the brokers refuse.
     """
     error: KafkaError = e.args[0]
-    said, who = _said(error), f"{name} (topic {topic!r}, first key {shown(key)})" if topic else name
+    sentence, who = _said(error), f"{name} (topic {topic!r}, first key {shown(key)})" if topic else name
     match cause_of(error):
         case Cause.TOO_LARGE:
             return InvalidRecord(
                 f"a record of this part (topic {topic!r}, key {shown(key)}, value of {len(value or b'')} bytes) is "
-                f"too large: {said}",
+                f"too large: {sentence}",
                 "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
                 "smaller",
             )
@@ -315,35 +315,35 @@ def of_sender(
             return InvalidRecord(
                 f"a record goes to a topic or partition that does not exist"
                 f"{f' ({topic}, first key {shown(key)})' if topic else ''}: it never existed, or was deleted while the "
-                f"stream was running: {said}",
+                f"stream was running: {sentence}",
                 "Create the topic or partition to which the record goes, or correct the option topic, or the column "
                 "'topic' or the column 'partition', that names it",
             )
         case Cause.TIMEOUT:
             return InvalidTransactionTimeout(
-                f"{who}: kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: {said}",
+                f"{who}: kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: {sentence}",
                 "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor shows, "
                 "or raise transaction.max.timeout.ms on the brokers",
             )
         case Cause.DENIED:
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
-                return lacking(["WRITE"], topic, f"{who}: {said}: ")
+                return lacking(["WRITE"], topic, f"{who}: {sentence}: ")
             part = PartId.parse(name)
             prefix = f" with the prefix {namespace(part.sink_id)}" if part else ""
             return NotAuthorized(
-                f"{who}: {said}",
+                f"{who}: {sentence}",
                 f"Grant WRITE on the transactional ids{prefix}; docs/reference.md lists all rights"
                 if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 else _let_in(error.str()),
             )
         case Cause.RECORD:
             return InvalidRecord(
-                f"the brokers refuse a batch of this part (topic {topic!r}, first key {shown(key)}): {said}",
+                f"the brokers refuse a batch of this part (topic {topic!r}, first key {shown(key)}): {sentence}",
                 _RECORD_WAY_OUT.get(error.code(), "Correct the row, or the setting of the topic that refuses it"),
             )
         case Cause.REFUSED:
             return BrokerRefused(
-                f"{who}: the brokers, or the Kafka client itself, refuse a request: {said}",
+                f"{who}: the brokers, or the Kafka client itself, refuse a request: {sentence}",
                 _REFUSED_WAY_OUT.get(
                     error.code(),
                     "Correct the setting that the brokers or the Kafka client refuse: in the options, on the topic or "
@@ -352,7 +352,7 @@ def of_sender(
                 "None of this batch is visible to a read_committed reader",
             )
     return PrepareFailed(
-        f"{who}: {said}",
+        f"{who}: {sentence}",
         "Start the stream again: it writes the batch again. If it fails in the same way, run exactly-once doctor "
         f"--topic {topic or 'TOPIC'} to see which partitions have no leader or too few replicas in sync",
     )

@@ -16,7 +16,7 @@ from exactly_once.kafka.errors import check
 #: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
 _GROUPS_AT_ONCE = 100
 
-#: Beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
+#: Text beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
 _WORD = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
 
 
@@ -43,11 +43,11 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
     group that reads without committing to Kafka (Spark's own source is one) cannot be seen.
     """
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
-    found: dict[Partition, list[str]] = {(tp.topic, tp.partition): [] for tp in wanted}
+    readers: dict[Partition, list[str]] = {(tp.topic, tp.partition): [] for tp in wanted}
     if not wanted:
         return Readers({}, True)
     listed = admin.renew(budget_s).call(lambda: admin.client.list_groups(broker_ids=admin.run(admin.brokers)))
-    groups = sorted({g["group_id"] for g in listed if g.get("group_type") != "share"})  # which has no offsets
+    groups = sorted({g["group_id"] for g in listed if g.get("group_type") != "share"})  # a share group has no offsets
     waiting = [groups[first : first + _GROUPS_AT_ONCE] for first in range(0, len(groups), _GROUPS_AT_ONCE)]
     complete = True
     while waiting and not admin.deadline.over:
@@ -55,7 +55,7 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
         try:
             offsets = admin.client.list_group_offsets(dict.fromkeys(some, wanted))
         except KafkaError:
-            if len(some) > 1:  # one that moves, or that may not be read: the others are worth knowing
+            if len(some) > 1:  # one of them moves, or may not be read: the others are worth knowing
                 waiting += [[group] for group in some]
             else:
                 complete = False
@@ -63,8 +63,8 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
         for group, committed in offsets.items():
             for tp, position in committed.items():
                 if position.offset >= 0:
-                    found[tp.topic, tp.partition].append(group)
-    groups_by_partition = {where: tuple(sorted(who)) for where, who in found.items()}
+                    readers[tp.topic, tp.partition].append(group)
+    groups_by_partition = {where: tuple(sorted(who)) for where, who in readers.items()}
     return Readers(groups_by_partition, complete and not waiting)
 
 

@@ -16,7 +16,7 @@ from exactly_once.errors import InvalidOption
 
 OPTION = "kafka.sasl.jaas.config"
 
-#: Whether a module is needed is asked of nobody here: there is one.
+#: Flags that say whether a module is needed, which nobody asks here: there is one.
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 
 _TOKEN = re.compile(
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(?:([0-3][0-7]{0,2}|[4-7][0-7]?)|(.))", re.DOTALL)
 _NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
-#: An option's name that may be shown: anything else may be a piece of a secret.
+#: Pattern of an option's name that may be shown: anything else may be a piece of a secret.
 _NAME = re.compile(r"[A-Za-z_]{1,40}")
 
 _MODULE = re.compile(r"(?:kafkashaded\.)?(?:org\.apache\.kafka\.common\.security\.)(.+)")

@@ -23,7 +23,7 @@ from exactly_once.errors import InvalidOption
 TRUST, IDENTITY = "ssl.truststore", "ssl.keystore"
 KEY_PASSWORD = "ssl.key.password"
 
-#: PEM as text.
+#: Options with PEM as text.
 CERTIFICATES, CHAIN, KEY = f"{TRUST}.certificates", f"{IDENTITY}.certificate.chain", f"{IDENTITY}.key"
 _TEXTS = {TRUST: (CERTIFICATES,), IDENTITY: (CHAIN, KEY)}
 
@@ -33,17 +33,17 @@ OPTIONS = (
     *(CERTIFICATES, CHAIN, KEY, KEY_PASSWORD),
 )
 
-#: Those of them that hold a secret.
+#: Options of these that hold a secret.
 SECRETS = (f"{TRUST}.password", f"{IDENTITY}.password", KEY, KEY_PASSWORD)
 
-#: Matches one certificate or key; Java also takes one whose lines were joined by spaces.
+#: Pattern of one certificate or key; Java also takes one whose lines were joined by spaces.
 _BLOCK = re.compile(r"-+BEGIN ([A-Z0-9 ]+)-+\s+([A-Za-z0-9+/=\s]+)-+END \1-+")
 _CERTIFICATE = ("CERTIFICATE", "X509 CERTIFICATE")
 _PRIVATE_KEY = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 
 #: The sink's jar, which has the class that reads the stores.
 _JAR = Path(__file__).parents[1] / "spark" / "exactly-once-spark.jar"
-#: A JVM of its own reads a store within a second.
+#: Longest wait for a JVM of its own, which reads a store within a second.
 _JAVA_S = 60.0
 
 
@@ -127,7 +127,7 @@ def _of_java(options: Mapping[str, str]) -> dict[str, str]:
     for store in (TRUST, IDENTITY):
         given = {name: options[name] for name in OPTIONS if name.startswith(store) and name in options}
         if file_of(store, options) is None and given.keys() - {f"{store}.type"}:
-            # of PEM, Java knows no other spelling
+            # Java knows no other spelling of PEM
             found |= given | ({f"{store}.type": "PEM"} if _is_pem(store, options) else {})
     if is_javas(IDENTITY, options) and KEY_PASSWORD in options:
         found[KEY_PASSWORD] = options[KEY_PASSWORD]
@@ -158,7 +158,7 @@ def _check(store: str, options: Mapping[str, str]) -> None:
 
 
 def _pem(option: str, options: Mapping[str, str], kinds: tuple[str, ...]) -> str:
-    """Return the blocks of these ``kinds`` in the lines that OpenSSL wants; "" of an option that is not set."""
+    """Return the blocks of these ``kinds`` in the lines that OpenSSL wants; "" for an option that is not set."""
     text = options.get(option, "")
     blocks = [(kind, "".join(body.split())) for kind, body in _BLOCK.findall(text) if kind in kinds]
     if text and not blocks:
@@ -182,7 +182,7 @@ def _held(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ask(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of Java's stores: those of before while neither options nor files have changed."""
+    """Return the texts of Java's stores; the same ones again while neither options nor files have changed."""
     stores = [store for store in (TRUST, IDENTITY) if is_javas(store, options)]
     given = {f"kafka.{name}": options[name] for name in ("security.protocol", *OPTIONS) if name in options}
     return _told(tuple(given.items()), tuple(_mark(options[f"{store}.location"]) for store in stores))
@@ -195,7 +195,7 @@ def _mark(path: str) -> tuple[int, int] | None:
     return None
 
 
-@functools.lru_cache(maxsize=8)  # which keeps no error
+@functools.lru_cache(maxsize=8)  # the cache keeps no errors
 def _told(given: tuple[tuple[str, str], ...], marks: object) -> dict[str, str]:
     """Ask a JVM of our own, which reads passwords from its input: a command line is open to everybody."""
     options = {name.removeprefix("kafka."): value for name, value in given}

@@ -15,10 +15,10 @@ from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection, librdkafka_log
 from exactly_once.kafka.errors import Cause, cause_of
 
-#: A broker refuses within milliseconds, a password after a tenth of a second.
+#: Longest wait for a refusal: a broker refuses within milliseconds, a password after a tenth of a second.
 _KNOCK_S = 2.0
 
-#: What says more than that no broker answers.
+#: Errors that say more than that no broker answers.
 _TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
 
 

@@ -18,10 +18,10 @@ from exactly_once.kafka.admin import Admin
 
 log = logging.getLogger(__name__)
 
-#: As many replicas as the cluster gives a topic by default (KIP-464).
+#: Replication factor of a topic with as many replicas as the cluster gives by default (KIP-464).
 CLUSTERS_DEFAULT = -1
 
-#: What brokers answer that do not know a request as it is asked. Some answer so to a setting that they refuse.
+#: Errors of brokers that do not know a request as it is asked. Some answer so to a setting that they refuse.
 _NOT_UNDERSTOOD = (IncompatibleBrokerVersion, InvalidRequestError, UnsupportedVersionError)
 
 #: The brokers' settings that a topic has where it has none of its own.
@@ -119,7 +119,7 @@ def _requests(admin: Admin, topic: NewTopic) -> Iterator[TopicRequest]:
     counts = dict.fromkeys((topic.replication, CLUSTERS_DEFAULT))
     for needed in chain([topic.needed], _beyond_the_brokers(admin, topic.needed)):
         for replication in counts:
-            # of the cluster's own number of replicas, the cluster knows how many must be in sync
+            # with the cluster's own number of replicas goes its own number of those that must be in sync
             wished = [n for n in topic.wished if replication != CLUSTERS_DEFAULT or n != MIN_IN_SYNC]
             for count in range(len(wished), -1, -1):
                 for names in combinations(wished, count):

@@ -38,10 +38,10 @@ SCOPE = "sasl.oauthbearer.scope"
 PROVIDER = "sasl.oauthbearer.token.provider"
 OPTIONS = (URL, HANDLER, CLIENT_ID, SECRET, CREDENTIALS_ID, CREDENTIALS_SECRET, SCOPE, PROVIDER)
 
-#: Those of them that hold a secret.
+#: Options of these that hold a secret.
 SECRETS = (SECRET, CREDENTIALS_SECRET)
 
-#: In the JAAS configuration: what is read from there alone, and what begins the name of a SASL extension.
+#: Names in the JAAS configuration: those that are read from there alone, and the beginning of a SASL extension's.
 _CREDENTIALS = ("clientId", "clientSecret", "scope")
 _EXTENSION = "extension_"
 
@@ -49,19 +49,19 @@ _EXTENSION = "extension_"
 _JAVA_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 _JAVA_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
-#: A healthy endpoint answers in tenths of a second, and a client's thread waits for it.
+#: Longest wait for an endpoint: a healthy one answers in tenths of a second, and a client's thread waits for it.
 _ANSWER_S = 5.0
 
-#: A token is replaced when this share of its life is over. librdkafka asks for the next one at 80 %, and must not get
-#: the same one again.
+#: Share of its life after which a token is replaced. librdkafka asks for the next one at 80 %, and must not get the
+#: same one again.
 _SHARE = 0.75
 
-#: A later moment than this, the year 5138, is one in milliseconds.
+#: The year 5138 in seconds: a later moment is one in milliseconds.
 _LATEST = 1e11
 
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
-#: What a header and the SASL message may carry (RFC 6750, b64token).
+#: Pattern of what a header and the SASL message may carry (RFC 6750, b64token).
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 
 
@@ -109,7 +109,7 @@ class OAuth:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that ``repr`` leaves out, but for those of SASL extensions, which are none."""
+        """The values that ``repr`` leaves out, without those of SASL extensions, which are no secrets."""
         return self.client_secret, *(value for name, value in self.login if not name.startswith(_EXTENSION))
 
     @property
@@ -134,7 +134,7 @@ class OAuth:
 
     def kafka_python(self) -> dict[str, Any]:
         """Return the settings of kafka-python clients."""
-        from kafka.net.sasl.oauth import AbstractTokenProvider  # here: options are read where there is no client
+        from kafka.net.sasl.oauth import AbstractTokenProvider  # options are read where there is no client
 
         AbstractTokenProvider.register(Tokens)
         return {"sasl_oauth_token_provider": tokens_of(self)}

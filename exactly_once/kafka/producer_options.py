@@ -44,7 +44,7 @@ JAVA = frozenset(
     """.split()  # noqa: SIM905
 )
 
-#: Those that the sink sets itself, with the values that a user may give all the same; none: it may not be set at all.
+#: Options that the sink sets itself, with the values that a user may give all the same; none: it may not be set at all.
 FIXED: dict[str, frozenset[str]] = {
     "acks": frozenset({"all", "-1"}),
     "enable.idempotence": frozenset({"true"}),
@@ -56,10 +56,11 @@ FIXED: dict[str, frozenset[str]] = {
     "allow.auto.create.topics": frozenset({"false"}),
 }
 
-#: Why no client logs in with Kerberos.
+#: The reason why no client logs in with Kerberos.
 NO_KERBEROS = "the driver connects with confluent-kafka, whose wheels are built without Kerberos (GSSAPI)"
 
-#: How Java's producer would log in, or whom it would trust, in ways that the driver's own clients cannot follow.
+#: Options by which Java's producer would log in, or trust somebody, in ways that the driver's own clients cannot
+#: follow.
 FOREIGN_LOGIN = frozenset(
     name
     for name in JAVA

@@ -17,7 +17,8 @@ OPTION = "kafka.bootstrap.servers"
 _ADDRESS = re.compile(r"(?:([0-9a-zA-Z\-%._]*)://)?\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)")
 _LARGEST_PORT = 65535
 
-#: What Java's ``trim`` takes off; Python's ``strip`` takes more, such as the no-break space of a page that was copied.
+#: Characters that Java's ``trim`` takes off; Python's ``strip`` takes more, such as the no-break space of a page that
+#: was copied.
 _BLANK = "".join(map(chr, range(0x21)))
 
 
@@ -58,7 +59,7 @@ def plain(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return :func:`plain`, or ``text`` itself where it is not one: for what only names a cluster."""
+    """Return :func:`plain`, or ``text`` itself where that raises: for a text that only names a cluster."""
     try:
         return plain(text)
     except InvalidOption:

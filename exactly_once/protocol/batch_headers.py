@@ -30,8 +30,8 @@ def own_headers(headers: Sequence[Header] | None) -> tuple[Sequence[Header], tup
 
 
 def row_headers(headers: Sequence[Header] | None) -> tuple[Sequence[Header], tuple[Header, ...]]:
-    """Part the headers of a record that has the sink's pair, whatever an agent in the producer's JVM has added behind
-    it: those of its row, and the pair; () where there is none.
+    """Return the headers of a record's row, and the sink's pair behind them, () without one. Headers that an agent in
+    the producer's JVM has added behind the pair are in neither.
     """
     found = headers or ()
     ends = (end for end in range(len(found), 1, -1) if own_headers(found[:end])[1])

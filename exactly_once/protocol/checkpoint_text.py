@@ -15,7 +15,7 @@ from typing import Any
 
 _VERSION = re.compile(r"v\d+")
 
-#: Version 2 of Spark's offset log begins the line of a source with its name or number.
+#: Version of Spark's offset log in which the line of a source begins with its name or number, and the pattern of that.
 _NAMED, _NAME = "v2", re.compile(r"[A-Za-z0-9_]+:")
 _NUMBER = re.compile(r"(\d+:(?=[{\[]))?")
 
@@ -32,7 +32,7 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
 
     If two sources read one partition, the lower offset counts.
     """
-    found: dict[str, dict[int, int]] = {}
+    ends: dict[str, dict[int, int]] = {}
     for line in sources:
         try:
             topics = json.loads(line if line.startswith("{") else line.partition(":")[2])
@@ -42,9 +42,9 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
         for topic, offsets in read.items():
             if not offsets:
                 continue
-            known = found.setdefault(topic, {})
+            known = ends.setdefault(topic, {})
             known |= {p: min(o, known.get(p, o)) for p, o in offsets.items()}
-    return found
+    return ends
 
 
 def watermark_ms(offsets: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from exactly_once.errors import Expiring
 from exactly_once.protocol.records import Extent, Written
 
-#: A sequence number is below this; after the last one comes 0.
+#: Number of sequence numbers: after the last one comes 0.
 _SEQUENCES = 1 << 31
 
 
@@ -44,18 +44,18 @@ def mismatch(
     return ""
 
 
-def _differs(wrote: Extent, found: Extent | None) -> str:
-    if found is None:
+def _differs(wrote: Extent, held: Extent | None) -> str:
+    if held is None:
         return "does not know it"
-    if wrote.first_offset not in (-1, found.first_offset):
+    if wrote.first_offset not in (-1, held.first_offset):
         what = (
             "records of the task are gone"
-            if found.first_offset > wrote.first_offset
+            if held.first_offset > wrote.first_offset
             else "records of another writer are in it"
         )
-        return f"says that it begins at offset {found.first_offset} instead of {wrote.first_offset}: {what}"
-    if (wrote.records - found.records) % _SEQUENCES:
-        return f"counts {found.records} records instead of {wrote.records}"
+        return f"says that it begins at offset {held.first_offset} instead of {wrote.first_offset}: {what}"
+    if (wrote.records - held.records) % _SEQUENCES:
+        return f"counts {held.records} records instead of {wrote.records}"
     return ""
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from exactly_once.protocol.records import Count, Decision
 
-#: A sum counts this many topics by name, which is more than a stream declares. Names from data have no end, and a
-#: decision must not grow with them.
+#: Topics that a sum counts by name, which is more than a stream declares. Names from data have no end, and a decision
+#: must not grow with them.
 MOST_TOPICS = 100
 
 #: The name under which all further topics are counted, and records of which no task said to which topic they went.

@@ -15,7 +15,7 @@ from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Part
 from exactly_once.protocol.topics import ANY_TOPIC
 
-#: So many rows of a batch may be dead letters. More of them are no bad records, but a mistake in the query or in the
+#: Most rows of a batch that may be dead letters. More of them are no bad records, but a mistake in the query or in the
 #: settings of a topic, for which a person is needed.
 DEFAULT_MOST = 100
 
@@ -115,7 +115,7 @@ def first_refusal(parts: Iterable[Part]) -> tuple[str, str]:
 
 
 def _header(origin: str) -> str:
-    """Return the header that ``header:NAME`` names; "" of "". Raise InvalidOption for anything else."""
+    """Return the header that ``header:NAME`` names; "" for "". Raise InvalidOption for anything else."""
     name = origin.removeprefix(IN_HEADER)
     if origin and (name in ("", origin)):
         raise InvalidOption(

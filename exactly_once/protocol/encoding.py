@@ -33,13 +33,13 @@ from exactly_once.protocol.records import (
 from exactly_once.protocol.topics import ANY_TOPIC
 from exactly_once.protocol.untrusted import are_ends, are_topic_ids, check_fields, is_count
 
-#: Before compression, so eight times what the topic takes: decisions are full of what repeats.
+#: Size before compression, so eight times what the topic takes: decisions are full of what repeats.
 LARGEST_RECORD_BYTES = 64 * 1024 * 1024
 
-#: So much of a record, and of what is wrong with it, is shown.
+#: Characters that are shown of a record, and of what is wrong with it.
 _SHOWN = 80
 
-#: Raised when a change would mislead an older reader.
+#: Number of the format, raised when a change would mislead an older reader.
 FORMAT = 6
 
 #: The headers of a Kafka record, the last one of each name.
@@ -100,7 +100,7 @@ def decode(value: bytes, headers: Headers | None = None) -> Record:
         why = str(e)[: 3 * _SHOWN]
     else:
         return _with_headers(record, headers or {})
-    # outside of the handler: the exceptions of a log full of garbage must not keep its text
+    # raised outside of the handler: the exceptions of a log full of garbage must not keep its text
     raise CommitLogDamaged(
         f"the commit log holds {value[:_SHOWN]!r}, which is not a commit-log record ({why})",
         "Find out which other program has written to the commit log's topic, and stop that program",
@@ -167,15 +167,15 @@ def _with_headers(record: Record, headers: Headers) -> Record:
 
 
 def _of_decision(headers: Headers) -> dict[str, Any]:
-    """Return the fields of a decision that headers hold, without what is none: mere information must not make a stream
-    fail, and an absent field is the word of nobody.
+    """Return the fields of a decision that headers hold, without values that do not fit: mere information must not make
+    a stream fail, and an absent field claims nothing.
     """
     given = {name: _parsed(headers.get(name), longest) for name, (longest, _, _) in _OF_DECISION.items()}
     return {name: make(given[name]) for name, (_, holds, make) in _OF_DECISION.items() if holds(given[name])}
 
 
 def _parsed(text: bytes | str | None, longest: int) -> Any:
-    """Return the JSON in a header; None for what is none."""
+    """Return the JSON in a header; None for any other text."""
     if not isinstance(text, bytes) or len(text) > longest:
         return None
     try:

@@ -16,7 +16,7 @@ from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.topics import recreated
 
-#: So many characters of offsets are shown: some thirty partitions.
+#: Characters of offsets that are shown: some thirty partitions.
 _SHOWN = 500
 
 
@@ -67,7 +67,7 @@ def check_inputs(sink_id: str, last: Decision | None, ids: Mapping[str, str], ad
     )
 
 
-#: What a batch in flight is by the commit log: every part of it is committed; it is decided, and parts of it are not
+#: States of a batch in flight by the commit log: every part of it is committed; it is decided, and parts of it are not
 #: proven committed; it is not decided.
 COMMITTED, DECIDED, UNDECIDED = "committed", "decided", "undecided"
 

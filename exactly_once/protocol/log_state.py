@@ -113,7 +113,7 @@ class LogState:
         had been decided: it keeps the newest decisions, and those of very many parts without their handles.
         """
         of_streams = [d for d in self.decisions if not d.write_id]
-        if len({d.query_id for d in of_streams}) > 1:  # some of the earlier query have made way
+        if len({d.query_id for d in of_streams}) > 1:  # some decisions of the earlier query have made way
             return False
         since = [i for i, d in enumerate(self.decisions) if any(_earlier(h, producer_id, epoch) for h in d.handles)]
         if since:  # the log keeps what was decided after a decision that it keeps

@@ -14,27 +14,30 @@ from typing import NamedTuple, Self
 
 from exactly_once.errors import InvalidOption
 
-#: A claim's ids carry its token modulo this. Tasks of a superseded driver may still run, so its ids must not be reused
-#: soon. They are reused after 16 further claims; each claim takes seconds and fences every earlier driver.
+#: Number by which a claim's token is taken modulo for its ids. Tasks of a superseded driver may still run, so its ids
+#: must not be reused soon. They are reused after 16 further claims; each claim takes seconds and fences every earlier
+#: driver.
 SLOTS = 16
 
-#: See :func:`attempt_of`. Small, since the broker remembers an id for each variant.
+#: Number of variants of an id (see :func:`attempt_of`). It is small, since the broker remembers an id for each variant.
 VARIANTS = 4
 
-#: With a dead letter topic, a task shows rows to a broker under a variant of its own, which is so much higher. It
-#: aborts each of these transactions.
+#: Distance to the variants under which a task, with a dead letter topic, shows rows to a broker. It aborts each of
+#: these transactions.
 PROBES = VARIANTS
 
 #: Base32 letters for each of the two ids in an incarnation: 25 bits distinguish the few clusters, and the few logs in a
 #: sink's life. Names may have 63 bytes (a session) or 199 bytes (a prepared transaction).
 _HALF = 5
 
-#: Who operates a sink is said in errors and phrases: one line on a terminal, more or less.
+#: Characters of the longest text about who operates a sink. Errors and phrases have it: one line on a terminal, more or
+#: less.
 LONGEST_OPERATOR = 200
 
 _SINK_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,149}")
 
-#: Of 64 bits. Anybody may use ids that begin like a sink's, and Python refuses to read a number of 5,000 digits.
+#: Pattern of a number of 64 bits. Anybody may use ids that begin like a sink's, and Python refuses to read a number of
+#: 5,000 digits.
 _N = "[0-9]{1,19}"
 _PART_NAME = re.compile(
     rf"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{{10}}):)?(?P<token>{_N}):(?P<batch>{_N}):(?P<part>{_N})"

@@ -101,7 +101,7 @@ def forgotten_by(published: int | None, last: Decision | None) -> bool:
 def check_published(
     sink_id: str, batch: Batch, last: Decision | None, published: int | None, adopts: Callable[[], bool]
 ) -> None:
-    """Refuse a batch of whose decision only the sink's consumer group still knows.
+    """Refuse a batch whose decision only the sink's consumer group still knows.
 
     Parameters
     ----------

@@ -8,24 +8,25 @@ from typing import Any, NamedTuple
 
 from exactly_once.protocol.named_sources import Ends
 
-#: The log keeps decisions of batches under this many rotating keys, so that compaction bounds the topic. Safety needs
-#: only the last one; the others are the audit trail. Decisions of batch writes stay forever, each under its own key:
-#: because of them, a second write with the same id writes nothing.
+#: Rotating keys under which the log keeps decisions of batches, so that compaction bounds the topic. Safety needs only
+#: the last one; the others are the audit trail. Decisions of batch writes stay forever, each under its own key: because
+#: of them, a second write with the same id writes nothing.
 KEPT_DECISIONS = 64
 
-#: The driver writes a completed decision of a stream with more parts than this again, without its handles. 64 decisions
-#: of a thousand parts take 7 MB in the log, and 35 MB in the memory of every process that reads the log.
+#: Most parts with which a completed decision of a stream stays as it is; the driver writes one with more again, without
+#: its handles. 64 decisions of a thousand parts take 7 MB in the log, and 35 MB in the memory of every process that
+#: reads the log.
 MANY_PARTS = 1_000
 
 #: The name of the participant that every sink has.
 KAFKA = "kafka"
 
-#: How a batch was completed: every part is proven committed, ...
+#: State of a completed batch: every part is proven committed.
 COMMITTED = "committed"
-#: ... or a person gave up the parts that are lost or in doubt (``sink.accept.lost``).
+#: State of a batch of which a person gave up the parts that are lost or in doubt (``sink.accept.lost``).
 ACCEPTED = "accepted"
 
-#: The query id of a batch write's decision begins with this; a Spark query's id is a UUID.
+#: Beginning of the query id of a batch write's decision; a Spark query's id is a UUID.
 WRITE = "write:"
 
 
@@ -47,7 +48,7 @@ class Extent(NamedTuple):
     oldest_ms: int | None = None
 
 
-#: By topic and partition, what a task wrote, as the brokers acknowledged it.
+#: Records that a task wrote, by topic and partition, as the brokers acknowledged them.
 Written = Mapping[tuple[str, int], Extent]
 
 

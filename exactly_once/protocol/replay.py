@@ -61,8 +61,8 @@ def match(replay: Replay, handles: Iterable[PreparedTransaction | PreparedPart])
 def lost_handles(
     replay: Replay, handles: Sequence[PreparedTransaction | PreparedPart]
 ) -> tuple[PreparedTransaction | PreparedPart, ...]:
-    """Return the lost ones of a decision's handles. Where an earlier replay has left two with the same number and the
-    same rows, the later one: the other is committed.
+    """Return the lost ones of a decision's handles. Of two that an earlier replay has left with the same number and
+    the same rows, the later one is lost: the other is committed.
     """
     found = {
         (h.participant, str(h.part)): h for h in handles if rows_of(h) == replay.get(h.participant, {}).get(str(h.part))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-#: One letter too many, too few or exchanged keeps a name above this; two of Kafka's own names are often above 0.7.
+#: Likeness that a name keeps with one letter too many, too few or exchanged; two of Kafka's own names are often above
+#: 0.7.
 _ALIKE = 0.8
 
 

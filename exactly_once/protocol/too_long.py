@@ -9,15 +9,15 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import WRITE
 
-#: A decision must leave this share of the timeout, so that the next driver has time to start and complete if this one
+#: Share of the timeout that a decision must leave, so that the next driver has time to start and complete if this one
 #: dies right after it.
 SPARE = 0.3
 
-#: After the same batch was too long this many times in a row, the stream stops for a person. The first time may have
-#: been a cold start or a slow broker; the second time, the batch is the cause.
+#: Times in a row that the same batch is too long before the stream stops for a person. The first time may have been a
+#: cold start or a slow broker; the second time, the batch is the cause.
 TIMES = 2
 
-#: A proposed timeout leaves the batch this much room to be slower the next time.
+#: Factor of a proposed timeout, so that the batch has room to be slower the next time.
 _ROOM = 1.5
 
 

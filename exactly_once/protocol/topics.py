@@ -14,12 +14,13 @@ from typing import Self
 from exactly_once.errors import InvalidOption
 from exactly_once.protocol.names import commit_log_topic
 
-#: What Kafka allows: letters, digits, '.', '_' and '-', 249 of them at most, and neither "." nor "..".
+#: Pattern of a name that Kafka allows: letters, digits, '.', '_' and '-', 249 of them at most, and neither "." nor
+#: "..".
 NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 _COMMIT_LOG = re.compile(re.escape(commit_log_topic("\0")).replace("\0", ".+"))
 
-#: Names of Kafka's own topics (__consumer_offsets, __transaction_state, __cluster_metadata) begin like this.
+#: Beginning of the names of Kafka's own topics (__consumer_offsets, __transaction_state, __cluster_metadata).
 _INTERNAL = "__"
 
 
@@ -65,7 +66,7 @@ class TopicRule:
         return None
 
 
-#: Every topic that no sink is refused.
+#: The rule of every topic that no sink is refused.
 ANY_TOPIC = TopicRule()
 
 

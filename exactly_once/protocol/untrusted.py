@@ -31,13 +31,13 @@ from exactly_once.protocol.records import (
 )
 from exactly_once.protocol.topics import NAME
 
-#: A string of Kafka's protocol has at most so many bytes; paths and ids of writes are shorter.
+#: Bytes of the longest string of Kafka's protocol; paths and ids of writes are shorter.
 LONGEST_TEXT = 32_767
 
-#: The text of ``offsets/N`` is kept up to 64 KiB; here the limit only bounds what is taken.
+#: Limit of the text of ``offsets/N``, in characters. The text is kept up to 64 KiB; this only bounds what is taken.
 _LONGEST_OFFSETS = 1024 * 1024
 
-#: Numbers travel as signed integers of 16, 32 and 64 bits in Kafka's protocol.
+#: Bounds of the signed integers of 16, 32 and 64 bits, as which numbers travel in Kafka's protocol.
 _SHORT, _INT, _LONG = 2**15, 2**31, 2**63
 
 _Check = Callable[[Any], bool]
@@ -120,7 +120,7 @@ def _nothing(value: Any) -> bool:
     return isinstance(value, Mapping) and not value
 
 
-#: By the name of a field: it holds the same in every kind of record.
+#: Checks by the name of a field: it holds the same in every kind of record.
 _BY_NAME: dict[str, _Check] = {
     **dict.fromkeys(("token", "batch_id", "pid", "producer_id", "records", "bytes", "dead", "too_long"), _long),
     **dict.fromkeys(("completed", "aborted", "drained", "rewritten"), _long),
@@ -140,7 +140,7 @@ _BY_NAME: dict[str, _Check] = {
     "data": _mapping_of(_text, _datum),
     "place": lambda value: value is None or _is_place(value),
     "written": _nothing,  # a decision keeps its digest alone
-    "counted": _none,  # a header has it, as it has the next two
+    "counted": _none,  # a header has this field, and the next two
     "ended": _none,
     "input_ids": _nothing,
 }

@@ -21,7 +21,7 @@ from exactly_once.protocol.records import Extent, Place, PreparedTransaction
 from exactly_once.protocol.ticket import Part
 from exactly_once.spark.typed_json import WrongJson, of_json
 
-#: JSON has no enums, so a member goes by its value.
+#: Getter of a member's value, by which it goes: JSON has no enums.
 _VALUE = attrgetter("value")
 
 

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 #: The column in which a Python worker hands on the handles of its part; java/exactlyonce/Ticket.java knows it.
 HANDLES = "exactly_once_handles"
 
-#: How Spark names the thread of a query, before its ids.
+#: Beginning of the name of a query's thread in Spark, before its ids.
 _QUERY_THREAD = "stream execution thread for "
 
 
@@ -66,7 +66,7 @@ class ForeachBatch:
 
     def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
         options = located(options)
-        self._options = SinkOptions.parse(options)  # what needs no broker first
+        self._options = SinkOptions.parse(options)  # first the checks that need no broker
         names = [p.name for p in participants]
         if KAFKA in names or len(set(names)) < len(names):
             raise InvalidOption(

@@ -74,7 +74,7 @@ class Coordinators:
             return CallAnswer(self._answer(request_of(request))).as_json()
         except ExactlyOnceError as e:
             error = e
-        except BaseException as e:  # of a library, or a mistake here
+        except BaseException as e:  # a library's error, or a mistake here
             log.exception("a call from the JVM failed")
             error = ExactlyOnceError(
                 f"{type(e).__name__}: {e}",
@@ -167,7 +167,7 @@ class Coordinators:
         try:
             with run.lock:
                 run.coordinator.abort(request.batch, request.results())
-        except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
+        except Exception as e:  # if it were raised, Spark would say "Writing job failed", and not why the batch failed
             run.leave(e)
         if run.coordinator.writes_once:
             self._close(request.run)
@@ -194,8 +194,8 @@ def connect(spark: SparkSession) -> None:
     check_jar(spark)
     context = spark.sparkContext
     assert context._jvm is not None and context._gateway is not None
-    server = vars(context._gateway).get("_callback_server")  # an attribute that is not there is asked of Java
-    if server is not None and server.is_shutdown:  # to py4j, one that has been started is there
+    server = vars(context._gateway).get("_callback_server")  # py4j asks Java for an attribute that is not there
+    if server is not None and server.is_shutdown:  # py4j takes a server that was started once for one that runs
         context._gateway._callback_server = None
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     context._jvm.exactlyonce.Bridge.connect(coordinators())

@@ -25,8 +25,8 @@ def launched() -> Any:
 
 
 def setting(name: str) -> str | None:
-    """Return a setting of the session to come, in the order of spark-submit: of the JVM that is there; or else of
-    ``PYSPARK_SUBMIT_ARGS``, or of spark-defaults.conf.
+    """Return a setting of the session to come, in the order of spark-submit: from the JVM that is there; or else from
+    ``PYSPARK_SUBMIT_ARGS``, or from spark-defaults.conf.
     """
     jvm = launched()
     if jvm is not None:
@@ -38,7 +38,7 @@ def setting(name: str) -> str | None:
     parser.add_argument("--driver-class-path", dest="spark.driver.extraClassPath")
     parser.add_argument("--conf", "-c", action="append", default=[])
     parser.add_argument("--properties-file", type=Path)
-    parser.add_argument("--load-spark-defaults", action="store_true")  # of Spark 4: beside a file, too
+    parser.add_argument("--load-spark-defaults", action="store_true")  # Spark 4's, which may stand beside a file
     given = vars(parser.parse_known_args(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))[0])
     own, both = given["properties_file"], given["load_spark_defaults"]
     in_file = (_properties(_defaults()) if both or not own else {}) | (_properties(own) if own else {})

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: What ``pip`` demands as well; but a session may run on another Spark, by ``SPARK_HOME`` or Spark Connect.
+#: Oldest release that works. ``pip`` demands it as well; but a session may run on another Spark, by ``SPARK_HOME`` or
+#: Spark Connect.
 OLDEST_SPARK = (3, 5)
 
 
@@ -99,7 +100,7 @@ def running_sources(spark: SparkSession, query_id: str) -> list[str] | None:
     """
     from py4j.protocol import Py4JError
 
-    found, jvm = [], spark.sparkContext._jvm
+    sources, jvm = [], spark.sparkContext._jvm
     assert jvm is not None
     try:
         running = (
@@ -107,10 +108,10 @@ def running_sources(spark: SparkSession, query_id: str) -> list[str] | None:
         )
         names = running.sourceIdMap().keysIterator()
         while names.hasNext():
-            found.append(str(names.next()))
+            sources.append(str(names.next()))
     except (AttributeError, Py4JError):
         return None
-    return found
+    return sources
 
 
 def check_speculation(value: str | None) -> None:

@@ -32,7 +32,7 @@ class QueryRun:
 
     def __init__(self, coordinator: Coordination):
         self.coordinator = coordinator
-        self.lock = threading.Lock()  # of two calls for one run, the later one waits
+        self.lock = threading.Lock()  # serialises calls for one run
         self._framing: Framing | None = None
         self._dead_letters: DeadLetterTarget | None = None
         self._closed = False
@@ -84,7 +84,7 @@ class QueryRun:
     def leave(self, error: Exception) -> None:
         """Say in the log that something may be open, and why; with a traceback where that is no error of the engine."""
         log.warning(
-            "sink %s: could not end what the last batch left open; the next start does: %s",
+            "sink %s: could not abort the last batch's open parts; the next start will: %s",
             self.coordinator.options.sink_id,
             error,
             exc_info=not isinstance(error, ExactlyOnceError),

@@ -36,10 +36,10 @@ def main() -> None:
     """Serve the JVM that has started this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # by Ctrl-C, spark-shell and spark-sql cancel a job and go on
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not get between the answers
+    os.dup2(2, 1)  # a library that prints must not write between the answers
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     serve(open(0, encoding="utf-8", closefd=False), answers)  # noqa: SIM115
-    os._exit(0)  # without waiting for a call whose JVM is gone
+    os._exit(0)  # no call is waited for whose JVM is gone
 
 
 if __name__ == "__main__":

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Built from ``java/`` by ``make jar``; it holds no more than this project's own classes.
+#: The jar, built from ``java/`` by ``make jar``; it holds no more than this project's own classes.
 JAR = Path(__file__).with_name("exactly-once-spark.jar")
 
-#: By which Spark's JVM knows ``format("kafka_exactly_once")``.
+#: Name by which Spark's JVM knows ``format("kafka_exactly_once")``.
 SINK_CLASS = "exactlyonce.Sink"
 
-#: The jar is compiled for it. Spark 3.5 runs on older ones, too.
+#: Java for which the jar is compiled. Spark 3.5 runs on older ones, too.
 _OLDEST_JAVA = 17
 
 _CONNECTOR = "spark-sql-kafka-0-10"
-#: Of the driver and of the executors: both need it.
+#: Class paths of the driver and of the executors: both need the jar.
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
@@ -128,7 +128,7 @@ def check_connector(spark: SparkSession, reads: bool = True, sends: bool = True)
 
 def check_client() -> None:
     """Raise ConnectorUnusable when tasks of this process's own session cannot send; does nothing in a process without
-    one, as on Spark Connect. What a context has, it keeps: its JVM is asked once, however many queries start.
+    one, as on Spark Connect. A context keeps the jars that it has: its JVM is asked once, however many queries start.
     """
     from pyspark import SparkContext
 
@@ -141,7 +141,7 @@ def check_client() -> None:
 
 
 def warn_without_connector(spark: SparkSession) -> None:
-    """Say it when ``spark`` cannot read Kafka, nor the sink write: Spark's own error names neither jar nor version."""
+    """Warn when ``spark`` cannot read Kafka, nor the sink write: Spark's own error names neither jar nor version."""
     try:
         check_connector(spark)
     except ConnectorUnusable as e:
@@ -166,7 +166,7 @@ def _loaded(jvm: Any, loader: Any, name: str) -> Any:
     """Return a class, which is not initialised; None when there is none."""
     try:
         return jvm.java.lang.Class.forName(name, False, loader)
-    except Exception:  # py4j's, for a ClassNotFoundException or a NoClassDefFoundError
+    except Exception:  # py4j's error for a ClassNotFoundException or a NoClassDefFoundError
         return None
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TRIED = "tried"
 PARSED = "parsed"
 
-#: What a record was, by the names of Spark's Kafka source.
+#: Columns of a record as it was, by the names of Spark's Kafka source.
 _ORIGINAL = {
     "key": "binary",
     "value": "binary",
@@ -34,12 +34,12 @@ _ORIGINAL = {
     "offset": "bigint",
     "timestamp": "timestamp",
 }
-#: Of a record of the input: to the sink, these would say where and how the output is written.
+#: Columns of a record of the input: to the sink, these would say where and how the output is written.
 _OF_THE_INPUT = {*_ORIGINAL, "timestampType"} - {"key", "value"}
 
 _OUTCOME, _BROKEN = "__exactly_once_outcome", "__exactly_once_broken"
 
-#: What a rejected row has for an exception where no function raised one.
+#: Names that a rejected row has for an exception where no function raised one.
 NOT_PARSED, REJECTED = "NotParsed", "Rejected"
 
 
@@ -67,12 +67,12 @@ def split(rows: DataFrame, topic: str | None = None, *, rejected: str) -> DataFr
             f"Begin with exactly_once.attempt(...), and select its column '{TRIED}' too",
         )
     types = ((f.name, f.dataType.simpleString()) for f in rows.schema.fields)
-    names = check_columns(types, topic, encoded=READY)  # what encodes key and value, only the sink's options say
+    names = check_columns(types, topic, encoded=READY)  # only the sink's options tell what encodes key and value
     good = F.col(f"{TRIED}.exception").isNull()
     bad = {
         "topic": F.lit(rejected),
         "headers": _letter_headers(),
-        # beside the columns of the good rows, which the sink may encode and put a schema id before
+        # columns of their own: the sink may encode those of the good rows, and put a schema id before them
         **{ready: F.col(f"{TRIED}.{name}") for name, ready in READY.items()},
     }
     own = {name: F.col(name) for name in names}
@@ -93,7 +93,7 @@ def _called(
     catch: type[Exception] | tuple[type[Exception], ...],
 ) -> DataFrame:
     made = F.udf(_guarded(function, catch), "value binary, exception string, message string")
-    # what is not deterministic, Spark computes where it stands, once, and in no other place as well
+    # Spark computes a nondeterministic function once, where it stands, and in no other place
     bad = F.col(f"{TRIED}.exception").isNotNull() if TRIED in df.columns else F.lit(False)
     outcome = made.asNondeterministic()(bad, *columns)
     rows = df.withColumn(_OUTCOME, outcome)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What Spark writes of a batch read of Kafka that ends where each of its tasks finds the end: -1 is "latest".
+#: Pattern of what Spark writes of a batch read of Kafka that ends where each of its tasks finds the end: -1 is
+#: "latest".
 _UNBOUNDED = re.compile(r"KafkaRelation\(strategy=(.*), start=.*, end=(?:Latest.*|Specific.* -> -1\b.*)\)")
 
 
@@ -37,7 +38,7 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     check_connector(df.sparkSession, reads=False, sends=not participants)
     options = located(options, df.sparkSession)
     columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]
-    # as foreach_batch: without a topic the rows go to the participants alone
+    # without a topic the rows go to the participants alone, as in foreach_batch
     to_kafka = not participants or bool(options.get("topic")) or "topic" in df.columns
     checked = start.check(options, columns if to_kafka else None, batch=not df.isStreaming)
     if to_kafka:

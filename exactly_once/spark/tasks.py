@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 #: Rows and bytes after which there is nothing to gain by more.
 ROWS, BYTES = 8_000, 4_000_000
 
-#: After such a pause rows do not wait for others: what is written to watches the time of the batch.
+#: Pause after which rows do not wait for others: what is written to watches the time of the batch.
 WAIT_S = 0.1
 
 
@@ -121,7 +121,7 @@ def _prepare(
             handle = writer.pre_commit()
             del writers[0]  # from here on the handle stands for its rows
             if handle is not None and ticket.plan is Plan.REPLAY and not stands_for_lost(handle, ticket.replay):
-                # the part of before is there, or the driver says that its rows did not come again
+                # either the earlier part is there, or the driver says that its rows did not come again
                 _roll_back(p, handle)
             elif handle is not None:
                 prepared.append((p, handle))

@@ -36,7 +36,7 @@ _SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true" checksums=""/></resolvers>
 </ivysettings>
 """
-#: For releases of PySpark that the connector of ``ivy.xml`` does not serve.
+#: List of connectors for releases of PySpark that the one of ``ivy.xml`` does not serve.
 _CONNECTORS = Path(__file__).with_name("connectors.xml")
 
 
@@ -187,7 +187,7 @@ def _sha256(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked(path: Path, say: Progress, what: str = "resolves the jars") -> Iterator[None]:
-    """Hold a lock that the system releases when this process dies, however it dies. Whoever holds it does ``what``."""
+    """Hold a lock that the system releases when this process dies, however it dies; its holder does ``what``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as stream:
         try:
@@ -202,7 +202,7 @@ def locked(path: Path, say: Progress, what: str = "resolves the jars") -> Iterat
 def _retrieved(say: Progress, total: int | None, module: Path, configurations: Sequence[str]) -> Iterator[Path]:
     """Yield a folder beside the final one with the jars for ``module``; remove it at the end unless it was renamed."""
     cache = cache_folder()
-    for left_over in cache.glob("retrieving-*"):  # of a process that was killed: we hold the lock
+    for left_over in cache.glob("retrieving-*"):  # a process that was killed left it: we hold the lock
         shutil.rmtree(left_over, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix="retrieving-", dir=cache))
     try:

@@ -17,15 +17,16 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from exactly_once.errors import BrokerRefused, BrokerTooOld, NotAuthorized
-from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.asking import IDS_AT_ONCE, IN_FLIGHT
 from exactly_once.kafka.errors import LOWERED, RAISE, check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
 
-#: Of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
+#: Version of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
 _INIT_VERSION = 4
 
-#: Of AddPartitionsToTxn: later ones are for brokers.
+#: Version of AddPartitionsToTxn: later ones are for brokers.
 _ADD_VERSION = 3
 
 #: The EndTxn version of transaction.version 2. Level 1 takes it, too; level 0, to which Kafka calls the way back safe,
@@ -171,7 +172,7 @@ def check_seen(admin: Admin, prefix: str) -> None:
 def check_all_seen(admin: Admin) -> None:
     """Raise NotAuthorized unless the brokers show this principal every transactional id."""
     try:
-        describe(admin, [uuid4().hex])  # what no right on a prefix covers
+        describe(admin, [uuid4().hex])  # an id that no right on a prefix covers
     except NotAuthorized as e:
         raise NotAuthorized(
             "this principal may not see all transactional ids",
@@ -197,7 +198,7 @@ def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Descri
                 rows += [(node, t) for node, answer in sent for t in (await answer).transaction_states]
                 by_node = {node: rest for node, some in by_node.items() if (rest := some[IDS_AT_ONCE:])}
         except KafkaError:
-            for transactional_id in ids:  # a coordinator that died: its successor has to be looked up
+            for transactional_id in ids:  # the coordinator died: its successor has to be looked up
                 admin.forget_coordinator(transactional_id)
             raise
         return {t.transactional_id: _description(admin, node, t) for node, t in rows}
@@ -314,7 +315,7 @@ def end_all(admin: Admin, ends: Sequence[End], commit: bool, version: int) -> di
     Parameters
     ----------
     version : int
-        Of the request, and of the first try if this is a retry: it chooses the semantics on the broker.
+        The version of the request, and of the first try if this is a retry: it chooses the semantics on the broker.
 
     Returns
     -------
@@ -354,7 +355,7 @@ def _end_share(admin: Admin, ends: list[End], commit: bool, version: int) -> dic
             window = {node: queue[:IN_FLIGHT] for node, queue in queues.items()}
             sent = [(e, admin.send(_end_txn(e, commit, version), node)) for node, some in window.items() for e in some]
             outcomes |= {e.transactional_id: await _outcome(answer) for e, answer in sent}
-            # a coordinator that does not answer may be dead: whom to ask instead is for the next round
+            # a coordinator that does not answer may be dead: the next round asks its successor
             queues = {
                 node: rest
                 for node, queue in queues.items()
@@ -380,7 +381,7 @@ async def _outcome(answer: Any) -> Outcome:
     except KafkaError as failure:
         if not failure.retriable:
             raise
-        return Outcome.RETRY  # whatever broke on the way: whether the broker acted is not known
+        return Outcome.RETRY  # something broke on the way: nobody knows whether the broker acted
 
 
 def _end_txn(e: End, commit: bool, version: int) -> EndTxnRequest:

@@ -23,13 +23,13 @@ from exactly_once.protocol.records import Place, PreparedTransaction
 from exactly_once.txn.fetch import READ_COMMITTED, READ_UNCOMMITTED, fetch
 from exactly_once.txn.leaders import open_on
 
-#: Enough for the first batch of records: the leader returns it whole, however large it is.
+#: Bytes that are enough for the first batch of records: the leader returns it whole, however large it is.
 _SOME_BYTES = 1024
 
-#: At once, on the way to an end marker.
+#: Bytes that are read at once, on the way to an end marker.
 _MANY_BYTES = 4 * 1024 * 1024
 
-#: Markers take a moment after the coordinator has decided.
+#: Longest wait for markers, which take a moment after the coordinator has decided.
 _MARKERS_S = 10.0
 
 

@@ -27,14 +27,14 @@ from exactly_once.txn.coordinators import (
 )
 from exactly_once.txn.leaders import Hanging, open_where_asked, write_marker
 
-#: For the transaction that ends another one: it is ended at once, and if its owner dies by this timeout.
+#: Timeout of the transaction that ends another one: it is ended at once, and if its owner dies by this timeout.
 _TIMEOUT_MS = 10_000
 
-#: For asking the leaders and ending what they know as open, until they no longer do.
+#: Budget for asking the leaders and ending what they know as open, until they no longer do.
 END_BUDGET_S = 5.0
 
-#: Whether to commit a hanging transaction (True) or to abort it; None: to leave it as it is. Its coordinator's view of
-#: its id is given too.
+#: Function that says whether to commit a hanging transaction (True) or to abort it; None: to leave it as it is. Its
+#: coordinator's view of its id is given too.
 How = Callable[[Hanging, Description], bool | None]
 
 
@@ -109,7 +109,7 @@ def _hanging(
 def _abort(admin: Admin, some: list[tuple[Hanging, Description]]) -> None:
     name, d = some[0][1].transactional_id, some[0][1]
     for topic in {h.topic for h, _ in some}:
-        admin.check_rights(topic, ("WRITE",))  # before the id forgets how its last transaction ended
+        admin.check_rights(topic, ("WRITE",))  # checked before the id forgets how its last transaction ended
     producer_id, epoch = initialise(admin, name, _TIMEOUT_MS, d.producer_id, d.producer_epoch)
     if producer_id != d.producer_id:  # its epochs are used up: the markers of the new one end nothing of the old one
         return

@@ -39,23 +39,22 @@ from exactly_once.txn.coordinators import ENDED, Description, check_all_seen, de
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
 OLDER_THAN_S = 900.0
 
-#: Between two questions about a transaction whose producer no coordinator names. When a coordinator dies, its ids are
-#: in no list until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
+#: Pause between two checks for a producer that no coordinator names. When a coordinator dies, its ids are in no list
+#: until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
 _ASK_AGAIN_S = 10.0
 
 #: Partitions in one request, as in Kafka's own tool: a leader has to look through the producers of each.
 _PARTITIONS_AT_ONCE = 500
 
-#: (Transaction, partition) pairs that are looked at before a decision, at least one for each transaction. A leader
+#: Most (transaction, partition) pairs that are examined before a decision, at least one for each transaction. A leader
 #: answers with every producer that wrote to the partition within a day, at up to 10 microseconds each: for this many
 #: pairs a tenth of a second.
 _PAIRS = 10_000
 
-#: A leader that says that a transaction is not there is asked again for this long: it may be one that has been deposed
-#: and does not know it yet.
+#: Time for which a leader that denies a transaction is asked again: it may have been deposed without knowing it yet.
 _SURE_S = 2.0
 
-#: By partition whose leader was asked, (producer id, epoch) of its open transactions -> what they hold there.
+#: Open transactions by partition whose leader was asked: (producer id, epoch) -> what each holds there.
 Open = dict[Partition, dict[tuple[int, int], Extent]]
 
 
@@ -155,18 +154,18 @@ def mismatches(
         }
         return {name: why for name, why in whys.items() if why}
 
-    if (found := compared({})) or not handles:
-        return found, ""
+    if (differences := compared({})) or not handles:
+        return differences, ""
     sure, unasked = Deadline(_SURE_S), ""
     for _ in admin.deadline.tries():
         try:
             seen, heard = heard or _producers_on(admin, _pairs(handles)), None
         except ExactlyOnceError as e:
-            return found, "" if found else e.what
-        found, unasked = compared(seen.open), seen.unasked
-        if sure.over if found else not seen.silent:
+            return differences, "" if differences else e.what
+        differences, unasked = compared(seen.open), seen.unasked
+        if sure.over if differences else not seen.silent:
             break
-    return found, unasked
+    return differences, unasked
 
 
 def _producers_on(admin: Admin, partitions: list[Partition]) -> LeadersAnswer:
@@ -263,9 +262,9 @@ def find_hanging(
     Parameters
     ----------
     older_than_s : float
-        Of those whose producer no coordinator knows, only the ones whose last record has a timestamp at least this old.
-        A transaction that has just begun can look like one of these, so this should be the longest transaction timeout
-        that the brokers allow. Where a coordinator is past a transaction by its own word, no age is needed.
+        The least age of the last record, by its timestamp, of those whose producer no coordinator knows. A transaction
+        that has just begun can look like one of these, so this should be the longest transaction timeout that the
+        brokers allow. Where a coordinator is past a transaction by its own word, no age is needed.
 
     Raises
     ------
@@ -397,7 +396,7 @@ async def _describe_producers(
     for topic in topics:
         if topic in denied:
             raise denied[topic]
-    found = [_Answer(*p, LeaderNotAvailableError(f"{p[0]}-{p[1]}"), []) for p in leaderless if wanted(p)]
+    answers = [_Answer(*p, LeaderNotAvailableError(f"{p[0]}-{p[1]}"), []) for p in leaderless if wanted(p)]
     names = set(topics)
     left = {node: {p for p in some if p[0] in names} for node, some in led.items()}
     asked: list[tuple[set[Partition], Any]] = []
@@ -409,12 +408,12 @@ async def _describe_producers(
         asked += [(set(some), answer) for _, some, answer in _send(admin, node, sorted(rest), wanted)]
     for partitions, answer in asked:
         try:
-            found += [a for a in _answers(await answer) if (a.topic, a.partition) in partitions]
-        except UnknownBrokerIdError:  # the client has to look at the cluster anew, which whoever asks sees to
+            answers += [a for a in _answers(await answer) if (a.topic, a.partition) in partitions]
+        except UnknownBrokerIdError:  # the caller has the client look at the cluster anew
             raise
         except KafkaError as e:
-            found += [_Answer(*p, e, []) for p in sorted(partitions)]
-    return found
+            answers += [_Answer(*p, e, []) for p in sorted(partitions)]
+    return answers
 
 
 def _send(

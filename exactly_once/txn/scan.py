@@ -18,18 +18,18 @@ from exactly_once.errors import BrokerRefused
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.txn.fetch import READ_COMMITTED, READ_UNCOMMITTED, fetch
 
-#: At once: large enough that the round trip does not count, small enough that memory stays flat.
+#: Bytes that are read at once: large enough that the round trip does not count, small enough that memory stays flat.
 MANY_BYTES = 8 * 1024 * 1024
 
-#: For one such answer.
+#: Budget of one such answer.
 _FETCH_S = 30.0
 
-#: In a batch: where its size, its format and its attributes are, the codec's bits in these, and where records begin
-#: (KIP-98).
+#: Places in a batch of records: of its size, of its format, of its attributes (with the bits in these that name the
+#: codec), and of its first record (KIP-98).
 _SIZE, _MAGIC, _ATTRIBUTES, _CODEC_BITS, _HEADER = 8, 16, 21, 0x07, 61
 _SNAPPY, _CODECS = 2, {1: "gzip", 3: "lz4", 4: "zstd"}
 
-#: Before the blocks of snappy-java's stream.
+#: Beginning of snappy-java's stream, and the number of bytes before its blocks.
 _XERIAL, _XERIAL_HEADER = b"\x82SNAPPY\x00", 16
 
 
@@ -136,7 +136,7 @@ def batches(
                     continue
                 start = head.next_offset
                 yield _batch(where, head, raw, hides, isolation == READ_COMMITTED)
-            if start == before:  # compaction removed what was there, to the end
+            if start == before:  # compaction has removed all records to the end
                 start = until
 
 
@@ -214,7 +214,7 @@ def _unsnap(packed: bytes) -> bytes:
 
 def _one_block(block: bytes) -> bytes:
     size, shift = 0, 0
-    for byte in block:  # a varint says how long it becomes
+    for byte in block:  # a varint has the unpacked length
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:

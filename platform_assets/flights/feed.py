@@ -21,7 +21,7 @@ from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
 from exactly_once_local.duel.departures import FlightEvent
 from platform_assets.consumer import committed_reader, is_record
 
-#: Reading the ends of a few partitions takes well under a second.
+#: Seconds to read the ends of a few partitions in, which takes well under one.
 POSITION_BUDGET_S = 30.0
 
 _SEE_WHY = "Run exactly-once doctor to see what the brokers refuse or do not answer; then start again"
@@ -143,21 +143,21 @@ def _last_committed(consumer: Consumer, partitions: list[TopicPartition], end: f
     """
     bounds = {p.partition: consumer.get_watermark_offsets(p, timeout=_left(end)) for p in partitions}
     topic = partitions[0].topic
-    found: dict[int, int] = {}
+    newest: dict[int, int] = {}
     back = 16
-    while missing := [p for p, (low, high) in bounds.items() if p not in found and high > low]:
+    while missing := [p for p, (low, high) in bounds.items() if p not in newest and high > low]:
         starts = {p: max(bounds[p][0], bounds[p][1] - back) for p in missing}
-        found |= _last_after(consumer, [TopicPartition(topic, p, at) for p, at in starts.items()], end)
-        if all(starts[p] == bounds[p][0] for p in missing if p not in found):
+        newest |= _last_after(consumer, [TopicPartition(topic, p, at) for p, at in starts.items()], end)
+        if all(starts[p] == bounds[p][0] for p in missing if p not in newest):
             break
         back *= 16
-    deleted = [p for p, (low, _) in bounds.items() if p not in found and low > 0]
+    deleted = [p for p, (low, _) in bounds.items() if p not in newest and low > 0]
     if deleted:
         raise FeedPositionUnknown(
             f"the records of {topic}, partition {deleted[0]}, were deleted (by retention?)",
             f"Delete topic {topic} to feed it from the beginning, and set retention.ms of the new topic to -1",
         )
-    return list(found.values())
+    return list(newest.values())
 
 
 def _last_after(consumer: Consumer, starts: list[TopicPartition], end: float) -> dict[int, int]:

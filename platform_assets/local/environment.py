@@ -16,7 +16,7 @@ from exactly_once_local.run_folder import run_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-#: Held by the one command that works in a folder.
+#: The file that locks a folder for the one command that works in it.
 LOCK = "command.lock"
 
 

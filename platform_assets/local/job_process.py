@@ -17,10 +17,10 @@ import dagster as dg
 from exactly_once_local.cluster.guard import kill_session
 from platform_assets.local.environment import PROJECT, Environment
 
-#: Marks the run that a command asked for.
+#: The tag of the run that a command asked for.
 TAG_LAUNCH = "cli/launch"
 
-#: A stream is CANCELED within 15 s of the request; a run that takes longer hangs.
+#: Seconds until a run that was told to end counts as hanging: a stream is CANCELED within 15 s.
 CANCEL_BUDGET_S = 25.0
 
 

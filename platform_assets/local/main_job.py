@@ -20,13 +20,13 @@ from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJ
 from platform_assets.flights.feed import committed_position
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from platform_assets.local.environment import Environment
-from platform_assets.local.job_process import JobProcess, running, why_failed
+from platform_assets.local.job_process import running, why_failed
 from platform_assets.local.show import Bars, show_report
 from platform_assets.report.contents import Contents
 from platform_assets.report.report import TOPICS, expected_contents, make_report
 from resources.deployment import resources
 
-#: How often a bar moves; each reading costs the brokers a handful of requests.
+#: Seconds between two moves of a bar; each reading costs the brokers a handful of requests.
 READ_EVERY_S = 1.0
 
 _STREAM_CONFIG = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
@@ -45,10 +45,10 @@ def run_main_job(environment: Environment, console: Console) -> int:
         0 if both runs succeeded and the report finds no problem, else 1.
     """
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=environment.bootstrap_servers)
-    with dg.DagsterInstance.get() as instance, ThreadPoolExecutor(1) as beside:
+    with dg.DagsterInstance.get() as instance, ThreadPoolExecutor(1) as threads:
         fail_dead_runs(instance)
         try:
-            contents = beside.submit(expected_contents)  # the feed is busy on one core, Spark on all
+            contents = threads.submit(expected_contents)  # the feed is busy on one core, Spark on all
             fed = _run_with_bar(environment, instance, console, FEED_JOB, {}, "feeding flights", _FeedProgress(kafka))
             progress = _StreamProgress(kafka, environment)
             _run_with_bar(
@@ -122,13 +122,9 @@ def _run_with_bar(
             with contextlib.suppress(ExactlyOnceError):  # the job itself says what is wrong with the brokers
                 done, of = position()
                 shown.move(bar, done, of, last=ended)
-        _check(instance, process)
+        if not process.succeeded:
+            raise JobFailed(why_failed(instance, process))
     return done
-
-
-def _check(instance: dg.DagsterInstance, process: JobProcess) -> None:
-    if not process.succeeded:
-        raise JobFailed(why_failed(instance, process))
 
 
 class _FeedProgress:

@@ -11,7 +11,7 @@ from rich.table import Table
 from exactly_once.tools.cli import verify
 from platform_assets.report.report import FlightReport
 
-#: In a log file, a bar becomes a line this often.
+#: Seconds between two lines that a bar becomes in a log file.
 LINE_EVERY_S = 15.0
 
 

@@ -32,11 +32,11 @@ from platform_assets.local.environment import PROJECT, Environment
 #: Dagster's usual port; another one when it is taken.
 PORT = 3000
 START_BUDGET_S = 120.0
-#: Runs are CANCELED within 15 s; Dagster's own processes take some seconds more.
+#: Seconds for runs to end: they are CANCELED within 15 s, and Dagster's own processes take some seconds more.
 RUNS_BUDGET_S = 20.0
 STOP_BUDGET_S = 20.0
 
-#: Slow enough to watch the stream for some minutes.
+#: The pace of the feed in events: slow enough to watch the stream for some minutes.
 EVENTS_PER_SECOND = 2_000
 
 

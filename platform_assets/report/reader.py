@@ -12,10 +12,10 @@ from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
 from platform_assets.consumer import committed_reader, is_record
 
-#: Without an answer for so long, the reader gives up.
+#: Seconds without an answer after which the reader gives up.
 PATIENCE_S = 30.0
 
-#: Records of one call: enough that the call does not count.
+#: The records of one call: enough that the call does not count.
 _TOGETHER = 10_000
 
 

@@ -79,8 +79,8 @@ def make_report(
     ------
     BrokerUnreachable, UnknownTopic
     """
-    with ProcessPoolExecutor(1, get_context("spawn")) as beside:  # both are Python at work, on a core each
-        verification = beside.submit(_verify, connection, checkpoint)
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:  # both are Python at work, on a core each
+        verification = process.submit(_verify, connection, checkpoint)
         for topic, add in zip(TOPICS, (contents.add_input, contents.add_output, contents.add_rejected), strict=True):
             for record in read_committed(connection, topic, lambda count, topic=topic: on_read(topic, count)):  # type: ignore[misc]
                 add(record)

@@ -113,7 +113,7 @@ def test_a_backfill_before_the_streams_first_start_is_refused_and_writes_nothing
     process = site.start(BACKFILL_JOB, tags=days("2013-01-01", "2013-01-03"))
     assert process.wait(120) == 1
     said = site.log(BACKFILL_JOB).read_text()
-    assert "EO-BACKFILL-EARLY: the stream has not started yet" in said and "Nothing was written" in said
+    assert "EO-BACKFILL-EARLY: " in said and "not started yet" in said and "Nothing was written" in said
     assert read_log(site.connection, BACKFILL_SINK_ID).end == 0
 
 
@@ -245,7 +245,7 @@ def test_the_stream_goes_on_and_the_backfill_has_taken_nothing_of_it(site, fed):
 def test_a_checkpoint_that_is_not_there_is_not_taken_for_a_stream_that_never_started(site):
     """On another machine, or after a loss: the backfill must not ask for a first start, which would be a second one."""
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with pytest.raises(CheckpointUnusable, match="the stream has run, but its checkpoint /nowhere is missing"):
+    with pytest.raises(CheckpointUnusable, match=r"has run, .*checkpoint /nowhere is missing"):
         backfill_share(flight_delays, kafka, CheckpointReader(root="/nowhere"), "/nowhere")
 
 

@@ -40,13 +40,13 @@ def test_a_bad_record_stops_a_backfill_which_says_where_and_what_to_launch(site)
     assert code == 0, said[-5000:]
 
     code, said = ran(site, "2026-01-01", "2026-01-05")
-    assert code == 1 and "Spark starts, and looks for the days [2026-01-01...2026-01-05]" in said, said[-5000:]
+    assert code == 1 and "for the days [2026-01-01...2026-01-05] in " in said, said[-5000:]
     with dg.DagsterInstance.from_config(str(site.home)) as instance:
         (run,) = instance.get_runs(dg.RunsFilter(job_name=rooms.backfill_spec.job))
         why = classify(instance, run.run_id)
         done = instance.get_materialized_partitions(dg.AssetKey(rooms.by_day))
-    assert why.code == "EO-TRANSFORM" and "ValueError: could not convert string to float: 'x'" in why.sentence
-    assert f"Nothing of day 2026-01-03 was written; the next start reads the input from {ROOMS}-0@2" in why.sentence
+    assert why.code == "EO-TRANSFORM" and "ValueError: " in why.sentence and "float: 'x'" in why.sentence
+    assert "Nothing of day 2026-01-03 was written" in why.sentence and f"from {ROOMS}-0@2" in why.sentence
     assert why.sentence.endswith("Done: [2026-01-01...2026-01-02]. Not tried: [2026-01-04...2026-01-05].")
     assert "launch the job rooms_backfill again for the days [2026-01-03...2026-01-05]" in why.remedy
     assert done == {"2026-01-01", "2026-01-02"}

@@ -86,7 +86,7 @@ def test_closed_hours_are_out_once_and_open_ones_are_not(site, feed, first):
     said, found = first
     everything = expected_hours(feed.sent)
     assert found and len(found) < len(everything)
-    assert "after the watermark had passed" not in said
+    assert "watermark had passed" not in said
     assert "(2 rejected)" in said or "(1 rejected)" in said  # in one batch, or in two
 
 
@@ -123,7 +123,7 @@ def test_a_departure_that_is_too_late_opens_no_closed_hour_again_and_is_told(sit
     with factory.producer("test-late") as producer, producer.transaction():
         producer.send(FLIGHTS, late.value, late.key)
     said = site.run(DELAY_BY_HOUR_JOB, config(), timeout_s=PATIENCE_S)
-    assert "The stream dropped 1 row that arrived after the watermark had passed" in said
+    assert "dropped 1 row that" in said and "watermark had passed" in said
     assert_closed_hours(site, feed.sent)
     after = read_log(site.connection, DELAY_BY_HOUR_SINK_ID).decisions
     assert sum(d.records for d in after) == sum(d.records for d in before)

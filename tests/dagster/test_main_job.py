@@ -57,15 +57,15 @@ def await_end(folder, timeout_s=5):
 def test_all_departures_come_out_once_and_a_second_run_finds_nothing_to_do(tmp_path):
     folder = tmp_path / "run"
     assert start(folder, "run").wait(400) == 0, output(folder)
-    assert "Exactly once: all 336,776 records came out once, in order." in output(folder)
+    assert "Exactly once: all 336,776 records came out once, " in output(folder)
     report = json.loads((folder / "report.json").read_text())
     assert report["problems"] == [] and report["out"] == report["expected"] == 336_776
     assert report["verify"]["by_origin"]["input"] == 336_776 and report["verify"]["unproven"] == {}
-    assert "What exactly-once verify flight-delays says:" in output(folder)
+    assert "exactly-once verify flight-delays" in output(folder)
     await_end(folder)
 
     assert start(folder, "run").wait(400) == 0, output(folder)
-    assert "Nothing to do: all 336,776 events are in flights, and the stream has caught up." in output(folder)
+    assert "Nothing to do: all 336,776 events are in flights, " in output(folder)
     again = json.loads((folder / "report.json").read_text())
     assert again["out"] == 336_776 and again["verify"]["last_batch"] == report["verify"]["last_batch"]
     await_end(folder)

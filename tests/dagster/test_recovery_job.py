@@ -128,7 +128,8 @@ def test_a_batch_with_lost_parts_is_left_to_the_next_start_which_is_wanted(insta
     assert result.success
     assert dead.visible() == ["part 1"]
     assert [d.batch_id for d in dead.read().open_decisions] == [0]
-    assert "writes the lost parts of batch 0 again" in output(result, "verify")["sentence"].value
+    sentence = output(result, "verify")["sentence"].value
+    assert "next start writes" in sentence and "lost parts of batch 0" in sentence
     assert output(result, "verify")["at_rest"].value is True
     with Admin(connection) as admin:
         assert "Abort" in describe(admin, [undecided])[undecided].state
@@ -155,7 +156,7 @@ def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):
     dead.open_part(0)
     assert recover(instance, dead.sink_id).success
     again = recover(instance, dead.sink_id)
-    assert again.success and "nothing to complete or roll back" in output(again, "verify")["sentence"].value
+    assert again.success and "nothing to complete" in output(again, "verify")["sentence"].value
     assert observed(again)[-1]["recovery_by"] == "a person"
 
 
@@ -299,7 +300,7 @@ def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dea
     monkeypatch.setattr(recovery.engine, "claim_sink", overtaken)
     result = recover(instance, dead.sink_id)
     assert result.success
-    assert "A newer owner took the sink" in output(result, "verify")["sentence"].value
+    assert "newer owner took" in output(result, "verify")["sentence"].value
 
 
 @pytest.mark.long

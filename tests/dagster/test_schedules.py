@@ -106,15 +106,15 @@ def test_a_range_that_failed_three_times_in_a_row_waits_for_a_person(instance):
 
 def test_days_that_the_stream_owns_are_not_requested(instance, monkeypatch):
     monkeypatch.setattr(backfills, "_nothing_before_the_stream", lambda stream, kafka, checkpoints, day: True)
-    assert "The live stream owns all input since 2013-01-01" in tick(instance).skip_message
+    assert "owns all input since 2013-01-01" in tick(instance).skip_message
 
 
 def test_before_the_streams_first_start_the_tick_says_so(instance, monkeypatch):
     def refuse(stream, kafka, checkpoints, day):
-        raise NoBoundary("the stream has not started yet", "Start it once")
+        raise NoBoundary("not started yet", "Start it once")
 
     monkeypatch.setattr(backfills, "_nothing_before_the_stream", refuse)
-    assert tick(instance).skip_message.startswith("EO-BACKFILL-EARLY: the stream has not started yet")
+    assert tick(instance).skip_message.startswith("EO-BACKFILL-EARLY: not started yet")
 
 
 def test_brokers_that_do_not_answer_are_named_by_the_tick(instance, monkeypatch):
@@ -137,7 +137,7 @@ def test_the_checks_of_a_stream_that_never_ran_are_not_evaluated(instance):
     """A fresh installation was red before its first stream had been launched."""
     streams = [flight_delays, delay_by_hour]
     keys = {s.sink_id: [key for check in checks_of(s) for key in check.check_keys] for s in streams}
-    assert due(instance, streams, keys).skip_message == "No stream has run yet: there is nothing to check."
+    assert due(instance, streams, keys).skip_message.startswith("No stream has run")
     instance.add_run(dg.DagsterRun(job_name=STREAM_JOB, tags={TAG_STREAM: flight_delays.name}))
     assert due(instance, streams, keys).asset_check_keys == keys[flight_delays.sink_id]
 

@@ -184,7 +184,7 @@ def test_a_stream_that_always_fails_ends_with_a_person_and_not_as_a_storm(instan
             to(instance, run.run_id, S.FAILURE)
     assert len(instance.get_runs(dg.RunsFilter(job_name="stream"))) == 1 + 3
     assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
-    assert "3 restarts in a row did not help" in d.said("exactly_once_run_failure")
+    assert "3 restarts in a row" in d.said("exactly_once_run_failure")
     assert [o.metadata["needs_a_person"].value for o in observations] == [d.said("exactly_once_run_failure")]
 
 
@@ -295,7 +295,7 @@ def test_a_run_that_was_being_terminated_is_not_started_again(instance):
     d = daemon(instance)
     run = new_run(instance, status=S.CANCELING)
     instance.report_run_failed(instance.get_run_by_id(run))
-    assert "after a person had asked it to end" in d.said("exactly_once_run_failure")
+    assert "a person had asked" in d.said("exactly_once_run_failure")
 
 
 def test_a_hopeless_failure_is_reported_once_with_its_way_out(instance):
@@ -325,7 +325,8 @@ def test_dead_runs_are_reported_and_others_left_alone(instance):
     status = {r.run_id: r.status for r in instance.get_runs()}
     assert status[dead] == status[feed] == S.FAILURE and status[ended] == S.CANCELED
     assert status[alive] == status[elsewhere] == status[foreign] == S.STARTED
-    assert "on elsewhere, and does nothing to that run" in d.said("exactly_once_liveness")
+    said = d.said("exactly_once_liveness")
+    assert " on elsewhere, " in said and "does nothing" in said
 
 
 def test_a_dead_run_is_failed_then_recovered_then_started(instance):
@@ -347,7 +348,7 @@ def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, m
 
     looked = liveness._working
     monkeypatch.setattr(liveness, "_working", lambda *args: (looked(*args), to(instance, run, S.SUCCESS))[0])
-    assert "ended while this tick was checking it" in d.said("exactly_once_liveness")
+    assert "ended while this tick" in d.said("exactly_once_liveness")
     assert instance.get_run_by_id(run).status is S.SUCCESS
 
 
@@ -460,7 +461,8 @@ def test_recoveries_that_do_not_help_open_the_circuit(instance, dead, bootstrap_
         for run in queued(instance, "exactly_once_recovery"):
             to(instance, run.run_id, S.SUCCESS)
     assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
-    assert "the circuit breaker is open: sensors requested 3 recoveries" in d.said("exactly_once_checkpoint_progress")
+    said = d.said("exactly_once_checkpoint_progress")
+    assert "circuit breaker is open" in said and "requested 3 recoveries" in said
 
 
 def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic, bootstrap_servers, monkeypatch):
@@ -471,7 +473,7 @@ def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic
     d = on_broker(instance, alive, bootstrap_servers, stale_after_s=0.001)
     alive.decide(alive.open_part(0))
     for name in ("exactly_once_checkpoint_progress", "exactly_once_stale_transactions"):
-        assert "the sink's owner is alive" in d.said(name)
+        assert "owner is alive" in d.said(name)
 
 
 @pytest.mark.long

@@ -54,9 +54,9 @@ def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path,
 
     dry, [examined] = launched(defs, instance, "orders", **where)
     assert dry.success and old.read().retired is None
-    unfilled = "3 days of rooms_by_day are not written (2026-11-22 to 2026-11-24), and no run can write them once"
+    unfilled = "3 days of rooms_by_day are not written (2026-11-22 to 2026-11-24), and no run can"
     assert unfilled in examined.description, "afterwards their asset is an orphan"
-    assert examined.description.startswith("This is a dry run, which changes nothing. Sink")
+    assert " dry run, " in examined.description and "changes nothing. Sink" in examined.description
     assert examined.metadata["starting_offsets"].value == old.begins()
 
     undecided = old.open_part(0)
@@ -68,8 +68,8 @@ def test_the_job_says_what_it_does_and_does_it_once(connection, topic, tmp_path,
 
     done, [began, ended] = launched(defs, instance, "orders", dry_run=False, **where)
     assert done.success and old.read().retired is not None
-    assert began.description.startswith(f"This run retires sink {old.sink_id} for good: no stream can start")
-    assert ended.description.endswith("Launch the new stream: it begins there.")
+    assert began.description.startswith(f"This run retires sink {old.sink_id} for good: ")
+    assert ended.description.endswith(": it begins there.")
     assert ended.metadata["successor_reason"].value == "a test"
     assert ended.metadata["starting_offsets"].value == old.begins()
 
@@ -94,7 +94,7 @@ def test_a_stream_that_continues_another_begins_after_its_last_batch_and_no_soon
     assert done.success and read_log(site.connection, "growing").retired is not None
 
     succeeded, said = run(site, "renewed")
-    assert succeeded and "The stream continues sink growing, after its last decided batch" in said, said[-5000:]
+    assert succeeded and "continues sink growing, " in said and "last decided batch" in said, said[-5000:]
     send(site, "grow.a", ["a3"])
     succeeded, said = run(site, "young")
     assert not succeeded and "EO-RETIRED" in said
@@ -128,22 +128,23 @@ def test_a_new_version_reads_along_is_compared_and_takes_over_with_its_own_check
 
     assert "FAILED" not in ran("blue", "a0", "a1", "a2")
     begun = ran("green", "a3", "a4", "a5", "a6")
-    assert "The stream reads along with sink paid, after its last decided batch" in begun, begun
+    assert "along with sink paid, " in begun and "last decided batch" in begun, begun
     before = checked(green, instance, "paid_shadow")["same_as_blue"]
     assert before.passed and before.description.startswith("Nothing to compare yet"), before.description
     assert "FAILED" not in ran("blue")
     found = checked(green, instance, "paid_shadow")
-    assert found["same_as_blue"].description.startswith("The same output as paid for 4 input records"), found
+    same = found["same_as_blue"]
+    assert same.passed and " as paid for 4 input records" in same.description, found
     assert all(e.passed for e in found.values()), {name: e.description for name, e in found.items()}
 
     early = ran("over")
     assert early.startswith("FAILED") and "EO-REFUSED" in early and SUCCESSOR_JOB in early
     dry, [examined] = launched(over, instance, "paid_v2")
     assert dry.success
-    assert "paid-v2 has read the same input, and continues from its own checkpoint." in examined.description
+    assert "paid-v2 has read" in examined.description and "its own checkpoint." in examined.description
     done, [*_, ended] = launched(over, instance, "paid_v2", dry_run=False)
     assert done.success
-    assert ended.description.endswith("Launch the new stream: it continues from its own checkpoint."), ended.description
+    assert ended.description.endswith("from its own checkpoint."), ended.description
 
     assert "EO-RETIRED" in ran("blue", "a7", "a8")
     assert "FAILED" not in ran("over")
@@ -161,5 +162,5 @@ def test_a_new_version_reads_along_is_compared_and_takes_over_with_its_own_check
         producer.send("paid_shadow", again.encode())
     red = checked(green, instance, "paid_shadow")["same_as_blue"]
     assert not red.passed and red.severity is dg.AssetCheckSeverity.WARN, red.description
-    assert "The output of paid-v2 differs from that of paid: 1 differs" in red.description
+    assert "paid-v2 differs" in red.description and " paid: 1 differs" in red.description
     assert "old 1 record, new 2" in str(red.metadata)

@@ -82,8 +82,8 @@ def test_the_code_server_dies_with_the_run_and_the_stream_comes_back(story, live
     story.dagster.kill("code")
     story.dagster.start("code")
     recovery, new = story.await_restart(live)
-    told = f"Run {live[:8]} of {STREAM_JOB} (STARTED): its process is gone. This sensor reported that to Dagster."
-    assert any(told in said for said in story.dagster.said("exactly_once_liveness"))
+    told = f"Run {live[:8]} of {STREAM_JOB} (STARTED): its process is gone. "
+    assert any(told in said and "reported that" in said for said in story.dagster.said("exactly_once_liveness"))
     story.dagster.wait_for(recovery, "SUCCESS", 10)
     story.assert_one_stream(new)
     story.assert_exactly_once()

@@ -51,7 +51,7 @@ def test_a_decided_transaction_is_committed_and_an_undecided_one_is_not(sink):
     sink.decide(decided)
     with pytest.raises(Refused, match="not decided"):
         commit(sink.connection, undecided)
-    with pytest.raises(Refused, match="readers miss them until then"):
+    with pytest.raises(Refused, match="readers miss them"):
         abort(sink.connection, decided)
     assert sink.visible() == []
     assert commit(sink.connection, decided).document["records"] == 1
@@ -87,9 +87,10 @@ def test_a_forced_abort_ends_exactly_the_decided_transaction(sink):
     """Loss: more records than the typed phrase states."""
     lost, kept = sink.open_part(0), sink.open_part(1)
     sink.decide(lost, kept, records=1)
-    with pytest.raises(Refused, match="roll back batch 0, 1 record; "):
+    with pytest.raises(Refused) as refused:
         abort(sink.connection, lost)
-    assert abort(sink.connection, lost, "roll back batch 0, 1 record; the next start writes them again").value is None
+    assert refused.value.phrase.startswith("roll back batch 0, 1 record; ")
+    assert abort(sink.connection, lost, refused.value.phrase).value is None
     assert read_log(sink.connection, sink.sink_id).owner.token == 1  # nobody was fenced for it
     with Admin(sink.connection) as admin:
         states = {i: d.state for i, d in describe(admin, [lost, kept]).items()}
@@ -113,7 +114,7 @@ def test_an_owner_that_lives_is_fenced_only_by_who_says_so(connection, topic):
 def test_an_owner_on_another_host_is_not_taken_for_dead(connection, topic):
     sink = DeadSink(connection, topic)
     undecided = sink.open_part(0)
-    with pytest.raises(Refused, match="cannot tell whether that driver is alive"):
+    with pytest.raises(Refused, match="cannot tell whether"):
         abort(connection, undecided)
     aborted = abort(connection, undecided, "fence the driver 1 on elsewhere")
     assert aborted.document["forced"] == "fence the driver 1 on elsewhere"

@@ -94,7 +94,8 @@ def test_a_right_that_is_revoked_behind_the_decision_leaves_the_batch_decided(
         authorizing.grant(granted(bench.sink_id, bench.topic, [row for row in STREAM if row != ids]))
         ended = run.end()
     assert ended.code == "EO-DENIED" and "is decided" in ended.sentence, ended.failure
-    assert f"Grant WRITE on the transactional ids that begin with 'eo:{bench.sink_id}:'" in ended.sentence
+    for fact in ("Grant WRITE", "transactional ids that begin", f"'eo:{bench.sink_id}:'"):
+        assert fact in ended.sentence
     assert len(bench.visible()) == 40, "of the first batch"
     authorizing.grant(granted(bench.sink_id, bench.topic, STREAM))
     warm.complete(bench.job)

@@ -162,7 +162,7 @@ def test_a_recovery_beside_a_partition_without_a_leader_ends_nothing_and_names_i
     until("partitions without a leader", lambda: leaders(connection, bench.topic).count(-1) == 2, ELECTION_S, 0.2)
     monkeypatch.setattr(kafka, "BUDGET_S", 2.0)
 
-    with pytest.raises(Unfinished, match=rf"{bench.topic}-0 has had no leader for"):
+    with pytest.raises(Unfinished, match=rf"{bench.topic}-0 .*no leader for"):
         recover(connection, bench.sink_id)
 
     assert oracle.open_parts(connection, bench.sink_id) == 4

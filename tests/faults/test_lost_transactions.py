@@ -55,7 +55,7 @@ def test_a_batch_whose_topic_is_made_again_before_its_decision_is_not_decided_wi
     ended = run.end()
 
     assert ended.code == "EO-EXPIRING", ended.failure
-    assert f"does not hold what its task wrote: the leader of {bench.topic}-" in ended.sentence
+    assert "not hold" in ended.sentence and f"the leader of {bench.topic}-" in ended.sentence
     assert "does not know it" in ended.sentence
     assert bench.decided_batches() == []
     warm.complete(bench.job)

@@ -146,7 +146,7 @@ def test_a_named_source_that_is_dropped_reads_no_more_and_returns_where_it_stopp
         wrote(alone, orders)
     fill()
     returned = evolving.run(both)
-    assert returned.code == "EO-REWOUND" and "and no source has read it since" in returned.sentence
+    assert returned.code == "EO-REWOUND" and "no source has read" in returned.sentence
     plan_anew(connection, bench)
 
     again = reading(bench, orders=orders, refunds_again=refunds)
@@ -215,7 +215,7 @@ def test_a_source_is_not_dropped_while_the_batch_in_flight_has_records_of_it(
     first.kill9()
 
     refused = evolving.run(alone)
-    assert refused.code == "EO-CHECKPOINT" and "no source refunds any more" in refused.sentence
+    assert refused.code == "EO-CHECKPOINT" and "no source refunds" in refused.sentence
     evolving.complete(both)
     orders.add_uneven(5)
     evolving.complete(alone)

@@ -235,7 +235,7 @@ def test_a_batch_that_somebody_decided_meanwhile_is_not_decided_again(bench: Ben
     ended = run.end()
 
     assert ended.code == "EO-DECIDED", ended.failure
-    assert f"batch 1 of sink '{bench.sink_id}' is already decided, under claim 1" in ended.sentence
+    assert f"batch 1 of sink '{bench.sink_id}'" in ended.sentence and "decided, under claim 1" in ended.sentence
     until("what it prepared to be rolled back", lambda: bench.open_parts() == 1, 10)
     bench.input.add()
     warm.complete(bench.job)

@@ -351,14 +351,14 @@ def test_a_sink_id_that_kafka_cannot_tell_from_another_one_is_refused_by_both_na
     """A raw answer of the broker about metric names, and a way out that names no setting."""
     one = brokers.fresh_name("sink") + ".a"
     owned(connection, one)
-    with pytest.raises(InvalidOption, match=rf"{one.replace('.a', '_a')!r} is too similar to that of sink {one!r}"):
+    with pytest.raises(InvalidOption, match=rf"{one.replace('.a', '_a')!r} is too similar .*{one!r}"):
         owned(connection, one.replace(".a", "_a"))
 
 
 def test_a_claim_that_the_log_has_lost_is_not_called_superseded(connection: Connection, sink_id: str) -> None:
     """Mishap: "superseded by claim 1" sends people to look for a second driver, where a broker has lost records."""
     owned(connection, sink_id, token=1)
-    with pytest.raises(CommitLogDamaged, match=r"EO-LOG: claim 2 of sink .* is gone from the commit log"):
+    with pytest.raises(CommitLogDamaged, match=rf"EO-LOG: claim 2 of sink {sink_id!r} is gone"):
         CommitLog(connection, sink_id).own(2, Deadline(20))
 
 

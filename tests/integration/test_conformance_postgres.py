@@ -184,7 +184,7 @@ def test_a_forged_handle_ends_no_transaction_and_runs_no_statement(out: Out, for
     handle = out.prepare(0, [0])
     prepare_foreign(out.server, FOREIGN)
     try:
-        with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*which is not that part's transaction"):
+        with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*not that part's transaction"):
             out.participant.recover_and_commit([replace(handle, data={**handle.data, **forged})])
         with pytest.raises(CommitLogDamaged):
             out.participant.found("orders", [replace(handle, data={**handle.data, **forged})])
@@ -325,7 +325,7 @@ def test_two_rows_of_a_batch_with_one_key_are_named(postgres: PostgresServer, mo
     monkeypatch.setattr(postgres_session, "STATEMENT_S", 1)
     out = Out(postgres, "id int8 UNIQUE, word text")
     first = out.prepare(0, [1])
-    with pytest.raises(PrepareFailed, match=r"longer than 1 s .* two rows of a batch have the same key") as refused:
+    with pytest.raises(PrepareFailed, match=r"longer than 1 s .* two rows .*the same key") as refused:
         out.prepare(1, [1])
     assert "max_prepared_transactions" not in str(refused.value) and "output_id_key" in str(refused.value)
     assert out.participant.commit([first]) == []
@@ -389,7 +389,7 @@ def test_another_database_proves_nothing(out: Out) -> None:
     out.server.sql("DROP DATABASE IF EXISTS elsewhere")
     out.server.sql("CREATE DATABASE elsewhere")
     other = PostgresParticipant("postgres", out.server.dsn("elsewhere"), "output")
-    with pytest.raises(DatabaseUnusable, match=f"is not the database in which {handle.name} was prepared"):
+    with pytest.raises(DatabaseUnusable, match=f"not the database .*{handle.name}"):
         other.commit([handle])
     assert other.gone([handle]) == [handle]
     assert other.recover_and_abort(Scope(SINK, 9)) == [], "another database's transactions are not its business"
@@ -439,9 +439,9 @@ def test_a_part_of_another_role_is_refused_with_both_names(postgres: PostgresSer
     handle = out.prepare(0, [0])
     bob = PostgresParticipant("postgres", postgres.dsn(user="bob"), "output")
     for method, argument in ((bob.commit, [handle]), (bob.abort, [handle]), (bob.recover_and_abort, Scope(SINK, 9))):
-        with pytest.raises(NotAuthorized, match=rf"role bob may not end .*{handle.name} of role alice"):
+        with pytest.raises(NotAuthorized, match=rf"role bob .*{handle.name} of role alice"):
             method(argument)
-    with pytest.raises(DatabaseUnusable, match="may not be written by role bob"):
+    with pytest.raises(DatabaseUnusable, match="written by role bob"):
         bob.check(SINK, ROWS)
     assert out.participant.commit([handle]) == []
     assert out.ids() == [0]
@@ -452,7 +452,7 @@ def test_a_deferred_constraint_fails_in_pre_commit(postgres: PostgresServer) -> 
     out = Out(postgres, "id int8 UNIQUE DEFERRABLE INITIALLY DEFERRED, word text")
     writer = out.participant.begin(out.name(0))
     writer.write(rows([1, 1]))
-    with pytest.raises(InvalidRecord, match="duplicate key value violates unique constraint"):
+    with pytest.raises(InvalidRecord, match=r"duplicate key .*unique constraint"):
         writer.pre_commit()
     writer.abort()
     assert postgres.prepared() == set()
@@ -570,7 +570,7 @@ def test_types_arrive_as_they_are(postgres: PostgresServer) -> None:
 def test_a_value_that_the_column_cannot_hold_stops_the_stream(postgres: PostgresServer) -> None:
     """Trying such a task again gives the same rows and the same refusal."""
     out = Out(postgres, "id int2, word text")
-    with pytest.raises(InvalidRecord, match=r"out of range for type smallint .*column id"):
+    with pytest.raises(InvalidRecord, match=r"out of range .*smallint .*column id"):
         out.prepare(0, [100_000])
     writer = out.participant.begin(out.name(1))
     with pytest.raises(InvalidRecord, match="NUL"):
@@ -646,7 +646,7 @@ def test_a_table_that_changes_under_a_stream_is_refused_before_the_next_decision
     assert out.participant.gone([decided]) == []
     assert out.participant.commit([decided]) == []
     postgres.sql(change)
-    with pytest.raises(DatabaseUnusable, match=rf"{says}.*The batch is not decided"):
+    with pytest.raises(DatabaseUnusable, match=rf"{says}.*batch is not decided"):
         out.participant.gone([decided])
     with pytest.raises(DatabaseUnusable, match=says):
         out.participant.check(SINK, ROWS)
@@ -682,7 +682,7 @@ def test_a_role_that_may_not_ask_is_told_which_function(postgres: PostgresServer
     postgres.sql("GRANT INSERT ON output TO alice")
     postgres.sql("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
     try:
-        with pytest.raises(NotAuthorized, match="permission denied for function pg_control_system"):
+        with pytest.raises(NotAuthorized, match=r"permission denied .*pg_control_system"):
             out.participant.check(SINK, ROWS)
     finally:
         postgres.sql("GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC")
@@ -711,7 +711,7 @@ def test_a_server_that_cannot_work_is_refused_at_the_start(own_postgres: Postgre
     own_postgres.start(max_prepared_transactions="1", fsync="off")
     with pytest.raises(DatabaseUnusable, match="fsync"):
         out.participant.check(SINK, ROWS)
-    with pytest.raises(DatabaseUnusable, match=r"fsync.*The batch is not decided"):
+    with pytest.raises(DatabaseUnusable, match=r"fsync.*batch is not decided"):
         out.participant.gone([])
     own_postgres.stop()
     own_postgres.start(fsync="on", default_transaction_read_only="on")
@@ -721,7 +721,7 @@ def test_a_server_that_cannot_work_is_refused_at_the_start(own_postgres: Postgre
     own_postgres.start(default_transaction_read_only="off")
     out.participant.check(SINK, ROWS)
     handle = out.prepare(0, [0])
-    with pytest.raises(PrepareFailed, match="maximum number of prepared transactions reached"):
+    with pytest.raises(PrepareFailed, match=r"maximum .*prepared transactions"):
         out.prepare(1, [1])
     assert out.participant.commit([handle]) == []
     out.participant.commit([out.prepare(1, [1], attempt="1.2")])

@@ -122,9 +122,9 @@ def test_a_flood_of_foreign_keys_is_refused_before_its_end(
     """Outage: as above, by a program that mistakes the log for its own topic."""
     monkeypatch.setattr(log_reader, "_MANY_STRAYS", 1_000)
     forge(connection, sink.sink_id, *[(f"order-{n}", b"{}") for n in range(5_000)])
-    with pytest.raises(CommitLogDamaged, match=r"more than 1,000 keys that no sink uses.*under the key 'order-") as e:
+    with pytest.raises(CommitLogDamaged, match=r"more than 1,000 keys .*under the key 'order-") as e:
         read_log(connection, sink.sink_id, 30)
-    assert "wait until the brokers have compacted" in e.value.way_out
+    assert "brokers have compacted" in e.value.way_out
 
 
 def do_what_it_says(e: ExactlyOnceError, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_what_a_program_wrote_here_by_mistake_is_dropped_by_the_command_in_the_m
     not_text = Producer(connection.librdkafka())
     not_text.produce(commit_log_topic(sink.sink_id), b"x", b"\xff\xfe", partition=0)
     assert not_text.flush(30) == 0
-    with pytest.raises(CommitLogDamaged, match=r"under 2,001 keys that no sink uses, the first b'{}' at offset") as e:
+    with pytest.raises(CommitLogDamaged, match=r" 2,001 keys .*the first b'{}' at offset") as e:
         read_log(connection, sink.sink_id)
     do_what_it_says(e.value, connection, monkeypatch)
     assert read_log(connection, sink.sink_id).last_decision("q") == real
@@ -215,7 +215,7 @@ def test_a_forged_decision_is_named_with_its_writer_and_undone_and_the_sink_goes
     assert cli.main(["log", sink.sink_id]) == 1
     shown = capsys.readouterr().out
     way_out = re.search(r"exactly-once (log \S+ --undo \d+)", shown)
-    assert way_out is not None and f"batch {far.batch_id}" in shown and "not written by this sink" in shown, shown
+    assert way_out is not None and f"batch {far.batch_id}" in shown and "not written by" in shown, shown
     assert cli.main(way_out[1].split()) == 0
     assert "decision of batch 7 of q" in capsys.readouterr().out
 
@@ -229,7 +229,7 @@ def test_a_record_of_the_sink_s_own_is_undone_only_by_its_consequence(connection
     """Duplicate: a decision that is forgotten by a mistyped offset, so that its batch is written again."""
     sink.log.append(Decision("q", 0, 1, (), "digest", 5, 0), Deadline(20))
     last, context = log_records(connection, sink.sink_id)[-1], OperationContext(connection)
-    with pytest.raises(Refused, match="written by the sink's own producer") as refused:
+    with pytest.raises(Refused, match="the sink's own producer") as refused:
         UNDO.apply(context, UndoParameters(sink_id=sink.sink_id, offset=last.offset))
     assert sink.read().last_decision("q") is not None
     assert refused.value.phrase == f"forget decision of batch 0 of q at offset {last.offset}"

@@ -92,7 +92,7 @@ def test_the_json_decoder_of_the_page_raises_where_a_value_breaks_the_schema_unl
     zero, one = (m.value() for m in read(bench))
     decode = page_decoder("json", registry, bench)
     assert decode(one) == {"carrier": "k", "minutes": 1}
-    with pytest.raises(SerializationError, match="0 is less than the minimum of 1"):
+    with pytest.raises(SerializationError, match=r"0 is less .*minimum of 1"):
         decode(zero)
     lenient = JSONDeserializer(None, schema_registry_client=client(registry), conf={"validate": False})
     assert lenient(zero, SerializationContext(bench.topic, MessageField.VALUE)) == {"carrier": "k", "minutes": 0}

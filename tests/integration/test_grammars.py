@@ -56,11 +56,11 @@ def test_the_session_says_where_its_default_file_system_puts_a_checkpoint(warm: 
         assert located("chk").startswith("hdfs://127.0.0.1:1/user/")
         assert located("file:/data/chk") == "file:/data/chk"
         assert located("hdfs:/data/chk") == "hdfs://127.0.0.1:1/data/chk"
-        with pytest.raises(Refused, match=r"Write the location as hdfs://127\.0\.0\.1:1/data/chk"):
+        with pytest.raises(Refused, match=r"Write .* as hdfs://127\.0\.0\.1:1/data/chk"):
             warm.ask("evaluate", code=SENSORS, result="check_place(SparkSession.getActiveSession(), '/data/chk')")
     finally:
         warm.ask("unset", name="fs.defaultFS")
-    with pytest.raises(Refused, match=r'EO-CHECKPOINT: Spark has no file system for .*scheme "s5"'):
+    with pytest.raises(Refused, match=r'EO-CHECKPOINT: .*no file system .*scheme "s5"'):
         located("s5:/chk")
 
 

@@ -241,7 +241,7 @@ def test_nothing_shows_the_hanging_rest_of_what_a_person_gave_up_as_lost(unverif
     [found] = list_hanging(unverified, sink.sink_id, older_than_s=0, budget_s=60)
     assert found.decided is not None and found.completed == ACCEPTED
     for commit in (None, True):
-        with pytest.raises(Refused, match="a person gave up parts of batch 0"):
+        with pytest.raises(Refused, match=r"gave up parts .*batch 0"):
             end(unverified, found.hanging.name, commit=commit)
     assert blocked(unverified, topic) == [0]
     phrase = f"lose up to 1 record on {topic}-0, unless written again"

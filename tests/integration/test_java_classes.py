@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -210,9 +211,9 @@ def test_a_task_in_java_is_told_why_it_is_too_late(trial: Trial, connection: Con
     with trial.talk(kafka_client("3.9.2"), "late", connection.bootstrap_servers, log) as ask:
         assert ask("0") == "in time"
         over = write_as_driver(connection, log, "aborted")
-        assert ask(f"{over}").startswith("EO-PREPARE: this task is too late: its execution of batch 0 of sink 's' is ")
+        assert re.match(r"EO-PREPARE: .*too late: .*batch 0 of sink 's' is ", ask(f"{over}"))
         claimed = write_as_driver(connection, log, "claim")
-        assert ask(f"{claimed}").startswith("EO-FENCED: another driver or recovery has claimed sink 's'")
+        assert re.match(r"EO-FENCED: .*has claimed sink 's'", ask(f"{claimed}"))
         assert ask(f"{over}").startswith("EO-FENCED: ")
 
 
@@ -253,8 +254,8 @@ def test_a_task_whose_first_row_comes_late_asks_again_whether_it_is_in_time(
         until("its first look is old", lambda: time.monotonic() - began > 2 * LOOK_IS_GOOD_S, 20)
         write_as_driver(connection, log, "aborted")
         said = ask("row")
-        assert said.startswith("EO-PREPARE: this task is too late"), said
-        assert "No row of this task is visible" in said  # its batch may be, with the rows of another attempt
+        assert said.startswith("EO-PREPARE: ") and "too late" in said, said
+        assert "No row of" in said  # its batch may be, with the rows of another attempt
 
 
 def write_as_driver(connection: Connection, log: str, key: str) -> int:

@@ -233,7 +233,7 @@ def test_two_queries_plan_and_commit_beside_each_other(
 
 def test_another_query_and_another_batch_are_refused_before_the_claim(java: Java, checkpoint: dict[str, int]) -> None:
     """Guards against a sink that reads another checkpoint than the query's: its offsets would say what was decided."""
-    with pytest.raises(RuntimeError, match="EO-PROTOCOL: Spark runs query other"):
+    with pytest.raises(RuntimeError, match=r"EO-PROTOCOL: .*runs query other"):
         java.plan(query="other")
     checkpoint["/data/c"] = 3
     with pytest.raises(RuntimeError, match="EO-PROTOCOL: Spark runs batch 4"):

@@ -92,7 +92,7 @@ def test_a_share_group_refuses_isolation_level_and_reads_aborted_records_until_t
     transaction(servers, shared, "aborted").abort_transaction(30)
     transaction(servers, shared, "z").commit_transaction(30)
 
-    with pytest.raises(Py4JJavaError, match="level cannot be set when using a share group"):
+    with pytest.raises(Py4JJavaError, match=r"level cannot be set .*share group"):
         ShareGroup(java, servers, shared, earliest, **{"isolation.level": "read_committed"})
     plain = ShareGroup(java, servers, shared, earliest)
     until("all records", lambda: plain.has("z"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.streaming.query import LARGEST_LETTER
+from dagster_exactly_once.streaming.query import LARGEST_DEAD_LETTER
 from exactly_once.commitlog import log_topic, progress
 from exactly_once.coordinator import start
 from exactly_once.deadline import Deadline
@@ -196,8 +196,8 @@ def test_a_topic_of_dead_letters_is_made_where_large_records_are_refused(
 ) -> None:
     """Mishap: a stream under Dagster does not start on a cluster that allows 8 MiB, or less."""
     factory = KafkaTransactionalProducerFactory(bootstrap_servers=cluster.connection.bootstrap_servers)
-    wished = {"max.message.bytes": str(LARGEST_LETTER)}
-    for most, made_with in (("8388608", str(LARGEST_LETTER)), ("2097164", "1048588")):
+    wished = {"max.message.bytes": str(LARGEST_DEAD_LETTER)}
+    for most, made_with in (("8388608", str(LARGEST_DEAD_LETTER)), ("2097164", "1048588")):
         topic = brokers.fresh_name("dead")
         cluster.refuse({"most.max.message.bytes": most})
         assert factory.create_topics({topic: 2}, wished=wished) == [topic]
@@ -211,7 +211,7 @@ def test_an_output_that_dagster_may_not_make_is_refused_with_the_brokers_sentenc
     """Mishap: a client's request, in the place of the one sentence that says what to do."""
     factory = KafkaTransactionalProducerFactory(bootstrap_servers=cluster.connection.bootstrap_servers)
     cluster.refuse({"prefix": "team-"})
-    with pytest.raises(BrokerRefused, match="the topic paid: Topic names must begin with team-") as refused:
+    with pytest.raises(BrokerRefused, match=r"the topic paid: .*must begin with team-") as refused:
         factory.create_topics({"paid": 2})
     assert "failed with response" not in str(refused.value)
 

@@ -201,7 +201,7 @@ def test_a_topic_of_a_column_that_may_not_be_written_is_named(
     del settings["topic"]
     refused = warm.run(Job(data.source(), settings, select=["value", f"'{forbidden}' as topic"]))
     assert refused.code == "EO-DENIED", refused.failure
-    assert f"Grant WRITE on the topic {forbidden}" in refused.sentence
+    assert "Grant WRITE" in refused.sentence and f"the topic {forbidden}" in refused.sentence
 
 
 FOR_DEAD_LETTERS = ("WRITE on dead", "DESCRIBE_CONFIGS on dead", "DESCRIBE_CONFIGS on output")
@@ -530,7 +530,7 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a
     scene.broker.grant(rights)
     [found] = find_hanging(scene.user, [scene.output])
     assert found.transactional_id is None
-    with pytest.raises(NotAuthorized, match="Grant DESCRIBE on all transactional ids"):
+    with pytest.raises(NotAuthorized, match=r"Grant DESCRIBE .*all transactional ids"):
         end_by_marker(scene.user, found)
     payments.commit_transaction(30)
     until("its record", lambda: scene.rows() == 1, 20)  # its end marker is written behind the answer
@@ -547,7 +547,7 @@ def test_who_may_not_tell_readers_that_a_batch_is_whole_is_told_the_right_before
     sink.claim()
     sink.decide(0, [sink.write(0, [("k", "v", 0)])])
     scene.grant(table("recovery"))
-    with pytest.raises(NotAuthorized, match=f"Grant WRITE on the topic {told}"):
+    with pytest.raises(NotAuthorized, match=f"Grant WRITE .*the topic {told}"):
         recover(scene.user, scene.sink_id)
     assert len(read_log(scene.boss, scene.sink_id).open_decisions) == 1
     scene.broker.grant([*granted(scene.sink_id, scene.output, table("recovery")), Right("WRITE", "TOPIC", told)])

@@ -146,7 +146,7 @@ def test_a_part_of_which_an_abort_marker_took_the_head_is_not_decided(connection
     topic = create_topic(connection.bootstrap_servers, partitions=2)
     with part(connection) as opened, Admin(connection) as admin:
         proposal = beheaded(opened, topic, connection)
-        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6 instead of 0"):
+        with pytest.raises(Expiring, match=f"the leader of {topic}-1 .*at offset 6 instead of 0"):
             confirm(proposal, admin, lambda topic_id: False)
 
 
@@ -174,7 +174,7 @@ def test_a_leader_that_is_down_does_not_hide_what_another_one_lost(own_broker: C
         proposal = beheaded(opened, topic, connection)
         broker.kill(2)
         until("a partition without a leader", lambda: led_by(client, topic)[0] < 0, 60, 0.2)
-        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6 instead of 0"):
+        with pytest.raises(Expiring, match=f"the leader of {topic}-1 .*at offset 6 instead of 0"):
             confirm(proposal, admin, lambda topic_id: False)
 
 
@@ -196,7 +196,7 @@ def test_a_transaction_that_began_anew_between_two_requests_of_its_task_is_not_p
         end = (opened.name, opened.producer_id, opened.epoch, False, 4)
         assert end_one(admin, *end) is Outcome.DONE
         opened.send(topic, None, b"b", 1)
-        with pytest.raises(Expiring, match=f"its coordinator does not name {topic}-0, to which the task wrote"):
+        with pytest.raises(Expiring, match=f"coordinator does not name {topic}-0"):
             opened.prepare(0, 30)
 
 
@@ -213,7 +213,9 @@ def test_a_record_that_the_topic_refuses_is_named_with_its_key_and_size(size: in
         with pytest.raises(InvalidRecord) as refused:
             opened.prepare(0, 30)
     said = str(refused.value)
-    assert f"max.message.bytes of topic '{topic}'" in said and f"the key b'large' and a value of {size} bytes" in said
+    assert (
+        f"max.message.bytes of topic '{topic}'" in said and "key b'large'" in said and f"value of {size} bytes" in said
+    )
     assert "max.request.size" not in said
 
 
@@ -270,7 +272,7 @@ def test_a_topic_that_was_deleted_does_not_come_back(own_broker: Callable[..., E
         opened.send(topic, b"k", b"before")
         opened.flush(30)
         delete_topic(broker.bootstrap_servers, topic)
-        with pytest.raises(InvalidRecord, match=f"does not exist .*{topic}.* deleted while the stream was running"):
+        with pytest.raises(InvalidRecord, match=f"does not exist .*{topic}.* deleted while"):
             for n in range(1000):
                 opened.send(topic, b"k%d" % n, b"after")
             opened.prepare(0, 40)

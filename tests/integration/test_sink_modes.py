@@ -46,12 +46,12 @@ def test_real_time_mode_is_refused(existing: bool, bench: Bench, kafka_input: Ka
         warm.complete(job)
     before = high_watermarks(bench)
     real_time = Job(**{**asdict(job), "trigger": {"realTime": "5 seconds"}, "output_mode": "update"})
-    assert "not in the sink allowlist" in (warm.run(real_time).failure or "")
+    assert "the sink allowlist" in (warm.run(real_time).failure or "")
     warm.ask("conf", name="spark.sql.streaming.realTimeMode.allowlistCheck", value="false")
     try:
         refused = warm.run(real_time).failure or ""
         # Spark 4.2 names one thing that the sink has not, Spark 4.3 looks for another one first
-        assert "does not support Update mode" in refused or "does not support async progress tracking" in refused
+        assert "not support Update mode" in refused or "not support async progress" in refused
         append = Job(**{**asdict(real_time), "output_mode": "append"})
         assert "OUTPUT_MODE_NOT_SUPPORTED" in (warm.run(append).failure or "")
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -132,7 +133,7 @@ def test_a_server_that_is_killed_behind_a_decision_takes_its_python_along_and_lo
     second = serve()
     with pytest.raises(Exception, match=r"EO-OPTION") as refused:  # inside start(), in the engine's own words
         second.start(replace(bench, job=bench.job.having(kafka_acks="1")))
-    assert (sentence_in(str(refused.value)) or "").startswith("EO-OPTION: this sink cannot honour kafka.acks=1. ")
+    assert re.match(r"EO-OPTION: .* kafka\.acks=1\. ", sentence_in(str(refused.value)) or "")
     second.complete(bench)
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1, 2]
@@ -155,7 +156,7 @@ def test_foreach_batch_on_a_server_is_refused_before_anything_is_written(
     server = serve(PYSPARK_PYTHON=sys.executable)
     sink = foreach_batch(bench.job.options)
     writer = server.rows(bench).writeStream.foreachBatch(sink).trigger(availableNow=True)
-    with pytest.raises(Exception, match=r"EO-MODE: foreach_batch does not work on Spark Connect"):
+    with pytest.raises(Exception, match=r"EO-MODE: foreach_batch .*Spark Connect"):
         writer.option("checkpointLocation", str(bench.checkpoint)).start().awaitTermination(PATIENCE_S)
     assert bench.visible() == [] and bench.log().owner is None
 

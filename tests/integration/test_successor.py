@@ -186,7 +186,7 @@ def test_an_open_batch_and_a_living_driver_are_refused_with_the_way_out(run: Run
 def test_a_decided_batch_is_completed_before_its_sink_is_retired(old: Old) -> None:
     """Loss: the rows of a decided batch are in no output, and the successor begins after them."""
     old.decide_batch(1)
-    with pytest.raises(Refused, match=r"batch 1 of sink .* is decided and not proven committed"):
+    with pytest.raises(Refused, match=rf"batch 1 of sink {old.sink_id!r} is decided .*not proven"):
         old.retire()
     recover(old.connection, old.sink_id)
     assert json.loads(old.retire()["starting_offsets"]) == old.begins(1)
@@ -199,7 +199,7 @@ def test_state_and_a_checkpoint_that_is_gone_need_the_name_of_the_query(run: Run
     code, _, err = run(*old.arguments())
     assert code == 1 and "keeps state" in err and "(at a terminal: --loses-state) to q" in err
     code, _, err = run("successor", old.sink_id, old.new_id)  # the claim names /c
-    assert code == 1 and "nobody can tell whether the query keeps state" in err
+    assert code == 1 and "nobody can tell whether" in err
     assert old.read().retired is None
     assert run(*old.arguments("--loses-state", "q"))[0] == 0 and old.read().retired is not None
 

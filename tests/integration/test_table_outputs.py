@@ -6,6 +6,7 @@ import argparse
 import datetime as dt
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -36,13 +37,13 @@ from exactly_once.errors import (
     StoreRefused,
     Unfinished,
 )
+from exactly_once.outputs import tables
 from exactly_once.outputs.conformance.output import Output
 from exactly_once.outputs.conformance.processes import call, prepare
 from exactly_once.outputs.delta import DeltaParticipant
 from exactly_once.outputs.iceberg import IcebergParticipant
 from exactly_once.outputs.tables import TableParticipant
 from exactly_once.participant import PartName
-from exactly_once.participants import tables
 from exactly_once.protocol.records import PreparedPart
 from exactly_once.tools.cli import outputs
 from testkit.processes import until
@@ -462,12 +463,11 @@ def test_a_table_that_was_created_again_is_not_taken_for_the_one_before(at: Tabl
     at.drop()
     at.create()
     assert at.participant().gone(handles) == handles
-    with pytest.raises(Expired, match="is not the table for which"):
+    with pytest.raises(Expired, match="is not the table"):
         at.participant().commit(handles)
-    assert [f.unproven for f in at.participant().found(at.sink_id, handles)] == [
-        f"{'the Delta table ' + str(at.location) if isinstance(at, Delta) else 'the Iceberg table shop.orders'} is not "
-        "the table for which it was prepared"
-    ] * 3
+    shown = f"the Delta table {at.location}" if isinstance(at, Delta) else "the Iceberg table shop.orders"
+    found = at.participant().found(at.sink_id, handles)
+    assert [f.unproven.startswith(f"{shown} is not the table ") for f in found] == [True] * 3
 
 
 def test_a_column_that_others_add_to_the_table_is_null_in_our_rows(at: TableOutput) -> None:
@@ -502,7 +502,7 @@ def test_a_null_where_the_table_has_none_is_a_bad_record(at: TableOutput) -> Non
     """A wedge, as above: Spark calls every column nullable."""
     rows = pa.RecordBatch.from_pylist([{"id": None}], schema=pa.schema([("id", pa.int64())]))
     writer = at.participant().begin(at.name())
-    with pytest.raises(InvalidRecord, match="a row has no id, which the table requires"):
+    with pytest.raises(InvalidRecord, match="row has no id"):
         writer.write(rows)
     writer.abort()
     at.assert_left()
@@ -525,7 +525,7 @@ def test_partitions_are_refused(bare: TableOutput) -> None:
     else:
         bare.drop()
         DeltaTable.create(str(bare.location), Schema.from_arrow(ROWS), partition_by=["day"])
-    with pytest.raises(StoreRefused, match=r"has partitions .*day.*What to do: Write to a table without partitions"):
+    with pytest.raises(StoreRefused, match=r"has partitions .*day.*What to do: .*without partitions"):
         bare.checked()
 
 
@@ -542,7 +542,7 @@ def test_a_delta_table_that_forgets_proofs_or_asks_more_of_its_writers_is_refuse
     """Duplicates: a proof that expires. Wrong rows: a file that lacks what other writers of the table compute."""
     output = Delta(tmp_path)
     DeltaTable.create(str(output.location), Schema.from_arrow(ROWS), configuration=properties)
-    with pytest.raises(StoreRefused, match=f"has {said}, which this sink does not write"):
+    with pytest.raises(StoreRefused, match=f"has {said}, which this sink"):
         output.checked()
 
 
@@ -566,7 +566,7 @@ def test_a_rule_that_a_table_gets_under_a_stream_is_refused_before_the_next_deci
         assert participant.commit(decided) == []
     _, undecided = at.batch(7)
     at.ask_more()
-    with pytest.raises(StoreRefused, match=r"has (delta.constraints.positive|partitions).*The batch is not decided"):
+    with pytest.raises(StoreRefused, match=r"has (delta.constraints.positive|partitions).*batch is not decided"):
         participant.gone(undecided)
     assert participant.commit(decided) == []
     participant.abort(undecided)
@@ -582,7 +582,7 @@ def test_a_column_that_no_longer_takes_null_is_compared_with_the_files_of_a_batc
     without, with_null = at.prepared(at.name(0, 6)), at.prepared(at.name(1, 7))
     assert first.gone([*without, *with_null]) == []
     at.change_columns(pa.schema([f.with_nullable(f.name != "text" and f.nullable) for f in ROWS]))
-    with pytest.raises(InvalidRecord, match=r"a row has no text, which the table requires.*The batch is not decided"):
+    with pytest.raises(InvalidRecord, match=r"row has no text, .*batch is not decided"):
         first.gone(with_null)
     with pytest.raises(PrepareFailed, match=r"requires the column text.*Start the stream again"):
         second.gone(without)
@@ -596,7 +596,7 @@ def test_a_column_that_is_dropped_under_a_stream_is_refused_before_the_next_deci
     participant = at.checked()
     _, handles = at.batch()
     at.change_columns(pa.schema([ROWS.field("id"), ROWS.field("text")]))
-    with pytest.raises(InvalidSchema, match=r"the table has no column day.*The batch is not decided"):
+    with pytest.raises(InvalidSchema, match=r"has no column day.*batch is not decided"):
         participant.gone(handles)
 
 
@@ -618,7 +618,7 @@ def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: TableOutput) -> 
     assert at.participant().commit(handles) == []
     at.compact()
     found = at.participant().found(at.sink_id, handles)
-    assert {f.unproven for f in found} == {"the table got it, and a compaction or a delete has replaced its file since"}
+    assert found and all("table got it" in f.unproven and "compaction" in f.unproven for f in found)
 
     _, more = at.batch(8)
     assert at.participant().commit(more) == []
@@ -626,11 +626,8 @@ def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: TableOutput) -> 
     paths[0].unlink()
     paths[1].write_bytes(paths[2].read_bytes())
     seen = at.participant().found(at.sink_id, more)
-    assert [f.wrong for f in seen] == [
-        "the table names the file, and the file is gone",
-        "the file has other contents than its task wrote",
-        "",
-    ]
+    gone, other, whole = (f.wrong for f in seen)
+    assert "the file is gone" in gone and "other contents" in other and not whole
     assert seen[1].digest != more[1].digest and seen[2].digest == more[2].digest
 
 
@@ -648,7 +645,7 @@ def test_a_table_that_a_person_set_back_keeps_the_proofs_of_the_batches_that_it_
     assert at.participant().recover_and_commit(second) == []
     assert sorted(at.visible(), key=str) == sorted(before, key=str)
     found = at.participant().found(at.sink_id, second)
-    assert {f.unproven for f in found} == {"the table got it, and a compaction or a delete has replaced its file since"}
+    assert found and all("table got it" in f.unproven and "compaction" in f.unproven for f in found)
 
 
 @pytest.mark.parametrize(
@@ -664,7 +661,7 @@ def test_a_forged_handle_reaches_no_file(at: TableOutput, name: str, data: dict[
     """A program that may write to the commit log names files of its choice, or a proof beyond every batch."""
     handle = PreparedPart("lake", name, 0, 1, "", {"table": "t", "bytes": 7, "checksum": "c", **data})
     for method in ("commit", "abort"):
-        with pytest.raises(CommitLogDamaged, match="is not that of a file of a table"):
+        with pytest.raises(CommitLogDamaged, match=re.escape(f"handle of {name!r} is not that of")):
             getattr(at.participant(), method)([handle])
 
 

@@ -29,6 +29,7 @@ from exactly_once.kafka.groups import published_offsets
 from exactly_once.protocol.batch_headers import Header, pair_of
 from exactly_once.protocol.names import offsets_group, part_id
 from exactly_once.tools.verify import Anomaly, Report, VerifyParameters, run, verify
+from exactly_once.tools.verify.by_log.judge import REMOVED
 from exactly_once.tools.verify.report import OTHERS, UNDECIDED
 from exactly_once.txn.leaders import Trail, end_by_marker, open_on, write_marker
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -611,8 +612,8 @@ def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSi
     sink.batch(1, rows(1, 0))
     report = look(sink)
     assert report.clean, report.findings
-    assert report.batches == 1 and report.unproven == {"retention or compaction removed records": 1}
-    assert report.removed == {"retention or compaction removed records": 4}
+    assert report.batches == 1 and report.unproven == {REMOVED: 1}
+    assert report.removed == {REMOVED: 4}
 
 
 @pytest.mark.long

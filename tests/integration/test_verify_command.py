@@ -17,6 +17,7 @@ from exactly_once.outputs.postgres import PostgresParticipant
 from exactly_once.participant import Participant, PartName
 from exactly_once.protocol.records import PreparedPart
 from exactly_once.tools.cli import main
+from exactly_once.tools.verify.by_log.judge import OTHER_OUTPUT
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.made_sink import MadeSink, rows
@@ -56,7 +57,7 @@ def test_a_sink_that_has_never_run_is_refused_and_not_called_clean(
     for more in ([], ["--files", f"archive={tmp_path}"], origin, [*origin, "--input", "in"]):
         assert main([*command, *more]) == 2
         said = capsys.readouterr()
-        assert f"EO-OPTION: no driver has ever claimed a sink {unused!r} on this cluster" in said.err
+        assert "EO-OPTION: " in said.err and f"claimed a sink {unused!r} on this cluster" in said.err
         assert "exactly-once transactions list" in said.err and said.out == ""
 
 
@@ -85,7 +86,7 @@ def test_a_sink_without_a_batch_has_nothing_to_prove_and_says_so(
     for more in ([], others, none, [*none, "--input", source], begun, [*begun, "--topic", sink.topic]):
         assert main([*command, *more]) == 0, more
         said = capsys.readouterr()
-        assert f"Nothing to prove yet: sink {sink.sink_id} has decided no batch" in said.out, more
+        assert "Nothing to prove yet" in said.out and f"sink {sink.sink_id} has decided no batch" in said.out, more
         assert "after its first batch" in said.out and "No anomalies" not in said.out and said.err == ""
 
 
@@ -134,7 +135,7 @@ def test_the_command_proves_the_outputs_that_it_is_given_and_names_what_is_broke
         sink.complete(batch)
 
     code, report = verified()
-    assert code == 0 and report["unproven"] == {"in an output that was not given": 4} and report["proven"]["parts"] == 2
+    assert code == 0 and report["unproven"] == {OTHER_OUTPUT: 4} and report["proven"]["parts"] == 2
     flags = ["--files", f"archive={archive.url}", "--postgres", f"warehouse={postgres.dsn()},commanded"]
     code, report = verified(*flags)
     assert code == 0, report
@@ -147,6 +148,6 @@ def test_the_command_proves_the_outputs_that_it_is_given_and_names_what_is_broke
     code, report = verified(*flags)
     assert code == 1
     assert report["anomalies"] == {"lost": 2, "split sink": 1, "outcome lie": 1}
-    what = " ".join(f["what"] for f in report["findings"])
-    assert "in warehouse is decided, and readers find 2 of its 3 rows" in what
-    assert "visible in warehouse, kafka, and archive shows nothing of it" in what
+    what = [f["what"] for f in report["findings"]]
+    assert any("in warehouse is decided" in said and "2 of its 3 rows" in said for said in what)
+    assert any("visible in warehouse, kafka" in said and "archive shows nothing" in said for said in what)

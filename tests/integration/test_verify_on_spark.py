@@ -161,7 +161,7 @@ def test_numbered_outputs_are_told_apart_by_both(
     assert {"duplicate"} <= {f.anomaly.value for f in result.findings}
     stream.write(stream.rows([(0, 3, "k0")]))
     for elsewhere in (None, on_spark(spark)):
-        with pytest.raises(InvalidOption, match=r"ends in no #k, but the origins of earlier records ended in #k"):
+        with pytest.raises(InvalidOption, match=r"ends in no #k, .* ended in #k"):
             compare_origins(
                 stream.connection,
                 [stream.output],

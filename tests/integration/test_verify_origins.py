@@ -22,7 +22,7 @@ from exactly_once.errors import InvalidOption
 from exactly_once.tools.cli import main
 from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.tools.verify.by_origin import tails
-from exactly_once.tools.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, Question, compare_origins
+from exactly_once.tools.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, RETENTION, Question, compare_origins
 from exactly_once.tools.verify.by_origin.origin import Origin, PerInput
 from exactly_once.tools.verify.expected import expected_input
 from exactly_once.tools.verify.run import NO_LOG
@@ -166,7 +166,7 @@ def test_records_that_came_from_nothing_are_phantoms(stream):
     assert {f.anomaly.value for f in result.findings} == {"phantom"}
     said = {f.what for f in result.findings}
     assert any("holds no record" in s for s in said) and any("aborted input records" in s for s in said)
-    assert any("no decided batch has read" in s for s in said)
+    assert any("no decided batch" in s for s in said)
     places = {p for f in result.findings for p in f.places}
     assert {place_of(stream, s) for s in sources} <= places
 
@@ -252,7 +252,7 @@ def test_input_that_retention_deleted_is_said_and_accuses_nobody(stream):
         admin.client.delete_records({TopicPartition(stream.input, 0): 5})
     result = look(stream)
     assert result.findings == ()
-    assert result.unproven == {"input offsets that retention has deleted": 5}
+    assert result.unproven == {RETENTION: 5}
 
 
 @pytest.mark.long
@@ -333,7 +333,7 @@ def test_the_input_is_read_from_its_beginning_without_a_checkpoint(stream):
     stream.decide()
     result = look(stream, inputs=[stream.input], checkpoint=False)
     assert found(result)["lost"].places == (as_place(rows[0].source),)
-    with pytest.raises(InvalidOption, match="nothing says where the stream of sink"):
+    with pytest.raises(InvalidOption, match=f"nothing says where .*sink {stream.sink_id!r}"):
         look(stream, checkpoint=False)
 
 
@@ -365,9 +365,7 @@ def test_a_sink_without_a_commit_log_is_proven_by_origin_alone_when_its_output_i
 def test_a_wrong_origin_is_refused_with_a_place_to_look_at(stream):
     """Loss of trust: each record would be called lost, and each a stranger's."""
     stream.batch()
-    with pytest.raises(
-        InvalidOption, match=rf"names its input record by header:nope \({stream.output}-\d@\d+, for one"
-    ):
+    with pytest.raises(InvalidOption, match=rf"by header:nope \({stream.output}-\d@\d+, for one"):
         look(stream, origin="header:nope")
 
 
@@ -395,7 +393,7 @@ def test_input_from_before_the_stream_is_a_backfills_only_where_there_is_one(str
     stream.write(before)
     phantoms = look(stream).findings
     assert {f.anomaly.value for f in phantoms} == {"phantom"} and sum(f.records for f in phantoms) == 2
-    assert all("before the stream's first offset" in f.what for f in phantoms)
+    assert all("stream's first offset" in f.what for f in phantoms)
     result = look(stream, backfilled=True)
     assert result.findings == () and result.counts["earlier"] == 2
 

@@ -49,7 +49,7 @@ def test_deleted_rows_are_lost(sink: Planted, postgres: PostgresServer) -> None:
     postgres.sql("DELETE FROM verified WHERE id = 111")
     assert sink.anomalies() == {"lost": 1}
     lost = sink.finding("lost")
-    assert "part 1 of batch 1 in warehouse is decided, and readers find 2 of its 3 rows" in lost.what
+    assert "part 1 of batch 1 in warehouse is decided" in lost.what and "2 of its 3 rows" in lost.what
     assert lost.records == 1 and lost.places[0].startswith("xid ")
     postgres.sql("DELETE FROM verified WHERE id BETWEEN 110 AND 119")
     assert sink.anomalies() == {"lost": 1, "torn batch": 1, "outcome lie": 1}
@@ -82,10 +82,9 @@ def test_in_a_table_that_others_change_only_what_is_certain_is_said(
     postgres.sql("DELETE FROM verified WHERE id IN (1, 110, 111, 112)")
     verdict = sink.verdict(PostgresParticipant("warehouse", postgres.dsn(), table, shared=True))
     assert verdict.findings == [] and verdict.parts == 4 and verdict.batches == 1
-    assert verdict.unproven == {
-        "warehouse: other sessions change the table, and some of its rows are gone": 1,
-        "warehouse: other sessions change the table, and all of its rows are gone": 1,
-    }
+    every, some = sorted(verdict.unproven)
+    assert every.startswith("warehouse: ") and "all of its rows" in every and verdict.unproven[every] == 1
+    assert some.startswith("warehouse: ") and "some of its rows" in some and verdict.unproven[some] == 1
 
 
 def test_a_transaction_that_stays_prepared_after_its_completed_mark_is_unseen(sink: Planted) -> None:
@@ -121,7 +120,8 @@ def test_a_batch_that_the_table_has_and_a_file_has_not_is_split(
     for path in (tmp_path / "archive").glob("batch=*/*"):
         path.unlink()
     assert sink.anomalies() == {"lost": 2, "split sink": 1, "outcome lie": 1}
-    assert "visible in warehouse, and archive shows nothing" in sink.finding("split sink").what
+    split = sink.finding("split sink").what
+    assert "visible in warehouse, " in split and "archive shows nothing" in split
     assert {h.participant for h in decision.handles} == {"archive", "warehouse"}
 
 
@@ -133,7 +133,7 @@ def test_a_role_that_may_not_read_is_told_so(sink: Planted, postgres: PostgresSe
     verdict = sink.verdict(PostgresParticipant("warehouse", postgres.dsn(user="blind"), table))
     assert verdict.findings == [] and verdict.parts == 0
     (reason,) = verdict.unproven
-    assert "EO-DENIED" in reason and "permission denied for table verified" in reason
+    assert "EO-DENIED" in reason and "denied for table verified" in reason
 
 
 @pytest.mark.long
@@ -154,7 +154,7 @@ def test_rows_that_an_asynchronous_standby_never_got_are_lost(own_postgres: Post
         standby.start().sql("SELECT pg_promote()")
         sink.outputs = (PostgresParticipant("warehouse", standby.dsn(), "verified"),)
         assert sink.anomalies() == {"lost": 2, "outcome lie": 1}
-        assert "a failover or a restore lost its transaction" in sink.verdict().findings[0].what
+        assert "restore lost its transaction" in sink.verdict().findings[0].what
         again = sink.batch(2)
         first, second = (h.data["xid"] for h in again.handles)
         assert [f.places for f in sink.verdict().findings if f.anomaly.value == "lost"] == [
@@ -174,7 +174,8 @@ def test_another_database_proves_no_loss(sink: Planted, postgres: PostgresServer
     postgres.sql("CREATE TABLE verified (id int8, word text)", database="elsewhere")
     verdict = sink.verdict(PostgresParticipant("warehouse", postgres.dsn("elsewhere"), table))
     assert verdict.findings == []
-    assert verdict.unproven == {"warehouse: the database is not the one in which it was prepared": 6}
+    [(why, parts)] = verdict.unproven.items()
+    assert why.startswith("warehouse: ") and "is not the one" in why and parts == 6
 
 
 def test_a_partitioned_table_is_read_as_one(postgres: PostgresServer) -> None:

@@ -22,7 +22,7 @@ from exactly_once.txn.coordinators import end_txn_version
 
 log = logging.getLogger(__name__)
 
-#: With a dead letter topic, the sink compares each row with the settings of its topic.
+#: Right that a dead letter topic adds: the sink compares each row with the settings of its topic.
 _SETTINGS = ("DESCRIBE_CONFIGS",)
 
 
@@ -44,7 +44,7 @@ def timeout_within(wanted: int | None, longest: int) -> int:
     """Return transaction.timeout.ms of the parts: ``wanted``, or the default, if the brokers' maximum allows it; raise
     InvalidTransactionTimeout.
     """
-    if longest < LOG_TRANSACTION_TIMEOUT_MS:  # first: no value of the option helps
+    if longest < LOG_TRANSACTION_TIMEOUT_MS:  # checked first: no value of the option helps
         raise InvalidTransactionTimeout(
             f"the brokers' transaction.max.timeout.ms={longest} is below the {LOG_TRANSACTION_TIMEOUT_MS} that the "
             "commit log needs, whatever kafka.transaction.timeout.ms is",

@@ -16,10 +16,10 @@ from exactly_once.protocol.records import Decision, PreparedTransaction
 
 log = logging.getLogger(__name__)
 
-#: So many topics of a query are looked at: names from data have no end.
+#: Most topics of a query that are examined: names from data have no end.
 MOST_TOPICS = 100
 
-#: And so many partitions of a batch: a leader answers for all of them within milliseconds.
+#: Most partitions of a batch that are examined: a leader answers for all of them within milliseconds.
 MOST_PARTITIONS = 10_000
 
 _KEEP = "set retention.ms=-1 on the topic before they are written, or leave the column 'timestamp' out"
@@ -59,7 +59,7 @@ def removed(
 
 
 def warn_before(sink_id: str, topic: str, config: Mapping[str, str]) -> None:
-    """Say of a topic for rows with a column ``timestamp`` which of them it deletes."""
+    """Warn which rows with a column ``timestamp`` the topic deletes."""
     if (kept := retention_ms(config)) is not None:
         log.warning(
             "sink %s: EO-WARN-RETENTION the column 'timestamp' gives records their times, and topic %s has "
@@ -74,8 +74,8 @@ def warn_before(sink_id: str, topic: str, config: Mapping[str, str]) -> None:
 
 
 class Deletion:
-    """The warnings of one query: of each topic one, with the oldest time of the batch that was too old; and of each
-    batch of which records are gone.
+    """The warnings of one query: one for each topic, with the oldest time of the batch that was too old; and one for
+    each batch whose records are gone.
     """
 
     def __init__(self, sink_id: str):

@@ -20,25 +20,27 @@ Headers = Sequence[tuple[str, bytes | None]] | None
 #: A row's partition when the partitioner chooses, and its timestamp when that is the time of sending.
 CHOOSE, NOW = -1, None
 
-#: Keys and values alone.
+#: Scope of keys and values alone.
 PLAIN = "plain"
 
-#: Also the topic and the place; and, with these words behind it, the partition, the timestamp.
+#: Scope of the topic and the place, too; and, with these words behind it, of the partition, of the timestamp.
 ROW, PARTITION, TIMESTAMP = "row", "+partition", "+timestamp"
 
-#: Behind that: each record but for the dead letters has the headers of its batch, which the digest leaves out.
+#: Word behind that: each record but for the dead letters has the headers of its batch, which the digest leaves out.
 BATCH = "+batch"
 
-#: Behind all of that, with the topic: some of the rows are dead letters, which say themselves what their rows chose.
+#: Word behind all of that, with the topic: some of the rows are dead letters, which say themselves what their rows
+#: chose.
 DEAD = "+dead:"
 
-#: The same of older versions, whose places were text: kept decisions have it.
+#: Scope of the same in older versions, whose places were text: kept decisions have it.
 TOPIC = "topic"
 
-#: Some rows of the part chose their partition (or timestamp) and others did not: a reader cannot tell which.
+#: Scope of a part in which some rows chose their partition (or timestamp) and others did not: a reader cannot tell
+#: which.
 MIXED = "mixed"
 
-#: So many headers that an agent adds to each record are told from those of rows: W3C's, B3's and a vendor's together.
+#: Most headers of an agent on each record that are told from those of rows: W3C's, B3's and a vendor's together.
 MOST_ADDED = 8
 
 _COMPUTABLE = re.compile(
@@ -105,7 +107,9 @@ def with_added(scope: str) -> list[RowDigest | None]:
     return [RowDigest() for _ in range(1 if BATCH in scope.partition(DEAD)[0] else MOST_ADDED + 1)]
 
 
-def add_shorter(found: list[RowDigest | None], scope: str, topic: str, partition: int, records: Sequence[Any]) -> None:
+def add_shorter(
+    digests: list[RowDigest | None], scope: str, topic: str, partition: int, records: Sequence[Any]
+) -> None:
     """Add records to digests for the case that an interceptor, or an agent in the producer's JVM, has added headers
     behind those of the rows. The first is of records whose rows have no headers, or whose headers end with the pair of
     their batch; the n-th of records to each of which n headers were added: None if one has fewer.
@@ -113,14 +117,14 @@ def add_shorter(found: list[RowDigest | None], scope: str, topic: str, partition
     scope, _, dead = scope.partition(DEAD)
     batched, scope = scope.endswith(BATCH), scope.removesuffix(BATCH)
     name = topic.encode()
-    for added, digest in enumerate(found):
+    for added, digest in enumerate(digests):
         if digest is None:
             continue
         for r in records:
             if topic == dead:
                 digest.add(*_row_of(r))
             elif len(r.headers or ()) < added:
-                found[added] = None
+                digests[added] = None
                 break
             else:
                 headers = batch_headers.row_headers(r.headers)[0] if batched else r.headers[:-added] if added else ()

@@ -29,20 +29,22 @@ from exactly_once.txn.coordinators import End, end_all, end_txn_version
 
 log = logging.getLogger(__name__)
 
-#: For proving every outcome of one batch, or for a sweep. The rest of the transactions' time stays for the next start.
+#: Budget for proving every outcome of one batch, or for a sweep. The rest of the transactions' time stays for the next
+#: start.
 BUDGET_S = 60.0
 
-#: For aborting what a failed execution left open: Spark waits for it, and the next start does it again.
+#: Budget for aborting what a failed execution left open: Spark waits for it, and the next start does it again.
 ABORT_BUDGET_S = 10.0
 
-#: A sweep behind a batch asks so seldom whether the principal may see the sink's transactions: nobody takes that right
-#: away often, and with many streams each request counts.
+#: Pause between two questions of the sweeps behind batches whether the principal may see the sink's transactions:
+#: nobody takes that right away often, and with many streams each request counts.
 SEES_S = 30.0
 
-#: For what a warning is about: the next batch waits for it.
+#: Budget for what a warning is about: the next batch waits for it.
 WARNING_BUDGET_S = 5.0
 
-#: For the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped name.
+#: Budget for the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped
+#: name.
 CONTACT_BUDGET_S = 15.0
 
 
@@ -162,9 +164,9 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         if scope.running:
             try:
                 fence_idle(scope.sink_id, admin, lambda p: p.slot == own, scope.spare)
-            except ExactlyOnceError as e:  # what is open now can be ended all the same
+            except ExactlyOnceError as e:  # the parts that are open now can be ended all the same
                 log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
-        # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
+        # an epoch is spared, not its id: a task that began anew under the id has ended the decided transaction
         spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))
         sees = scope.own is not None and not scope.running and time.monotonic() - self._saw_s < SEES_S
         found = sweep(scope.sink_id, admin, mine, spare, sees)

@@ -15,7 +15,7 @@ from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.checks import check_letters
 from exactly_once.protocol.names import commit_log_topic
 
-#: What is asked of each topic.
+#: Settings that are asked of each topic.
 _NAMES = ("cleanup.policy", "message.timestamp.type", "retention.ms", "segment.ms")
 
 _UNDECIDED = "The batch is not decided; none of it is visible"
@@ -24,7 +24,7 @@ Rule = Callable[[str, Mapping[str, str]], None]
 
 
 class TopicSettings:
-    """Those of one query: the question of the batch in flight, and what a start refuses."""
+    """The settings of one query's topics: the question of the batch in flight, and what a start refuses."""
 
     def __init__(self, options: SinkOptions):
         dead = options.dead_letters

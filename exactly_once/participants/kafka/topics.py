@@ -10,7 +10,7 @@ from exactly_once.errors import NotAuthorized
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.protocol.topics import recreated
 
-#: A topic that a broker does not know is asked for again for this long: a broker may hear of it late.
+#: Time for which a topic that a broker does not know is asked for again: a broker may hear of it late.
 _SURE_S = 2.0
 
 
@@ -31,7 +31,7 @@ class Topics:
         return self.recreated | self.gone
 
 
-#: Of a batch whose topics are those that it was written to.
+#: Topics of a batch that are those that it was written to.
 AS_DECIDED = Topics([])
 
 

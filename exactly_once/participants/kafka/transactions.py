@@ -40,35 +40,36 @@ from exactly_once.txn.leaders import Hanging, begin_asking, end_asking, mismatch
 
 log = logging.getLogger(__name__)
 
-#: Transactions that keep coming back belong to tasks that still run; the next sweep finds them again.
+#: Budget of a sweep. Transactions that keep coming back belong to tasks that still run; the next sweep finds them
+#: again.
 SWEEP_BUDGET_S = 10.0
 
 #: States in which a transaction holds back read_committed readers until it is ended.
 OPEN = ("Ongoing",)
 
-#: For putting the transactions of a recovery in order: most of the budget is for ending them.
+#: Budget for putting the transactions of a recovery in order: most of the budget is for ending them.
 _ORDER_BUDGET_S = 5.0
 
-#: For an id that is initialised in order to fence its producer: no transaction ever begins with it.
+#: Timeout of an id that is initialised in order to fence its producer: no transaction ever begins with it.
 _FENCE_TIMEOUT_MS = 10_000
 
 #: The state of an id that a producer has initialised without having begun a transaction.
 IDLE = ("Empty",)
 
-#: A sweep behind a batch asks the brokers that an answer of this age had: the next one asks who has joined since.
+#: Age of an answer whose brokers a sweep behind a batch asks: the next one asks who has joined since.
 _ALIVE_S = 5.0
 
-#: For asking the coordinators. Two elections of a coordinator fit.
+#: Budget for asking the coordinators. Two elections of a coordinator fit.
 ALIVE_BUDGET_S = 30.0
 
-#: For asking the partition leaders, whose silence forbids nothing; the transactions' time runs meanwhile.
+#: Budget for asking the partition leaders, whose silence forbids nothing; the transactions' time runs meanwhile.
 LEADERS_BUDGET_S = 5.0
 
-#: At this part of the timeout a warning says that batches are getting too long for it.
+#: Share of the timeout at which a warning says that batches are getting too long for it.
 WARN = 0.5
 
-#: A decision keeps the ids of this many topics, those written last: more than one batch names, and with the longest
-#: names a third of a megabyte. A topic that was recreated after so many others were written is not recognised.
+#: Topics whose ids a decision keeps, those written last: more than one batch names, and with the longest names a third
+#: of a megabyte. A topic that was recreated after so many others were written is not recognised.
 KEPT_TOPIC_IDS = 1_000
 
 
@@ -248,11 +249,11 @@ def commit_transactions(
             f"{way_out}, or run exactly-once recover {sink_id}. Do it before the transactions time out: after that, "
             "only a start of the stream can write their rows (EO-LOST)",
         )
-    # what was committed may have been in a topic that is gone
+    # a committed transaction may have been in a topic that is gone
     unproven = (Fate.UNKNOWN, Fate.COMMITTED) if topics.changed else (Fate.UNKNOWN,)
     unknown = [by_id[i] for i, fate in ended.items() if fate in unproven]
     lost += [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
-    if unknown:  # with what was rolled back: a person who accepts the parts in doubt accepts these, too
+    if unknown:  # it names the rolled back ones, too: who accepts the parts in doubt accepts these as well
         raise Expired(
             doubtful([*unknown, *lost], _why(topics, len(lost))),
             "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -21,7 +22,7 @@ def test_a_topic_that_may_not_be_made_is_named_with_the_option_and_the_right() -
     admin.topic_partitions.side_effect = UnknownTopic("no such topic", "Create it")
     admin.create_topic.side_effect = NotAuthorized("denied", "Grant it")
     admin.broker_count.return_value = 3
-    with pytest.raises(NotAuthorized, match=r"the topic progress of sink\.progress\.topic .*Grant CREATE on the topic"):
+    with pytest.raises(NotAuthorized, match=r"topic progress of sink\.progress\.topic .*Grant CREATE"):
         ensure(admin, "progress", Deadline(5))
 
 
@@ -31,6 +32,6 @@ def test_a_mark_that_kafka_refuses_names_the_topic_of_whole_batches_too(code: in
     log = CommitLog(Connection("h:1"), "orders")
     failure = KafkaException(KafkaError(code))
     told = log._named(failure, ProgressRecord("progress", b"{}"))
-    assert "progress, the topic of sink.progress.topic" in told.what
+    assert re.findall(r"[\w.]*progress[\w.]*", told.what) == ["progress", "sink.progress.topic"]
     assert (type(told), told.way_out) == (type(log._named(failure)), log._named(failure).way_out)
     assert "progress" not in log._named(failure).what

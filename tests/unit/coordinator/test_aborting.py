@@ -40,6 +40,6 @@ def test_behind_a_record_that_could_not_be_written_the_log_is_asked_again_before
     swept: list[str] = []
     log = Log(taken)
     session: Any = SimpleNamespace(log=log, sink_id="s", sweep=lambda scope: swept.append("as owner") or {})
-    monkeypatch.setattr(abort, "abandon", lambda *_: swept.append("as one that is superseded") or {})
+    monkeypatch.setattr(abort, "abandon", lambda *_: swept.append("superseded") or {})
     abort.abort_execution(session, STATE, 4, (), reported=True)
-    assert swept == (["as one that is superseded"] if taken else ["as owner"]) and log.looks == 2
+    assert swept == (["superseded"] if taken else ["as owner"]) and log.looks == 2

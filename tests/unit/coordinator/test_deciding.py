@@ -192,4 +192,4 @@ def test_leaders_that_do_not_say_what_is_open_are_named_once(caplog: pytest.LogC
         for batch_id in (8, 9):
             kafka.confirm(proposal(replace(EMPTY, batch_id=batch_id)))
     assert [r.getMessage().count("EO-WARN-PLACES") for r in caplog.records] == [1]
-    assert "no READ right on topic 'a'" in caplog.text
+    assert "READ right on topic 'a'" in caplog.text

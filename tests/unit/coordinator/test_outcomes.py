@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -189,7 +190,7 @@ def test_who_reads_of_parts_in_doubt_reads_of_those_that_are_lost_too() -> None:
     """sink.accept.lost goes past both: a part that the sentence left out would be lost without a word."""
     with pytest.raises(Expired) as ended:
         completing(UNKNOWN, LOST, DONE, DONE)
-    assert "2 of its parts are in doubt" in ended.value.what and "1 of them" in ended.value.what
+    assert re.search(r"2 of its parts .*in doubt.*1 of them", ended.value.what)
     assert all(h.transactional_id in ended.value.what for h in PARTS[:2])
 
 
@@ -227,14 +228,14 @@ def test_what_is_in_doubt_is_named_with_its_part_records_and_the_way_out() -> No
     with pytest.raises(Expired) as error:
         completing(DONE, UNKNOWN, UNKNOWN, DONE)
     text = str(error.value)
-    assert "2 of its parts are in doubt" in text
+    assert re.search(r"2 of its parts .*in doubt", text)
     assert f"part 1 (11 records, {PARTS[1].transactional_id})" in text
     assert "offsets/12" in text and "offsets/11" in text and "sink.accept.lost=12@" in text
 
 
 def test_a_decided_batch_that_waits_says_that_it_is_safe() -> None:
     """EO-UNFINISHED is the moment at which an operator might be tempted to delete something."""
-    with pytest.raises(Unfinished, match=r"is decided, and the next start commits it"):
+    with pytest.raises(Unfinished, match="the next start commits"):
         completing(RETRY, DONE, DONE, DONE)
 
 
@@ -261,9 +262,7 @@ def test_a_part_that_was_committed_before_one_of_its_topics_was_made_again_is_in
     """Its rows are in one topic and gone from the other: a replay would double them, and a mark would lose them."""
     control = Answers(DONE, LOST, DONE, DONE)
     control.ids, control.evidence = {"a": "1", "b": "3"}, {LOST: fate}
-    with pytest.raises(
-        Expired, match=r"4 of its parts are in doubt.*deleted since.*: b \(3 of them are known to be lost"
-    ):
+    with pytest.raises(Expired, match=r"4 of its parts .*in doubt.*deleted since.*: b \(3 of them .*lost"):
         complete(control, decision=INTO_TWO)
 
 
@@ -301,16 +300,15 @@ def test_brokers_that_fail_after_the_decision_do_not_make_it_undone(kind: type[E
     that no restart heals leaves the batch until its transactions time out."""
     with pytest.raises(Unfinished) as error:
         complete(Failing(kind("no broker answers", "Look at them")))
-    assert str(error.value) == (
-        "EO-UNFINISHED: batch 12 of sink 'job' is decided, but not all of its parts are proven committed: no broker "
-        "answers. The batch is decided, and the next start commits it. What to do: Look at them."
-    )
+    assert re.fullmatch(r"batch 12 of sink 'job' .*not all .*: no broker answers", error.value.what)
+    assert (error.value.code, error.value.safe) == ("EO-UNFINISHED", Unfinished.default_safe)
+    assert error.value.way_out == "Look at them"
 
 
 @pytest.mark.parametrize("kind", [NotAuthorized, DatabaseUnusable])
 def test_no_error_after_the_decision_says_that_nothing_was_written(kind: type[ExactlyOnceError]) -> None:
     """Whatever a participant raises when it commits: it keeps its code, and says what is true of the batch."""
-    with pytest.raises(kind, match="The batch is decided, and the next start commits it"):
+    with pytest.raises(kind, match=Unfinished.default_safe):
         complete(Failing(kind("refused", "Grant it")))
 
 

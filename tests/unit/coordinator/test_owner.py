@@ -162,7 +162,7 @@ def test_a_stopped_process_is_alive_and_frozen(child: Process) -> None:
     assert frozen_among([child]) == () and state_of(child) is State.RUNS
     found = stop(child)
     assert (found.state, alive(child)) == (State.STOPPED, True)
-    assert str(found) == f"process {child.pid} on {child.host} is stopped by a signal"
+    assert str(found).startswith(f"process {child.pid} on {child.host} is stopped")
     owner = owner_of(LogState(replace(CLAIM, pid=child.pid, pid_started=child.started)), lambda _: True)
     assert owner is not None and owner.frozen == (found,)
     assert resume_stopped(found) and state_of(child) is State.RUNS

@@ -78,7 +78,7 @@ def test_a_checkpoint_of_another_query_is_refused_without_a_batch(checkpoint, tm
 
 
 def test_a_checkpoint_with_a_history_that_the_log_does_not_know_is_refused(checkpoint):
-    with pytest.raises(CheckpointRewound, match="has no decision of query") as refused:
+    with pytest.raises(CheckpointRewound, match=f"no decision of query {QUERY}") as refused:
         started(location := checkpoint(5, 5), LogState())
     assert f"sink.adopt={QUERY}/6" in refused.value.way_out
     started(location, LogState(), **{"sink.adopt": f"{QUERY}/6"})

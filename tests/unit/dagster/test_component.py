@@ -128,7 +128,7 @@ def test_where_records_name_their_input_is_said_in_yaml_too():
     for said, origin in (("header:src", "header:src"), ("key", "key"), (f"{HERE}.clean", clean)):
         stream = StreamModel.resolve_from_yaml(yaml.safe_dump({**one, "checks": {"origin": said}})).stream()
         assert stream.checks.origin == origin and stream.trace_headers
-    with pytest.raises(BadDeclaration, match="does not say where a record names its input record"):
+    with pytest.raises(BadDeclaration, match="'src' does not say"):
         StreamModel.resolve_from_yaml(yaml.safe_dump({**one, "checks": {"origin": "src"}})).stream()
 
 
@@ -192,5 +192,5 @@ def test_one_receiver_is_named(said):
 
 
 def test_a_translator_that_is_none_is_refused():
-    with pytest.raises(BadDeclaration, match="pager is not a subclass of StreamTranslator"):
+    with pytest.raises(BadDeclaration, match=r"pager .* subclass of StreamTranslator"):
         StreamModel(**{**STREAM, "translator": f"{HERE}.pager"}).stream()

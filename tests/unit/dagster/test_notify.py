@@ -67,9 +67,8 @@ def test_the_end_of_an_incident_closes_it_in_pagerduty_and_is_said_in_slack():
     over = replace(NOTICE, what="Healthy: 5 offsets behind.", resolved=True)
     closed = payload(over, "pagerduty", "key")
     assert (closed["event_action"], closed["dedup_key"]) == ("resolve", NOTICE.incident)
-    assert payload(over, "slack")["text"] == (
-        "*orders* (EO-REWOUND): The stream no longer needs a person. Healthy: 5 offsets behind."
-    )
+    text = payload(over, "slack")["text"]
+    assert text.startswith("*orders* (EO-REWOUND): ") and "no longer needs" in text and text.endswith(over.what)
     assert payload(over, "json")["resolved"] is True
     severities = [
         payload(n, "pagerduty", "key")["payload"]["severity"] for n in (NOTICE, replace(NOTICE, severity=WARNING))
@@ -168,7 +167,7 @@ def test_a_password_goes_only_to_a_server_with_a_certificate_that_is_trusted(mai
 @pytest.mark.filterwarnings("ignore:Requiring AUTH")
 def test_a_mail_server_that_is_away_or_refuses_is_an_error_for_the_next_tick(mail_server):
     server = mail_server(auth_required=True, auth_require_tls=False)
-    with pytest.raises(NotSent, match="did not accept the notice"):
+    with pytest.raises(NotSent, match="did not accept"):
         mail(server.port).send(NOTICE)
     with pytest.raises(NotSent, match="ConnectionRefusedError"):
         mail(1).send(NOTICE)

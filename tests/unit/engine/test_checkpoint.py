@@ -212,9 +212,7 @@ def test_a_location_where_nothing_is_yet_is_a_new_checkpoint(tmp_path: Path) -> 
 
 def test_a_query_that_runs_without_a_checkpoint_here_is_refused(tmp_path: Path) -> None:
     """The driver's Python sees another disk, or HDFS was meant: writing would have no history to be checked against."""
-    with pytest.raises(
-        CheckpointUnusable, match=r"EO-CHECKPOINT: there is no checkpoint at .*although the query is running"
-    ) as refused:
+    with pytest.raises(CheckpointUnusable, match=r"no checkpoint at .*the query is running") as refused:
         batch_in_flight(str(tmp_path / "none"))
     assert "on this host's disk" in refused.value.what and "fs.defaultFS" in refused.value.way_out
     with pytest.raises(CheckpointUnusable) as refused:
@@ -243,7 +241,7 @@ def test_a_location_that_python_cannot_read_is_refused_with_what_can_be(location
 @pytest.mark.parametrize("location", ["hdfs://", "hdfs://name:8020", "hdfs://name:port/c"])
 def test_a_location_that_is_no_place_on_hdfs_is_refused_with_the_form_of_one(location: str) -> None:
     """A path that is forgotten must not be read as the root of the file system."""
-    with pytest.raises(CheckpointUnusable, match=r"is not a path on HDFS.*Write the location as hdfs://HOST:PORT/PATH"):
+    with pytest.raises(CheckpointUnusable, match=r"is not a path .*HDFS.*hdfs://HOST:PORT/PATH"):
         read_checkpoint(location)
 
 
@@ -258,7 +256,7 @@ def test_a_process_without_a_client_for_hdfs_says_so_and_names_two(
     with pytest.raises(CheckpointUnusable) as refusal:
         look("hdfs://name:8020/streams/clicks")
     said = str(refusal.value)
-    assert said.startswith("EO-CHECKPOINT: this Python process has no client for HDFS") and len(said) < 700
+    assert said.startswith("EO-CHECKPOINT: ") and "no client for HDFS" in said and len(said) < 700
     assert all(
         word in said
         for word in ("hdfs://name:8020/streams/clicks", "pyspark-kafka-exactly-once[hdfs]", "HADOOP_HOME", "CLASSPATH")

@@ -25,10 +25,9 @@ def test_the_warning_names_the_successor_and_points_at_the_line_of_the_user() ->
         old()
     [warning] = warned
     assert warning.filename == __file__
-    assert str(warning.message) == (
-        "exactly_once.old() is deprecated since 1.3, and the next major release removes it. "
-        "Use exactly_once.new() instead."
-    )
+    told, way_out = str(warning.message).split(". ")
+    assert told.startswith("exactly_once.old() is deprecated since 1.3, ") and "the next major release" in told
+    assert way_out.startswith("Use exactly_once.new()")
 
 
 def test_the_public_modules_are_these_and_the_reference_lists_them() -> None:

@@ -63,7 +63,7 @@ def test_jars_of_ones_own_do_not_push_the_sinks_jar_out(tmp_path):
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
-        ({"EXACTLY_ONCE_DEPLOYMENT": "production"}, "must be local or cluster, not production"),
+        ({"EXACTLY_ONCE_DEPLOYMENT": "production"}, "local or cluster, not production"),
         ({"EXACTLY_ONCE_DEPLOYMENT": "cluster"}, "EXACTLY_ONCE_SPARK_MASTER and EXACTLY_ONCE_CHECKPOINTS"),
     ],
 )

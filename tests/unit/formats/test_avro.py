@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -225,12 +226,12 @@ def test_two_fields_of_one_name_are_refused() -> None:
     """Guards against one of two columns being lost: Spark allows both."""
     type = struct(a="long")
     type["fields"] *= 2
-    assert "value has two fields named 'a'" in refused(record(("a", "long")), type)
+    assert re.search(r"value .*two fields named 'a'", refused(record(("a", "long")), type))
 
 
 def test_a_schema_without_a_name_has_no_full_name() -> None:
     """Guards against a subject or lineage named after nothing."""
-    with pytest.raises(InvalidSchema, match="the Avro schema is string, which has no name"):
+    with pytest.raises(InvalidSchema, match=r"Avro schema is string, .*no name"):
         full_name("AVRO", '"string"')
 
 
@@ -270,5 +271,5 @@ def test_no_digit_of_a_long_is_lost_in_a_union_of_numbers(branches: list[str]) -
 
 def test_a_schema_is_not_named_like_a_type_of_avro() -> None:
     """Guards against a record that a reader takes for a string."""
-    with pytest.raises(InvalidSchema, match="name of a type of Avro"):
+    with pytest.raises(InvalidSchema, match=r"the schema string .*type of Avro"):
         derive("AVRO", struct(a="long"), "string")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -170,7 +171,7 @@ def test_a_message_is_chosen_by_numbers_that_count_what_is_written() -> None:
 def test_a_field_that_proto2_requires_must_be_a_column_and_never_null() -> None:
     """Guards against rows that no reader can parse at all."""
     text = 'syntax = "proto2"; message M { required int64 a = 2; optional int64 b = 1; }'
-    assert "value has no field 'a', which the Protobuf message M demands" in refused(text, struct(b="long"))
+    assert re.search(r"value has no field 'a', .*message M demands", refused(text, struct(b="long")))
     type = struct(a="long", b="long")
     assert [f["name"] for f in plan("PROTOBUF", type, text, "value")["fields"]] == ["b", "a"]
     assert read(text, type, (1, None)).a == 1
@@ -236,7 +237,7 @@ def test_protoc_that_is_missing_or_does_not_run_is_no_fault_of_the_schema(monkey
         full_name("PROTOBUF", order())
     monkeypatch.undo()
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(InvalidOption, match="protoc does not run on the driver"):
+    with pytest.raises(InvalidOption, match="protoc does not run"):
         full_name("PROTOBUF", order("int64 never_compiled_before = 1;"))
 
 

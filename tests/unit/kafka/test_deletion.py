@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_a_topic_is_named_once_and_its_settings_are_asked_for_again_before_that(
     assert warn(90 * DAY_MS) == [] and brokers.asked == 2
     deletion, brokers.config = Deletion("s"), KEPT
     [said] = warn(90 * DAY_MS)
-    assert "records of topic t have times from 1970-04-01 00:00:00 UTC on, 10 days ago" in said
+    assert re.search(r"topic t .*1970-04-01 00:00:00 UTC.*10 days ago", said)
     assert warn(80 * DAY_MS) == []
 
 

@@ -21,7 +21,7 @@ def closed_port() -> int:
 def test_servers_of_which_none_can_be_there_are_refused_at_once() -> None:
     """Guards against fifteen seconds of silence for a wrong port."""
     servers, began = f"127.0.0.1:{closed_port()}, no-such-host.invalid:9092,", time.monotonic()
-    with pytest.raises(BrokerUnreachable, match=r"no broker listens at kafka\.bootstrap\.servers=") as refused:
+    with pytest.raises(BrokerUnreachable, match=r"no broker .*kafka\.bootstrap\.servers=") as refused:
         check_doors(Connection(servers))
     assert time.monotonic() - began < 1
     assert "refused" in refused.value.what and "no-such-host.invalid:9092: " in refused.value.what

@@ -258,12 +258,12 @@ def test_where_no_java_reads_a_store_the_refusal_says_how_to_convert_it(
 ) -> None:
     """A pod of Dagster's or of a command has no Java. What a JVM prints first may be a variable with a password."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(InvalidOption, match=r"/t\.jks is a Java key store.* there is no Java here") as refusal:
+    with pytest.raises(InvalidOption, match=r"/t\.jks .*Java key store.*no Java here") as refusal:
         Connection.from_options({**SSL, **TRUST})
     assert "keytool -list -rfc -keystore /t.jks" in refusal.value.way_out
     with pytest.raises(InvalidOption, match=r"openssl pkcs12 -in store\.p12 -nodes"):
         Connection.from_options({**SSL, **IDENTITY})
     java(f"echo 'Picked up JAVA_TOOL_OPTIONS: {STORE_PASSWORD}' >&2; echo 'compiled by a more recent' >&2; exit 1")
-    with pytest.raises(InvalidOption, match=r"ended with 1 \(compiled by a more recent\)") as refusal:
+    with pytest.raises(InvalidOption, match=r"ended with 1 \(compiled by .*recent\)") as refusal:
         Connection.from_options({**SSL, **TRUST})
     assert planted_in(str(refusal.value)) == [] and "Java 17" in refusal.value.way_out

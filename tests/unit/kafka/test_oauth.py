@@ -254,7 +254,7 @@ def test_an_endpoint_that_gives_no_token_is_named_and_only_what_may_pass_is_trie
 
 def test_an_endpoint_that_is_away_may_come_back() -> None:
     """Outage: a stream that stays down after a restart of the identity provider."""
-    with pytest.raises(BrokerUnreachable, match="does not give a token"):
+    with pytest.raises(BrokerUnreachable, match=r"http://127\.0\.0\.1:1/token does not give"):
         from_endpoint(oauth("http://127.0.0.1:1/token"))
 
 

@@ -84,7 +84,7 @@ def test_the_sum_of_a_soak_names_every_kind_of_fault_and_anomaly() -> None:
     assert summed.faults == {"kill-driver": 4, "net-cut": 1}
     assert "5 faults (kill-driver 4, net-cut 1)" in str(summed) and str(summed).endswith("3 lost")
     assert str(total([piece(0)])).endswith("no anomaly")
-    assert "1 piece(s) were judged with the next one" in str(total([piece(0, failed="Stopped")]))
+    assert "1 piece(s) were judged" in str(total([piece(0, failed="Stopped")]))
     assert total([piece(0), piece(3)]).failed == 2
 
 
@@ -154,8 +154,8 @@ def test_the_table_sums_up_a_system_and_shows_its_worst_time(tmp_path: Path) -> 
     assert by["records in"] == ["1,900", "1,000"]
     assert by["duplicated"] == ["0", "70"] and by["lost"] == ["0", "0"]
     assert by["starts by the operator"] == ["5", "0"]
-    assert by["readers stood still before written records, longest, s"] == ["4.5", "0.0"]
-    assert by["from the start to the first visible record, longest, s"] == ["7.5", "0.0"]
+    assert [by[name] for name in by if name.startswith("readers stood still")] == [["4.5", "0.0"]]
+    assert [by[name] for name in by if "first visible record" in name] == [["7.5", "0.0"]]
     assert by["runs without an end"] == ["1", "0"]
 
 

@@ -128,7 +128,7 @@ def test_a_record_of_the_sink_s_own_is_undone_by_no_step_without_the_phrase(monk
     assert not written
     done = UNDO.apply(context, replace(p, force=phrase))
     assert written == [[(b"decision:q:1", None)]] and done.document["restored"] is None
-    assert done.sentence.startswith("Undid decision of batch 1 of q at offset 7. No record is in force")
+    assert done.sentence.startswith("Undid decision of batch 1 of q at offset 7. No record")
 
 
 def test_a_new_operation_is_a_job_with_its_configuration_and_its_audit_trail():
@@ -146,7 +146,7 @@ def test_a_new_operation_is_a_job_with_its_configuration_and_its_audit_trail():
     assert dry.success and [e.step_key for e in dry.all_events if e.is_step_skipped] == ["count"]
     refused = run(dry_run=False)
     [failed] = [e for e in refused.all_events if e.is_step_failure]
-    assert "set consequence to: count it" in failed.step_failure_data.user_failure_data.description
+    assert "consequence to: count it" in failed.step_failure_data.user_failure_data.description
     done = run(dry_run=False, consequence="count it", most=2, reason="a test")
     [ended] = done.get_asset_materialization_events()
     audit = {name: value.value for name, value in ended.materialization.metadata.items()}

@@ -90,7 +90,7 @@ def test_what_a_full_disk_leaves_is_torn(name: str, content: str | bytes) -> Non
 @pytest.mark.parametrize("source", ["", '{"in":{"0":1', '0:{"in":{"0"', "[1,"])
 def test_an_input_that_is_cut_off_is_torn(source: str) -> None:
     """Loss: a batch that ends earlier than the one that was decided."""
-    assert fault_of("offsets/3", f"v1\n{HEAD}\n{source}".encode()) == "the input that it names is cut off"
+    assert str(fault_of("offsets/3", f"v1\n{HEAD}\n{source}".encode())).endswith("is cut off")
 
 
 @pytest.mark.parametrize("source", ['{"in":{"0":1}}', '0:{"in":{"0":1}}', "-", "17", '{"logOffset":3}', "a:b"])
@@ -123,7 +123,7 @@ def test_observers_name_what_is_torn_and_do_not_fail(site: Site) -> None:
     assert progress.state == "torn" and progress.as_metadata()["torn"] == ["offsets/3", "commits/3"]
     site.write("metadata", "")
     assert read_checkpoint(str(site.root)).query_id is None
-    with pytest.raises(CheckpointUnusable, match=r"metadata is torn: it is empty.* checkpoint repair .* --sink 's 1'"):
+    with pytest.raises(CheckpointUnusable, match=r"metadata is torn: .*empty.* checkpoint repair .* --sink 's 1'"):
         check_whole(str(site.root), "s 1")
 
 

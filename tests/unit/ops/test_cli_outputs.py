@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_a_connection_string_with_a_password_is_refused_before_anything_connects
     """
     assert main(["--bootstrap-servers", "127.0.0.1:1", "verify", "orders", "--postgres", f"warehouse={dsn},t"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "EO-OPTION: the connection string of --postgres warehouse holds" in said and way_out in said
+    assert re.search(r"EO-OPTION: .*--postgres warehouse holds", said) and way_out in said
     assert "geheim" not in said
 
 

@@ -286,7 +286,8 @@ def test_trouble_is_logged_once_for_each_change(cluster, caplog):
         "observation works again",
         "observation failed",
     ]
-    assert said[0].startswith(NOWHERE.bootstrap_servers) and said[2] == "sink a: observation failed: a bug"
+    assert said[0].startswith(NOWHERE.bootstrap_servers)
+    assert said[2].startswith("sink a: ") and said[2].endswith(": a bug")
 
 
 def test_a_sink_that_comes_later_is_counted_whole_and_one_that_goes_is_forgotten(cluster):

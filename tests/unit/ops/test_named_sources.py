@@ -45,7 +45,7 @@ def write(root: Path, *batches: list[str], committed: int, version: str = "v2") 
 def test_a_line_of_a_named_source_that_is_cut_off_is_torn(line: str, tmp_path: Path) -> None:
     """Loss: a torn ``offsets/N`` that counts as whole is compared, kept and drained as if it were the decided plan."""
     torn = text([FIRST[0], line])
-    assert fault_of("offsets/0", torn.encode()) == "the input that it names is cut off"
+    assert str(fault_of("offsets/0", torn.encode())).endswith("is cut off")
     location = write(tmp_path, FIRST, [FIRST[0], line], committed=0)
     assert [*read_checkpoint(location).torn] == ["offsets/1"]
     assert read_files(location).offsets[1].fault and read_files(location).offsets[1].digest == ""

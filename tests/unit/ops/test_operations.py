@@ -2,6 +2,7 @@
 consequence is typed out.
 """
 
+import re
 import shlex
 from dataclasses import replace
 
@@ -48,7 +49,7 @@ def test_a_decided_transaction_may_be_committed_and_not_aborted():
     """Mishap: an abort of what is decided; readers miss those rows until the next start writes them again."""
     decided = check_commit(transaction(), DECIDED)
     assert (decided.decision.batch_id, decided.handle.records) == (4, 50)
-    with pytest.raises(Refused, match=r"decided \(batch 4, 50 records\); if it is aborted, the next start"):
+    with pytest.raises(Refused, match=r"decided \(batch 4, 50 records\); .*the next start"):
         check_abort(transaction(), DECIDED)
     with pytest.raises(Refused, match=r"\(batch 4, 1 record\)"):
         check_abort(transaction(), log(PreparedTransaction(ID, 11, 2, 1, 1)))
@@ -80,7 +81,7 @@ def test_what_is_not_under_way_is_neither_committed_nor_aborted_nor_forced(state
 @pytest.mark.parametrize("foreign", ["flights-feed", "eo:s:log", "eo.s.1.2", "other"])
 def test_foreign_ids_are_refused_before_anything_is_asked(foreign):
     for operation in (COMMIT, ABORT):
-        with pytest.raises(Refused, match="is not the transactional id of a part"):
+        with pytest.raises(Refused, match=re.escape(f"{foreign!r} is not")):
             operation.apply(OperationContext(Connection(NOBODY)), TransactionParameters(id=foreign))
 
 
@@ -107,9 +108,8 @@ def test_an_abort_of_what_is_decided_needs_the_roll_back_typed_out():
     assert refused.phrase == ROLL_BACK
     assert check_abort(transaction(), DECIDED, refused.phrase).decision.batch_id == 4
     write = log(PreparedTransaction(ID, 11, 2, 1, 50), query_id="write:2013-01-05")
-    assert refusal(check_abort, transaction(), write).phrase == (
-        "roll back write 2013-01-05, 50 records; the next try writes them again"
-    )
+    phrase = refusal(check_abort, transaction(), write).phrase
+    assert phrase.startswith("roll back write 2013-01-05, 50 records; the next try")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_frozen_owner_is_refused_with_the_command_that_ends_it():
     """Mishap: "a running driver ends its own transactions", of one that a signal has stopped."""
     stopped = (Frozen(Process("host-a", "m", 4711, 1.0), State.STOPPED),)
     refused = refusal(check_owner, "s", replace(owner(True), frozen=stopped))
-    assert "is frozen: process 4711 on host-a is stopped by a signal" in refused.what
+    assert f"is frozen: {stopped[0]}" in refused.what and "process 4711 on host-a" in refused.what
     assert "kill -9 4711" in str(refused) and refused.phrase == "fence the driver 4711 on host-a"
 
 

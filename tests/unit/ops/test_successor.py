@@ -41,13 +41,13 @@ def open_transaction(verdict: str = "undecided") -> OpenTransaction:
 
 def test_a_sink_is_no_successor_of_itself() -> None:
     """Outage: the sink is retired, and nothing may ever start in its place."""
-    with pytest.raises(InvalidOption, match="cannot be its own successor"):
+    with pytest.raises(InvalidOption, match=r"its own successor.*'orders'"):
         verdicts.check_names("orders", "orders", LOG)
 
 
 def test_a_sink_that_was_never_used_has_no_successor() -> None:
     """Mishap: a typo in the old name, and a new query that begins anywhere."""
-    with pytest.raises(InvalidOption, match="no driver has ever claimed"):
+    with pytest.raises(InvalidOption, match=r"ever claimed.*ordres"):
         verdicts.check_names("ordres", "orders-v2", LogState())
 
 
@@ -68,7 +68,7 @@ def test_a_sink_has_one_successor() -> None:
 def test_without_a_decided_batch_there_is_nothing_to_continue_after() -> None:
     """Loss: a new query that begins at an offset nobody has decided."""
     assert verdicts.last_decided("orders", LOG) == LAST
-    with pytest.raises(Refused, match="has decided no batch of its query other"):
+    with pytest.raises(Refused, match=r"'orders' .*of its query other"):
         verdicts.last_decided("orders", replace(LOG, owner=replace(CLAIM, query_id="other")))
 
 
@@ -182,7 +182,7 @@ def test_offsets_too_long_for_the_decision_come_from_the_checkpoint_if_they_are_
     assert verdicts.ends_of("orders", bare, replace(CHECKPOINT, offsets=TEXT)) == {"orders": {0: 120, 1: 118}}
     other = TEXT.replace("120", "121")
     for wrong in (CHECKPOINT, replace(CHECKPOINT, offsets=other), OldCheckpoint("/c", "x", 41, TEXT)):
-        with pytest.raises(Refused, match="not there as it was decided"):
+        with pytest.raises(Refused, match=r"offsets/41 of .*not there .*decided"):
             verdicts.ends_of("orders", bare, wrong)
 
 
@@ -214,7 +214,7 @@ def test_a_successor_that_reads_along_takes_over_where_both_have_read_the_same()
     ends = {"orders": {0: 120, 1: 118}}
     verdicts.check_takes_over(ends, ran({0: 120, 1: 118}))
     for apart in ({0: 120, 1: 117}, {0: 121, 1: 118}, {0: 120}, {0: 120, 1: 118, 2: 1}):
-        with pytest.raises(Refused, match="has not read the same input"):
+        with pytest.raises(Refused, match="not read the same"):
             verdicts.check_takes_over(ends, ran(apart))
     with pytest.raises(Refused, match="is open"):
         verdicts.check_takes_over(ends, ran({0: 120, 1: 118}, open=(open_transaction(),)))
@@ -225,7 +225,7 @@ def test_a_successor_that_reads_along_takes_over_where_both_have_read_the_same()
 def test_a_sink_whose_input_topic_was_recreated_is_not_continued_at_its_old_offsets() -> None:
     """A loss: the successor would leave out the first records of the new topic, without a word."""
     last = replace(LAST, input_ids={"orders": "a", "other": "x"})
-    with pytest.raises(Refused, match=r"\(orders\).* offsets of the deleted topic"):
+    with pytest.raises(Refused, match=r"\(orders\).*the deleted topic"):
         verdicts.check_input("orders", last, {"orders": "b", "other": "x"})
     for ids in ({"orders": "a"}, {}):
         verdicts.check_input("orders", last, ids)

@@ -48,7 +48,7 @@ def test_a_password_in_the_dsn_is_not_shown(dsn: str) -> None:
 )
 def test_a_dsn_that_cannot_be_read_is_not_repeated(dsn: str) -> None:
     """libpq's own message quotes the piece that it does not understand, often with the password in it."""
-    with pytest.raises(InvalidOption, match="EO-OPTION: dsn is not a connection string") as refused:
+    with pytest.raises(InvalidOption, match=r"^EO-OPTION: dsn is not") as refused:
         PostgresParticipant("postgres", dsn, "orders")
     assert "pa55w0rd" not in str(refused.value)
     assert refused.value.__cause__ is None and refused.value.__suppress_context__
@@ -94,7 +94,7 @@ def covering(scope: Scope, session: str) -> bool:
 @pytest.mark.parametrize("columns", [["id", "no_such"], ["id", "id"]])
 def test_columns_that_the_rows_do_not_have_once_are_refused(columns: list[str]) -> None:
     """Found at the start, not at the first batch."""
-    with pytest.raises(InvalidSchema, match="the rows have id, word"):
+    with pytest.raises(InvalidSchema, match="rows have id, word"):
         PostgresParticipant("postgres", "host=/nowhere", "orders", columns).check("s", ROWS)
 
 
@@ -111,5 +111,5 @@ def test_structs_and_maps_become_json_and_lists_stay() -> None:
     assert list(_column(maps)) == ['{"k": 1}', None]
     assert list(_column(pa.array([[{"a": "ü"}]], pa.list_(pa.struct([("a", pa.string())]))))) == ['[{"a": "ü"}]']
     assert list(_column(pa.array([[1, None]], pa.list_(pa.int8())))) == [[1, None]]
-    with pytest.raises(TypeError, match="JSON cannot represent a bytes"):
+    with pytest.raises(TypeError, match="cannot represent a bytes"):
         _column(pa.array([{"a": b"x"}]))

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from exactly_once.errors import StoreRefused
+from exactly_once.outputs import delta
 from exactly_once.outputs.delta import DeltaParticipant
 from exactly_once.outputs.iceberg import IcebergParticipant
-from exactly_once.participants import delta
 
 SCHEMA = pa.schema([("value", pa.int64())])
 

@@ -84,7 +84,7 @@ def test_what_is_not_tested_is_named(
     tested = []
     monkeypatch.setattr(pythons, "test_on", lambda python, folder, arguments: tested.append(python) or -9)
     assert pythons.main([]) == 1 and tested == ["/usr/bin/other"], "its failure is that of the whole"
-    assert sum("left out, this machine has none" in line for line in capsys.readouterr().out.splitlines()) == 1
+    assert sum("left out, " in line for line in capsys.readouterr().out.splitlines()) == 1
     monkeypatch.setenv("TEST_BUDGET_S", str(pythons.EACH_S - 1))
     assert pythons.main([]) == 0 and tested == ["/usr/bin/other"]
     assert sum(f"less than {pythons.EACH_S} s are left" in line for line in capsys.readouterr().out.splitlines()) == 1

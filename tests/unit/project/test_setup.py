@@ -57,7 +57,7 @@ def test_without_a_new_enough_python_one_sentence_says_what_to_install(checkout,
         program(path, "python3", "exit 1")  # what the question for the version ends with
     ended = run_setup(checkout, path)
     assert ended.returncode == 1 and ended.stdout == ""
-    assert ended.stderr.startswith("Python 3.11 or newer is needed: install it")
+    assert ended.stderr.startswith("Python 3.11 or newer") and "install it" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
@@ -65,7 +65,7 @@ def test_a_python_without_venv_is_told_apart(checkout, tmp_path) -> None:
     program(tmp_path / "bin", "python3", 'case "$2" in *ensurepip*) exit 1 ;; esac')
     ended = run_setup(checkout, tmp_path / "bin")
     assert ended.returncode == 1
-    assert ended.stderr.startswith("Python's venv module is needed: install it")
+    assert ended.stderr.startswith("Python's venv module") and "install it" in ended.stderr
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS finds an installed Java without PATH and JAVA_HOME")
@@ -207,12 +207,12 @@ def test_jars_that_cannot_be_had_are_one_sentence(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def resolve(say: object) -> None:
-        raise setup.jars.JarsUnusable("x.jar is not to be had", "Try again")
+        raise setup.jars.JarsUnusable("no x.jar", "Try again")
 
     monkeypatch.setattr(setup.jars, "resolve", resolve)
     assert setup.jars_and_broker() == 1
     said = capsys.readouterr().err
-    assert "x.jar is not to be had" in said and "Traceback" not in said
+    assert "no x.jar" in said and "Traceback" not in said
 
 
 def test_what_runs_beside_pip_ends_with_it() -> None:

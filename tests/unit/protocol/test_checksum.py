@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
@@ -93,7 +94,7 @@ def test_sequence_numbers_that_wrapped_are_not_taken_for_a_loss() -> None:
 def test_the_error_names_the_transaction_and_what_contradicts_its_task() -> None:
     """Guards against an error that sends a person to look at a time-out."""
     said = str(not_whole("eo:s:1:0:0.0", 0, "the leader of t-0 counts 5 records instead of 10"))
-    assert said.startswith("EO-EXPIRING: the transaction eo:s:1:0:0.0 of part 0 is open, but does not hold what its")
+    assert said.startswith("EO-EXPIRING: the transaction eo:s:1:0:0.0 of part 0 is open, ") and "does not hold" in said
     assert "t-0 counts 5 records instead of 10" in said and "unclean.leader.election.enable" in said
 
 
@@ -159,7 +160,7 @@ def test_the_silence_of_one_leader_takes_nothing_from_the_word_of_another() -> N
     """Guards against a loss that goes unnoticed because a broker of some other partition is down, as after the failure
     that made another broker leader without the newest records.
     """
-    assert ask({T1: Extent(41, 5)})[0]["eo:a"].startswith("the leader of t-1 says that it begins at offset 41")
+    assert re.match(r"the leader of t-1 .*begins at offset 41\b", ask({T1: Extent(41, 5)})[0]["eo:a"])
     found, unasked = ask({T1: WRITTEN[T1]})
     assert found == {} and "is silent" in unasked
 

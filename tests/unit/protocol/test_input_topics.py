@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_a_recreated_input_topic_is_refused_with_both_ids_the_old_offsets_and_ea
     """Invariant 10, a loss: the old offsets name other records of the new topic, and those before them are skipped."""
     refused = refusal(decision(ids={"in": "a", "other": "x"}, **{"in": 4000, "other": 5}), {"in": "b", "other": "x"})
     assert refused is not None
-    assert "'in' (its id was a, and is b now)" in refused.what and '{"in": {"0": 4000}}' in refused.what
+    assert re.search(r"'in' \(its id was a, .* b now\)", refused.what) and '{"in": {"0": 4000}}' in refused.what
     assert "'other'" not in refused.what and "batch 7 of sink 'orders'" in refused.what
     for way in ("sink.takeover=q for", "eo.orders", "sink.adopt=b for", "sink.input.offsets=false"):
         assert way in refused.way_out

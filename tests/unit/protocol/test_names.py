@@ -130,9 +130,7 @@ def test_a_sink_id_that_can_name_a_topic_is_taken(good: str) -> None:
 @pytest.mark.parametrize("bad", ["", " ", "a b", "a:b", "a/b", "é", "-a", ".a", "_a", "a\n", "x" * 151, "a*", "\u0661"])
 def test_a_sink_id_with_anything_else_is_refused_with_its_name(bad: str) -> None:
     """Above all ``:``, which would make one sink's namespace a prefix of another's."""
-    with pytest.raises(
-        InvalidOption, match=r"EO-OPTION: sink\.id .* is not a valid sink id.*Use 1 to 150 letters"
-    ) as refusal:
+    with pytest.raises(InvalidOption, match=r"EO-OPTION: sink\.id .*valid sink id.*1 to 150 letters") as refusal:
         check_sink_id(bad)
     assert repr(bad) in str(refusal.value)
 

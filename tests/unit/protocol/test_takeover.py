@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -47,10 +48,8 @@ def test_a_sink_of_another_query_is_refused_with_both_names(takeover: str | None
     with pytest.raises(SinkOwned) as refusal:
         check_binding("job", claim("old", "/data/old"), "q", "/data/c", takeover)
     text = str(refusal.value)
-    assert text.startswith(
-        "EO-SINK-OWNED: sink 'job' belongs to query old (checkpoint /data/old), but the checkpoint /data/c is of "
-        "query q"
-    )
+    theirs, ours = r"query old \(checkpoint /data/old\)", r"checkpoint /data/c is of query q\b"
+    assert re.match(rf"EO-SINK-OWNED: sink 'job' belongs to {theirs}, .*{ours}", text)
     assert "sink.takeover=old" in text
 
 
@@ -70,10 +69,10 @@ def test_a_refused_sink_says_where_its_decisions_end() -> None:
     with pytest.raises(SinkOwned) as refused:
         check_binding("job", claim("old"), "q", "/c", None, DECISIONS)
     assert '(startingOffsets: {"orders": {"0": 30, "1": 20}})' in refused.value.way_out
-    assert "reads from before that is written again" in refused.value.way_out
+    assert "is written again" in refused.value.way_out
     with pytest.raises(SinkOwned) as refused:
         check_binding("job", claim("old"), "q", "/c", None, [replace(DECISIONS[0], offsets="")])
-    assert "the offsets of the consumer group eo.job" in refused.value.way_out
+    assert "the consumer group eo.job" in refused.value.way_out
 
 
 def refusal(begins: dict[str, dict[int, int]], decisions: tuple[Decision, ...], **ids: str) -> CheckpointRewound | None:

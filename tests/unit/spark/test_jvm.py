@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.errors import Fenced
+from exactly_once.errors import Fenced, InvalidOption
 from exactly_once.spark import serve
 from exactly_once.spark.jvm import Coordinators
 
@@ -76,7 +76,7 @@ def test_a_key_store_that_the_jvm_cannot_read_is_refused_in_its_words(
     asked = {"call": "plan", "query": "q", "schema": SCHEMA, "settings": {}, **more}
     said = {"what": "it is not there", "way_out": "Correct it"}
     error = ask(Coordinators(), **asked, options={**GOOD, **kind, **store}, pem=said)["error"]
-    assert error["text"] == "EO-OPTION: it is not there. Nothing was written. What to do: Correct it."
+    assert error["text"] == str(InvalidOption(**said))
 
 
 def test_a_mistake_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

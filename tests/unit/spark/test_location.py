@@ -63,13 +63,13 @@ def test_a_stream_whose_sensors_would_look_elsewhere_is_refused(monkeypatch: pyt
     """Outage: Dagster's sensors have no session, and read a checkpoint that is not the stream's."""
     monkeypatch.setattr(location, "_qualified", lambda spark, said: str(locations.Location("hdfs", "nn", said)))
     monkeypatch.setattr(location, "has_jvm", lambda spark: True)
-    with pytest.raises(CheckpointUnusable, match="Write the location as hdfs://nn/data/chk"):
+    with pytest.raises(CheckpointUnusable, match="location as hdfs://nn/data/chk"):
         check_place(connect(), "/data/chk")
     check_place(connect(), "hdfs:///data/chk")
     check_place(connect(), "file:/data/chk")
     monkeypatch.setattr(location, "_qualified", lambda spark, said: f"dbfs:{said}")
     check_place(connect(), "/Volumes/main/chk")
-    with pytest.raises(CheckpointUnusable, match="Write the location as dbfs:/chk"):
+    with pytest.raises(CheckpointUnusable, match="location as dbfs:/chk"):
         check_place(connect(), "/chk")
 
 

@@ -31,11 +31,11 @@ def test_a_query_with_every_source_of_the_batch_runs_it(batch: Batch, sources: C
 @pytest.mark.parametrize("sources", [["orders"], []])
 def test_a_query_that_lacks_a_source_of_the_batch_is_refused(sources: list[str]) -> None:
     """Loss, in silence: Spark writes the batch without the records of that source, and counts them as read."""
-    with pytest.raises(CheckpointUnusable, match=r"no source .*refunds any more, of which batch 7 .*caught_up"):
+    with pytest.raises(CheckpointUnusable, match=r"no source .*refunds any more, .*batch 7 .*caught_up"):
         check_sources(NAMED, sources)
 
 
 def test_named_sources_that_spark_does_not_tell_are_refused() -> None:
     """Loss, in silence: nobody could tell that a source of the batch in flight was dropped."""
-    with pytest.raises(UnsupportedMode, match=r"does not say which ones.*leave the names of the sources out"):
+    with pytest.raises(UnsupportedMode, match=r"not say which ones.*leave the names"):
         check_sources(NAMED, None)

@@ -33,7 +33,7 @@ class Output(Participant[PreparedPart]):
         return ()
 
     def abort(self, handles: Sequence[PreparedPart]) -> None:
-        self.said += [f"{self.name} rolls back the part of {h.participant}" for h in handles]
+        self.said += [f"{self.name} rolls back {h.participant}" for h in handles]
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
         return []
@@ -62,7 +62,7 @@ def test_an_output_without_a_handle_does_not_shift_the_handles_of_the_others() -
     outputs.append(Output("d", "prepares", said))
     with pytest.raises(RuntimeError):
         _prepare(PART, outputs, TICKET, iter([pa.RecordBatch.from_pydict({"value": ["x"]})]))
-    assert said == ["b rolls back the part of b", "c gives up", "d gives up"]
+    assert said == ["b rolls back b", "c gives up", "d gives up"]
 
 
 class Task:

@@ -112,7 +112,7 @@ def test_only_the_inputs_that_were_named_are_compared(stream: Any) -> None:
     found = stream.expected("/c", ("other",))
     assert found.end == {("other", 0): 7} and found.first == {("other", 0): 0}
     assert dict(found.batches[0].offsets) == {("other", 0): (0, 7)}
-    with pytest.raises(UnknownTopic, match="has read nothing of a, b"):
+    with pytest.raises(UnknownTopic, match="nothing of a, b"):
         stream.expected("/c", ("a", "b"))
 
 
@@ -159,7 +159,7 @@ def test_a_batch_without_offsets_in_the_log_has_them_in_the_checkpoint(stream: A
     stream.files["offsets/1"] = offsets(20)
     assert stream.expected().end == {P: 20}
     stream.files["offsets/1"] = offsets(21)
-    with pytest.raises(CheckpointUnusable, match="offsets/1 of the checkpoint /c is not the input that was decided"):
+    with pytest.raises(CheckpointUnusable, match=r"offsets/1 of the checkpoint /c is not.*decided"):
         stream.expected()
     with pytest.raises(InvalidOption, match="the decision of batch 1 keeps no offsets"):
         stream.expected(None, ("in",))
@@ -167,7 +167,7 @@ def test_a_batch_without_offsets_in_the_log_has_them_in_the_checkpoint(stream: A
 
 def test_what_nothing_tells_is_refused_with_a_way_out(stream: Any) -> None:
     """A comparison with nothing looks clean."""
-    with pytest.raises(InvalidOption, match="nothing says where the stream of sink 's' began"):
+    with pytest.raises(InvalidOption, match="stream of sink 's' began"):
         stream.expected(None)
     with pytest.raises(CheckpointUnusable, match="names Kafka input"):
         stream.expected()

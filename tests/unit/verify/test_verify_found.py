@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -129,7 +130,8 @@ def test_a_handle_without_a_digest_and_an_output_that_skips_a_part_are_unproven(
     """A proof of rows that nobody compared."""
     old, skipped = replace(part(0), digest=""), part(1)
     found = judged(decided(old, skipped), archive=[right(old)])
-    assert found.unproven == {NO_DIGEST: 1, "archive: this participant cannot report what its readers see": 1}
+    assert {why.partition(": ")[0]: parts for why, parts in found.unproven.items()} == {NO_DIGEST: 1, "archive": 1}
+    assert any("cannot report" in why for why in found.unproven)
     assert found.findings == [] and not found.whole
 
 
@@ -191,7 +193,8 @@ def test_kafka_without_a_batch_is_split_from_an_output_that_shows_it() -> None:
     """A split sink, with Kafka on the side that lacks it; what is not shown anywhere is lost, and not split."""
     one = part()
     found = judged(decided(one), absent=True, archive=[right(one)])
-    assert names(found) == ["split sink"] and "visible in archive, and kafka shows nothing" in found.findings[0].what
+    assert names(found) == ["split sink"]
+    assert re.search("visible in archive, .*kafka shows nothing", found.findings[0].what)
     assert "split sink" not in names(judged(decided(one), absent=True, archive=[gone(one)]))
 
 
@@ -314,7 +317,7 @@ def test_decisions_that_came_later_explain_what_was_found() -> None:
     seen = {"archive": Seen({part(0).name: right(part(0))}, (visible(part(0, 2)), visible(part(0, 3))))}
     judge_outputs([decided(part(0))], log_of(decided(part(0)), newer), seen, verdict)
     assert [(f.anomaly.value, f.batch) for f in verdict.findings] == [("output ahead", "batch 3")]
-    assert "the last decision is of batch 2" in verdict.findings[0].what
+    assert "decision is of batch 2" in verdict.findings[0].what
 
 
 def test_another_querys_decisions_are_not_those_of_the_batch() -> None:

@@ -56,7 +56,7 @@ def test_what_was_read_before_does_not_say_how_a_text_is_read():
 
 
 def test_a_stream_with_two_inputs_needs_the_topic():
-    with pytest.raises(Unreadable, match="names no topic, and the stream has 2"):
+    with pytest.raises(Unreadable, match=r"names no topic, .*stream has 2"):
         Places(["orders", "refunds"]).read(b"1-17")
 
 
@@ -100,7 +100,7 @@ def test_an_offset_has_no_more_digits_than_kafka_counts_and_a_long_text_is_quote
 
 @pytest.mark.parametrize("text", ["", "header", "header:", "key:x", "xpath:/a"])
 def test_an_origin_that_is_none_is_refused_with_the_ways_that_there_are(text):
-    with pytest.raises(InvalidOption, match="Use header:NAME, key, value or json:FIELD"):
+    with pytest.raises(InvalidOption, match=r"header:NAME, key, value .*json:FIELD"):
         Origin.parse(text)
 
 
@@ -404,4 +404,5 @@ def test_flags_about_origins_are_refused_without_one(flags, capsys):
 
 def test_an_origin_that_cannot_be_is_refused_before_anything_connects(capsys):
     assert main(["--bootstrap-servers", "127.0.0.1:1", "verify", "s", "--origin", "xpath:/a"]) == 2
-    assert "Use header:NAME, key, value or json:FIELD" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "EO-OPTION" in said and "xpath:/a" in said and "json:FIELD" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -47,7 +48,7 @@ def test_behind_the_last_batch_it_is_ahead_and_its_finding_says_all(out: ReadBac
     assert found.anomaly.value == "output ahead" and found.records == 5 and found.batch == ""
     assert found.transaction == f"eo:{SINK}:1:0:0.0 (producer 101, epoch 3)"
     assert found.places == ("out-0@3..5", "out-1@3..4")
-    assert "the last decision is of batch 0" in found.what and found.what.startswith("5 records of the transaction")
+    assert "decision is of batch 0" in found.what and found.what.startswith("5 records of the transaction")
 
 
 def test_before_a_later_batch_it_is_a_phantom(out: ReadBack) -> None:
@@ -176,7 +177,7 @@ def test_the_rows_of_a_decided_part_are_a_duplicate_wherever_they_stand(out: Rea
     out.part(0, 1, attempt="1.3")
     (found,) = orphans(out, *decisions)
     assert found.anomaly.value == "duplicate" and found.batch == "batch 0" and found.records == 4
-    assert found.what.endswith("they are the rows of part 1 of batch 0")
+    assert found.what.endswith("the rows of part 1 of batch 0")
 
 
 def test_other_rows_of_the_same_number_are_no_duplicate(out: ReadBack) -> None:
@@ -207,7 +208,7 @@ def test_an_execution_that_was_given_up_and_is_visible_is_an_aborted_read(out: R
     out.part(1)
     (found,) = orphans(out, first, log=log_of(first, aborted=gave_up(1)))
     assert found.anomaly.value == "aborted read" and found.batch == "batch 1"
-    assert found.what.endswith("the driver gave up this execution of batch 1")
+    assert "gave up" in found.what and found.what.endswith("execution of batch 1")
 
 
 def test_it_is_one_before_its_batch_was_written_again_too(out: ReadBack) -> None:
@@ -250,7 +251,7 @@ def test_another_attempt_within_its_batch_is_a_mixed_attempt(out: ReadBack) -> N
         out.end((kept.producer_id, kept.epoch), partition)
     (found,) = orphans(out, decided(0, out.part(0, 1), kept))
     assert found.anomaly.value == "mixed attempt" and found.batch == "batch 0"
-    assert found.what.endswith(f"the decided attempt of part 0 is {kept.transactional_id}")
+    assert found.what.endswith(f"decided attempt of part 0 is {kept.transactional_id}")
 
 
 def test_its_batch_ends_with_the_last_marker_of_any_part(out: ReadBack) -> None:
@@ -307,7 +308,7 @@ def test_a_superseded_drivers_rows_behind_its_successors_are_a_zombies(out: Read
     out.part(2, token=4)
     (found,) = orphans(out, *decisions)
     assert found.anomaly.value == "zombie visible"
-    assert found.what.endswith("claim 6, which had superseded its driver, wrote records before it")
+    assert re.search("claim 6, .*superseded its driver, .*before it$", found.what)
 
 
 def test_the_claim_right_before_is_known_without_a_decision_of_its_own(out: ReadBack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from exactly_once.errors import Unfinished
 from exactly_once.outputs.files import FileParticipant
 from exactly_once.participant import Found, Participant, PartName
 from exactly_once.protocol.records import Aborted, PreparedPart
+from exactly_once.tools.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY
 from testkit.planted_outputs import LOG, SINK, Planted
 
 
@@ -54,7 +56,7 @@ def test_a_truncated_file_is_found(sink: Planted, tmp_path: Path) -> None:
     assert sink.anomalies() == {"lost": 1}
     said = sink.finding("lost")
     assert "of its 3 rows" in said.what and said.places == (str(path),)
-    assert "in the middle of row 3" in said.what or "cannot be read as Parquet" in said.what
+    assert "the middle of row 3" in said.what or "read as Parquet" in said.what
 
 
 def test_a_changed_row_is_corrupt(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_a_changed_row_is_corrupt(tmp_path: Path) -> None:
     path = published(tmp_path, 0)[0]
     path.write_bytes(path.read_bytes().replace(b'"w1"', b'"w7"'))
     assert sink.anomalies() == {"corrupt": 1}
-    assert "the file does not have the contents that its task wrote" in sink.finding("corrupt").what
+    assert "not have the contents" in sink.finding("corrupt").what
 
 
 def test_a_file_among_those_of_a_batch_is_a_phantom(sink: Planted, tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_an_execution_that_was_given_up_and_is_visible_is_an_aborted_read(sink: 
     sink.records.append(Aborted("q", 3, "", 3, "e1", 0))
     found = sink.finding("aborted read")
     assert found.batch == "batch 3" and found.transaction == left.name and found.records == 3
-    assert found.what.endswith("is visible, and the driver gave up this execution of batch 3")
+    assert "is visible, " in found.what and "gave up" in found.what and found.what.endswith("execution of batch 3")
 
 
 def test_a_part_that_its_decision_does_not_name_is_a_phantom(sink: Planted) -> None:
@@ -138,7 +140,7 @@ def test_a_batch_on_its_way_is_no_anomaly(sink: Planted) -> None:
     sink.part(archive, 4, 0)
     verdict = sink.verdict()
     assert verdict.findings == [] and verdict.batches == 3
-    assert verdict.unproven == {"decided, and its commit is under way": 2}
+    assert verdict.unproven == {UNDER_WAY: 2}
 
 
 def test_the_first_batch_on_its_way_is_no_anomaly_and_no_error(tmp_path: Path) -> None:
@@ -186,14 +188,14 @@ def test_an_output_that_misses_a_whole_batch_is_split_from_the_others(tmp_path: 
     for path in published(tmp_path, 0, "copy"):
         path.unlink()
     assert sink.anomalies() == {"lost": 2, "split sink": 1, "outcome lie": 1}
-    assert "visible in archive, and copy shows nothing of it" in sink.finding("split sink").what
+    assert re.search("visible in archive, .*copy shows nothing", sink.finding("split sink").what)
 
 
 def test_kafka_without_a_batch_that_a_file_has_is_split(sink: Planted) -> None:
     """The verdict on Kafka says that the batch is absent there."""
     verdict = sink.verdict(absent=frozenset({("q", 1)}))
     assert [f.anomaly.value for f in verdict.findings] == ["split sink"]
-    assert "visible in archive, and kafka shows nothing of it" in verdict.findings[0].what
+    assert re.search("visible in archive, .*kafka shows nothing", verdict.findings[0].what)
 
 
 def test_files_of_earlier_versions_are_counted_and_parquet_is_compared(tmp_path: Path) -> None:
@@ -212,7 +214,7 @@ def test_files_of_earlier_versions_are_counted_and_parquet_is_compared(tmp_path:
     sink.records[sink.records.index(decision)] = replace(decision, handles=tuple(old))
     verdict = sink.verdict()
     assert verdict.findings == [] and verdict.parts == 2
-    assert verdict.unproven == {"its digest cannot be computed from what a reader gets": 2}
+    assert verdict.unproven == {NO_DIGEST: 2}
 
 
 def test_another_folder_than_that_of_the_stream_proves_no_loss(sink: Planted, tmp_path: Path) -> None:
@@ -250,7 +252,7 @@ def test_an_output_that_cannot_tell_is_unproven(
 
 def test_an_output_that_is_not_given_is_unproven(sink: Planted, tmp_path: Path) -> None:
     verdict = sink.verdict(FileParticipant("other", str(tmp_path / "other")))
-    assert verdict.findings == [] and verdict.unproven == {"in an output that was not given": 6}
+    assert verdict.findings == [] and verdict.unproven == {OTHER_OUTPUT: 6}
 
 
 class Races(FileParticipant):

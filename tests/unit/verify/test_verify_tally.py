@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.tools.verify.by_origin import counts as c
 from exactly_once.tools.verify.by_origin.content import Arrivals
 from exactly_once.tools.verify.by_origin.tails import batch_of
-from exactly_once.tools.verify.by_origin.tally import FindingTally
+from exactly_once.tools.verify.by_origin.tally import FOREIGN, FindingTally
 from exactly_once.tools.verify.expected import BatchRange
 
 IN, OUT = ("in", 0), ("out", 2)
@@ -43,7 +45,7 @@ def test_missing_records_are_grouped_by_their_batch(tally: FindingTally) -> None
     assert [(f.batch, f.records, f.places) for f in found] == [
         ("batch 4", 2, ("in-0@10", "in-0@19")), ("batch 5", 1, ("in-0@20",)), ("", 1, ("in-0@9",)),
     ]  # fmt: skip
-    assert found[0].what == "input records of in-0 that are not in the outputs: 2" and found[0].transaction == ""
+    assert re.fullmatch("input records of in-0 .*not in the outputs: 2", found[0].what) and found[0].transaction == ""
     tally.missing(Anomaly.LOST, IN, of(11, 30))
     assert [f.records for f in tally.findings()] == [3, 1, 2]
     tally.missing(Anomaly.LOST, ("in", 9), of(0))
@@ -54,7 +56,7 @@ def test_what_is_held_back_is_told_from_what_is_lost(tally: FindingTally) -> Non
     """Unseen called lost: somebody would write it a second time."""
     tally.missing(Anomaly.UNSEEN, IN, of(12))
     (found,) = tally.findings()
-    assert found.anomaly is Anomaly.UNSEEN and "which readers cannot reach yet: 1" in found.what
+    assert found.anomaly is Anomaly.UNSEEN and "readers cannot reach yet: 1" in found.what
 
 
 def test_only_the_first_places_are_kept_and_all_records_are_counted(tally: FindingTally) -> None:
@@ -106,7 +108,7 @@ def test_foreign_records_where_nobody_else_may_write_are_phantoms(tally: Finding
     tally.foreign(1_234, ["out-0@5"])
     (found,) = tally.findings()
     assert (found.anomaly, found.records, found.places) == (Anomaly.PHANTOM, 1_234, ("out-0@5",))
-    assert found.what == "output records that name no input record of the stream: 1,234"
+    assert found.what == f"{FOREIGN}: 1,234"
 
 
 def test_a_record_out_of_order_is_named_with_the_one_before_it(tally: FindingTally) -> None:

@@ -96,19 +96,19 @@ TABLE = ["priced", Table("t", lambda: None)]
     [
         ({"dead_letters": "d", "options": BY_HAND}, "options names sink.dead.letter.topic, which dead_letters sets"),
         ({"dead_letters": "d", "options": {"Sink.Dead.Letter.Max": "5"}}, "options names Sink.Dead.Letter.Max"),
-        ({"dead_letters": "priced"}, "names the topic priced twice"),
-        ({"dead_letters": "r", "rejected": "r"}, "names the topic r twice"),
-        ({"dead_letters": "orders"}, "the topic orders is in source and in outputs"),
-        ({"dead_letters": "a b"}, "not a name that Kafka allows"),
-        ({"dead_letters": "d", "outputs": TABLE}, "to Kafka alone, since .*, and outputs names a table"),
-        ({"options": BY_HAND, "outputs": TABLE}, "sink.dead.letter.topic is for a stream that writes to Kafka alone"),
-        ({"dead_letters": "d", "participants": list}, "and participants is set. Leave one of the two out"),
+        ({"dead_letters": "priced"}, "the topic priced twice"),
+        ({"dead_letters": "r", "rejected": "r"}, "the topic r twice"),
+        ({"dead_letters": "orders"}, r"topic orders is in source .*outputs"),
+        ({"dead_letters": "a b"}, "not a name that"),
+        ({"dead_letters": "d", "outputs": TABLE}, r"to Kafka alone, since .*, .*outputs names a table"),
+        ({"options": BY_HAND, "outputs": TABLE}, r"sink.dead.letter.topic .* writes to Kafka alone"),
+        ({"dead_letters": "d", "participants": list}, r"participants is set\. Leave one"),
         (
             {"dead_letters": "d", "options": {"sink.guarantee": "none"}},
             "dead_letters needs sink.guarantee=exactly",
         ),
-        ({"dead_letters": Rejected("r")}, "dead_letters takes a DeadLetters, and got a Rejected. Write rejected="),
-        ({"rejected": DeadLetters("d")}, "rejected takes a Rejected, and got a DeadLetters. Write dead_letters="),
+        ({"dead_letters": Rejected("r")}, r"DeadLetters, and got a Rejected\. Write rejected="),
+        ({"rejected": DeadLetters("d")}, r"Rejected, and got a DeadLetters\. Write dead_letters="),
     ],
 )
 def test_what_the_sink_would_refuse_is_refused_when_the_code_loads(arguments, said):
@@ -155,7 +155,7 @@ def test_a_repaired_value_that_is_still_json_is_refused_with_the_way_out(made):
     with pytest.raises(ValueError) as raised:
         encoded(lambda value: made)(b'{"id":"b"}', True)
     said = sentence_in(str(raised.value)) or ""
-    assert said.startswith("EO-TRANSFORM: repair returned a value without a schema id") and "Let repair return" in said
+    assert said.startswith("EO-TRANSFORM: repair returned ") and "schema id" in said and "Let repair return" in said
 
 
 def test_the_job_reads_and_writes_topics_of_its_stream_alone():
@@ -164,7 +164,7 @@ def test_the_job_reads_and_writes_topics_of_its_stream_alone():
     asks = partial(ResendParameters, sink_id="s-resend", offsets={})
     for topic in ("", "r", "d"):
         check_topics(stream, asks(topic=topic, to="priced"))
-    with pytest.raises(InvalidOption, match=r"topic is priced, but this job does not resend records of priced.* r, d"):
+    with pytest.raises(InvalidOption, match=r"topic is priced, .* records of priced.* r, d"):
         check_topics(stream, asks(topic="priced"))
     with pytest.raises(InvalidOption, match=r"to is d, but .* neither reads nor writes"):
         check_topics(stream, asks(to="d"))
@@ -264,4 +264,4 @@ def test_two_rows_that_were_refused_for_the_same_reason_count_as_one_reason() ->
     letters = [[(error_headers.MESSAGE, said.format(key).encode())] for key in ("a", "b")]
     assert len({reason_of(letter) for letter in letters}) == 1
     assert reason_of(letters[0]).endswith("does not exist (nowhere): it never existed")
-    assert reason_of([]) == "no reason in its headers"
+    assert "no reason" in reason_of([])

@@ -68,11 +68,11 @@ def test_a_stream_that_runs_elsewhere_has_the_asset_and_the_check():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"rejected": "priced"}, "names the topic priced twice"),
-        ({"rejected": "orders"}, "the topic orders is in source and in outputs"),
-        ({"rejected": "r", "options": {"sink.dead.letter.topic": "r"}}, "both name r. Name two topics"),
-        ({"rejected": "a b"}, "not a name that Kafka allows"),
-        ({"rejected": "r", "outputs": ["priced", Table("t", lambda: None)]}, "the table t would get the rejected"),
+        ({"rejected": "priced"}, "the topic priced twice"),
+        ({"rejected": "orders"}, r"topic orders is in source .*outputs"),
+        ({"rejected": "r", "options": {"sink.dead.letter.topic": "r"}}, r"both name r\. "),
+        ({"rejected": "a b"}, "not a name that"),
+        ({"rejected": "r", "outputs": ["priced", Table("t", lambda: None)]}, "the table t would"),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_code_loads(arguments, said):
@@ -125,7 +125,7 @@ def test_the_check_says_how_many_why_and_what_ends_it():
     waits = "1,200 rejected records wait to be sent again or acknowledged; most often (1,200): KeyError: 'amount'"
     assert (said.sentence, said.remedy) == (waits, "Send them again")
     many = too_many_rejected(found(70_000, exact=False), Rejected("r")).sentence
-    assert many.startswith("About 70,000 offsets' worth of rejected records wait")
+    assert many.startswith("About 70,000 offsets' worth of rejected")
 
 
 @pytest.mark.parametrize(("before", "counts"), [(0, {}), (7, {"0": 7}), (20, {"0": 20}), (30, {"0": 30}), (31, {})])

@@ -70,7 +70,7 @@ def test_each_output_has_its_own_columns():
 
 
 @pytest.mark.parametrize(
-    ("said", "says"), [("a INT", "which of the 2 outputs"), ({"three": "a INT"}, "names three, which is not an output")]
+    ("said", "says"), [("a INT", "which of the 2 outputs"), ({"three": "a INT"}, "names three, which is not")]
 )
 def test_columns_of_no_known_output_are_refused(said, says):
     with pytest.raises(BadDeclaration, match=says):
@@ -119,7 +119,7 @@ def test_the_lineage_of_several_inputs_and_outputs_is_by_parameter_and_by_topic(
     ("said", "more", "says"),
     [
         (7, {}, "neither a mapping"),
-        ({"a": {"other": "x"}}, {}, "other is not an input of the stream. Its inputs are: raw"),
+        ({"a": {"other": "x"}}, {}, r"other is not an input .* inputs are: raw"),
         ({"a": "x"}, {"source": ["raw", "more"]}, "of which input"),
         ({"a": "x"}, {"outputs": ["one", "two"]}, "which of the 2 outputs"),
     ],

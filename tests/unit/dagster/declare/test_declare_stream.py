@@ -127,7 +127,7 @@ def test_the_schedule_of_verify_is_off_unless_the_stream_says_when():
 
 def test_a_cron_that_dagster_cannot_run_is_refused_when_the_code_loads():
     """Found by the daemon alone, the check would never be evaluated."""
-    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is not a cron schedule"):
+    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is not a cron"):
         exactly_once_stream(name="wrong", source="a", outputs=["b"], checks=Checks(verify_cron="hourly"))(
             lambda events: events
         )
@@ -160,16 +160,16 @@ def test_a_stream_that_runs_elsewhere_is_watched_and_never_launched():
     ("change", "says"),
     [
         ({"name": "orders-clean"}, "letters, digits and underscores"),
-        ({"outputs": ["a b"]}, "'a b' is not a name that Kafka allows"),
-        ({"outputs": [dg.AssetSpec("shop/out")]}, "takes a key of several parts as a list"),
-        ({"outputs": ["out", "shop/out"]}, "names the topic out twice"),
-        ({"outputs": ["out.a", "out_a"]}, "does not distinguish the assets out.a and out_a"),
-        ({"source": "in"}, "Dagster does not allow the asset key in: .* reserved keyword. Give it another key"),
-        ({"outputs": ["context"]}, "Dagster does not allow the asset key context"),
-        ({"outputs": ["orders"]}, "orders is in source and in outputs"),
+        ({"outputs": ["a b"]}, "'a b' is not a name"),
+        ({"outputs": [dg.AssetSpec("shop/out")]}, "key of several parts"),
+        ({"outputs": ["out", "shop/out"]}, "the topic out twice"),
+        ({"outputs": ["out.a", "out_a"]}, r"does not distinguish .* out.a and out_a"),
+        ({"source": "in"}, r"asset key in: .* reserved keyword. Give it another"),
+        ({"outputs": ["context"]}, "allow the asset key context"),
+        ({"outputs": ["orders"]}, r"orders is in source .*outputs"),
         ({"source": []}, "source is empty"),
-        ({"source": ["a", "a"]}, "names the topic a twice"),
-        ({"source": "shop/in"}, "'shop/in' is not a name that Kafka allows"),
+        ({"source": ["a", "a"]}, "the topic a twice"),
+        ({"source": "shop/in"}, "'shop/in' is not a name"),
         ({"outputs": []}, "outputs is empty"),
         ({"options": {"sink.id": "x"}}, "comes from the resources"),
         ({"options": {"kafka.bootstrap.servers": "b:1"}}, "comes from the resources"),
@@ -184,8 +184,8 @@ def test_a_wrong_declaration_is_refused_when_the_code_loads(change, says):
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda: Complete("week", "2026-01-01"), "'week' is not a window. Use Complete.hourly"),
-        (lambda: Complete.daily("January"), "Complete: 'January' is not a day. Write it like 2026-01-31"),
+        (lambda: Complete("week", "2026-01-01"), r"'week' is not .* Use Complete.hourly"),
+        (lambda: Complete.daily("January"), r"Complete: 'January' is not a day. .* 2026-01-31"),
         (
             lambda: Complete.hourly("2026-01-31", "2026-01-30"),
             "2026-01-30 is before the first",
@@ -283,7 +283,7 @@ def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written(
         clean_orders.transform
     )
     assert new.continues == "orders"
-    with pytest.raises(BadDeclaration, match=r"a backfill would write the input from before .* the sink orders has"):
+    with pytest.raises(BadDeclaration, match=r"backfill would write .* sink orders has"):
         exactly_once_stream(
             source="orders",
             outputs=["o"],
@@ -291,9 +291,9 @@ def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written(
             continues="orders",
             backfill=Backfill.daily("2026-01-01"),
         )(clean_orders.transform)
-    with pytest.raises(BadDeclaration, match="continues names the stream's own sink clean-orders"):
+    with pytest.raises(BadDeclaration, match=r"continues names .* own sink clean-orders"):
         exactly_once_stream(source="orders", outputs=["o"], continues="clean-orders")(clean_orders.transform)
-    with pytest.raises(InvalidOption, match="not a valid sink id"):
+    with pytest.raises(InvalidOption, match="valid sink id"):
         exactly_once_stream(source="orders", outputs=["o"], continues="a:b")(clean_orders.transform)
 
 
@@ -311,11 +311,11 @@ def test_a_stream_that_reads_along_says_where_its_records_come_from_and_takes_ov
         older(beside="orders", continues="orders", checks=origin)
     with pytest.raises(BadDeclaration, match=r"beside compares the two .* Declare Checks\(origin=...\)"):
         older(beside="orders")
-    with pytest.raises(BadDeclaration, match="beside names the stream's own sink orders-v2"):
+    with pytest.raises(BadDeclaration, match=r"beside names .* own sink orders-v2"):
         older(beside="orders-v2", checks=origin)
-    with pytest.raises(BadDeclaration, match="Leave one of backfill and beside out"):
+    with pytest.raises(BadDeclaration, match="backfill and beside out"):
         older(beside="orders", checks=origin, backfill=Backfill.daily("2026-01-01"))
-    with pytest.raises(InvalidOption, match="not a valid sink id"):
+    with pytest.raises(InvalidOption, match="valid sink id"):
         older(beside="a:b", checks=origin)
 
 
@@ -325,7 +325,7 @@ def test_a_stream_that_reads_along_has_the_old_one_in_its_code_location():
     green = older(beside="orders", checks=origin)
     blue = {"source": "orders", "outputs": ["orders_out"], "sink_id": "orders"}
     for others in ([], [exactly_once_stream(**blue, name="blue")(clean_orders.transform)]):
-        with pytest.raises(BadDeclaration, match=r"sink orders, which no stream here has with Checks\(origin=...\)"):
+        with pytest.raises(BadDeclaration, match=r"sink orders, .* no stream here .*Checks\(origin=...\)"):
             exactly_once_definitions(green, *others, resources=RESOURCES)
     defs = exactly_once_definitions(green, observed_stream("blue", **blue, checks=origin), resources=RESOURCES)
     names = {key.name for check in defs.asset_checks for key in check.check_keys if key.asset_key.path == ["shadow"]}
@@ -339,7 +339,7 @@ def test_a_backfill_of_a_stream_with_outputs_beside_kafka_is_refused():
     declare = exactly_once_stream(
         source="orders", outputs=["o"], participants=list, backfill=Backfill.daily("2026-01-01")
     )
-    with pytest.raises(BadDeclaration, match="a backfill writes to Kafka alone"):
+    with pytest.raises(BadDeclaration, match="writes to Kafka alone"):
         declare(clean_orders.transform)
 
 
@@ -363,7 +363,7 @@ def test_a_table_is_declared_in_one_line_beside_its_topic():
     assert set(stream.spec.asset_keys) == {"orders_paid", "lake/orders"}
     assert [p.name for p in stream.others()] == ["lake"]
     assert stream.tables[0].row_count() is None, "files do not count their rows"
-    with pytest.raises(BadDeclaration, match="a backfill writes to Kafka alone, and outputs names other outputs"):
+    with pytest.raises(BadDeclaration, match=r"writes to Kafka alone, .*outputs names other"):
         exactly_once_stream(source="orders", outputs=["o", Table("t", archive)], backfill=Backfill.daily("2026-01-01"))(
             clean_orders.transform
         )

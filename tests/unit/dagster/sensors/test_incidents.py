@@ -8,7 +8,7 @@ import pytest
 
 from dagster_exactly_once.notify import CRITICAL, WARNING, Notice, Notifier, NotSent
 from dagster_exactly_once.sensors import incidents
-from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
+from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, NoticeSender
 from exactly_once.tools.diagnosis import Diagnosis, Severity
 from testkit.sensor_facts import STREAM
 
@@ -50,8 +50,8 @@ def told(
     """What is sent while a stream looks like this at these times: code, severity, whether it is over."""
     receiver, kept = receiver or Receiver(), {}
     for now, seen in ticks:
-        teller = Teller(receiver, "health", AFTER_S, location)
-        kept, _ = teller.tell(STREAM, seen, "Look.", json.loads(json.dumps(kept)), now)
+        sender = NoticeSender(receiver, "health", AFTER_S, location)
+        kept, _ = sender.report(STREAM, seen, "Look.", json.loads(json.dumps(kept)), now)
     return [(n.code, n.severity, n.resolved) for n in receiver.taken]
 
 
@@ -103,9 +103,11 @@ def test_nothing_is_over_while_the_stream_is_down_and_its_input_waits() -> None:
     """Mishap: "no longer needs a person", of a stream that was down for good: its trouble had given way to its end."""
     receiver, kept = Receiver(), {}
     for now, seen in ((0, BAD), (180, BAD), (190, None), (900, None), (910, None)):
-        kept, _ = Teller(receiver, "health", AFTER_S).tell(STREAM, seen, "Look.", kept, now, hold=190 <= now < 910)
+        kept, _ = NoticeSender(receiver, "health", AFTER_S).report(
+            STREAM, seen, "Look.", kept, now, hold=190 <= now < 910
+        )
         assert not receiver.taken or not receiver.taken[-1].resolved
-    Teller(receiver, "health", AFTER_S).tell(STREAM, None, "Healthy.", kept, 910 + OVER_AFTER_S)
+    NoticeSender(receiver, "health", AFTER_S).report(STREAM, None, "Healthy.", kept, 910 + OVER_AFTER_S)
     assert [n.resolved for n in receiver.taken] == [False, True]
 
 
@@ -137,9 +139,9 @@ def test_streams_of_one_name_in_two_locations_have_incidents_of_their_own() -> N
 def test_an_incident_that_an_older_version_has_told_ends_by_its_name() -> None:
     """After an upgrade, the receiver would keep a page that nobody closes."""
     before, after = Receiver(), Receiver()
-    kept, _ = Teller(before, "health", 0.0).tell(STREAM, BAD, "Look.", {}, 0.0)
-    kept, _ = Teller(after, "health", 0.0, "__repository__@staging").tell(STREAM, None, "Healthy.", kept, 10.0)
-    Teller(after, "health", 0.0, "__repository__@staging").tell(STREAM, None, "Healthy.", kept, 100.0)
+    kept, _ = NoticeSender(before, "health", 0.0).report(STREAM, BAD, "Look.", {}, 0.0)
+    kept, _ = NoticeSender(after, "health", 0.0, "__repository__@staging").report(STREAM, None, "Healthy.", kept, 10.0)
+    NoticeSender(after, "health", 0.0, "__repository__@staging").report(STREAM, None, "Healthy.", kept, 100.0)
     assert [n.incident for n in after.taken] == [before.taken[0].incident]
 
 
@@ -148,11 +150,11 @@ def test_a_notice_that_nobody_took_is_sent_by_the_next_tick_and_the_tick_lives(e
     """A receiver that is down must neither swallow the notice, nor keep the sensor from recovering the stream."""
     receiver = Receiver()
     receiver.errors.append(error)
-    teller = Teller(receiver, "health", 0.0)
-    kept, said = teller.tell(STREAM, BAD, "Look.", {}, 0.0)
+    sender = NoticeSender(receiver, "health", 0.0)
+    kept, said = sender.report(STREAM, BAD, "Look.", {}, 0.0)
     assert "Nobody was notified" in said and not receiver.taken
-    assert teller.send(receiver_notice()) and not receiver.taken  # it would take its time for each stream of this tick
-    _, said = Teller(receiver, "health", 0.0).tell(STREAM, BAD, "Look.", kept, 10.0)
+    assert sender.send(receiver_notice()) and not receiver.taken  # it would take its time for each stream of this tick
+    _, said = NoticeSender(receiver, "health", 0.0).report(STREAM, BAD, "Look.", kept, 10.0)
     assert said == "" and len(receiver.taken) == 1
 
 
@@ -162,18 +164,18 @@ def receiver_notice() -> Notice:
 
 def test_a_slow_receiver_does_not_hold_up_the_tick_for_each_stream(monkeypatch) -> None:
     """Dagster gives up a tick after a minute, with everything that it found out."""
-    monkeypatch.setattr(incidents, "TELL_BUDGET_S", 0.0)
-    assert "took longer" in Teller(Receiver()).send(receiver_notice())
+    monkeypatch.setattr(incidents, "NOTICES_BUDGET_S", 0.0)
+    assert "took longer" in NoticeSender(Receiver()).send(receiver_notice())
 
 
 def test_an_end_that_nobody_took_is_told_again() -> None:
     """An incident that stays open in PagerDuty hides the next one."""
     receiver, kept = Receiver(), {}
     for now, seen in ((0, BAD), (180, BAD), (190, None)):
-        kept, _ = Teller(receiver, "health", AFTER_S).tell(STREAM, seen, "Look.", kept, now)
+        kept, _ = NoticeSender(receiver, "health", AFTER_S).report(STREAM, seen, "Look.", kept, now)
     receiver.errors.append(NotSent("down"))
     over = 190 + OVER_AFTER_S
-    kept, said = Teller(receiver, "health", AFTER_S).tell(STREAM, None, "Healthy.", kept, over)
+    kept, said = NoticeSender(receiver, "health", AFTER_S).report(STREAM, None, "Healthy.", kept, over)
     assert said and kept
-    kept, said = Teller(receiver, "health", AFTER_S).tell(STREAM, None, "Healthy.", kept, over + 10)
+    kept, said = NoticeSender(receiver, "health", AFTER_S).report(STREAM, None, "Healthy.", kept, over + 10)
     assert (said, kept) == ("", {}) and receiver.taken[-1].resolved

@@ -74,8 +74,8 @@ def test_a_frozen_run_is_named_with_the_command_and_ended_after_the_policys_time
     its = (frozen(), frozen(State.STUCK, 7983))
     found = judged_frozen(working(True, frozen=its), 120.0, 20.0)
     assert (found.end, found.resume, found.dead) == ((), (), ())
-    assert "process 7982 on vm is stopped by a signal and process 7983 on vm is stuck in the kernel" in found.message
-    assert "HEALTH-FROZEN" in found.message and "This sensor kills that process in 1 min 40 s." in found.message
+    assert "process 7982 on vm is stopped " in found.message and "process 7983 on vm is stuck " in found.message
+    assert "HEALTH-FROZEN" in found.message and "kills that process in 1 min 40 s." in found.message
     assert "kill -9 7982 7983" in found.message and "do not press Terminate" in found.message
     found = judged_frozen(working(True, frozen=its), 120.0, 120.0)
     assert (found.end, found.resume) == (its, ()) and "for 2 min." in found.message
@@ -126,13 +126,13 @@ def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
     assert (found.end, found.resume) == ((), (frozen(),))
     assert "kill -CONT 7982" in found.message
     stuck = working(True, "CANCELING", frozen=(frozen(State.STUCK),))
-    assert "wait until the kernel releases the process" in judged(None, stuck).message
+    assert "until the kernel releases" in judged(None, stuck).message
 
 
 def test_a_run_on_another_host_is_named():
     """Somebody who looks for a stuck run must not believe that it was looked at."""
-    said = "this sensor cannot see the process of run r1 of stream on here, and does nothing to that run"
-    assert said in judged(None, working(None)).message
+    said = judged(None, working(None)).message
+    assert "cannot see the process" in said and " run r1 of stream on here, " in said and "does nothing" in said
 
 
 def test_a_run_that_never_said_which_process_it_is_is_reported_after_a_while():
@@ -161,7 +161,7 @@ def test_a_stream_whose_start_had_to_pause_waits_for_its_recovery(status: str):
 def test_a_start_waits_for_the_pause_of_the_strategy():
     """Else a stream that fails at once would start again and again without a pause."""
     verdict = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),)))
-    said = "this sensor starts the stream again in 9.0 s, after run r1 (restart attempt 1)"
+    said = "stream again in 9.0 s, after run r1 (restart attempt 1)"
     assert verdict.request is None and said in verdict.message
 
 
@@ -171,10 +171,8 @@ def test_a_consent_is_not_repeated_by_a_restart():
     newest = run("r1", "FAILURE", config={"ops": {"x": {"config": config}}, "execution": {"y": 1}})
     found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
     assert found.request.run_config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
-    assert (
-        "drops a consent that a person gave run r1 for its own start: accept_lost=batch 3."
-        in found.request.tags[TAG_CAUSE]
-    )
+    cause = found.request.tags[TAG_CAUSE]
+    assert "drops a consent" in cause and "gave run r1 " in cause and ": accept_lost=batch 3." in cause
     assert newest.config["ops"]["x"]["config"] is config and "once" in config  # what Dagster has read stays as it is
 
 
@@ -252,7 +250,7 @@ def test_the_stream_is_not_started(found, says: str):
 
 def test_the_restart_waits_for_its_time():
     found = history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),))
-    assert "starts the stream again in 9.0 s, after run r1 (restart attempt 1)" in judged(found).message
+    assert "stream again in 9.0 s, after run r1 (restart attempt 1)" in judged(found).message
 
 
 def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():

@@ -85,7 +85,7 @@ def test_a_single_topic_is_the_first_parameter_however_it_is_declared(source):
             {"source": ["orders", "shop.b"]},
             r"can be called 'shop.b'. Name it: .*'shop_b': 'shop.b'",
         ),
-        (lambda orders, refunds: orders, {"backfill": Backfill.daily("2026-01-01")}, "a backfill fills days of one"),
+        (lambda orders, refunds: orders, {"backfill": Backfill.daily("2026-01-01")}, "backfill fills days of"),
     ],
 )
 def test_a_function_that_cannot_get_its_topics_is_refused_when_the_code_loads(transform, change, says):
@@ -140,9 +140,7 @@ def test_topics_that_a_checkpoint_did_not_begin_with_are_refused_unless_sources_
     if not refused:
         check_begun(begun, stream, found)
         return
-    with pytest.raises(
-        CheckpointUnusable, match=r"began with the topics .*, but the stream bookings reads shop.orders, "
-    ):
+    with pytest.raises(CheckpointUnusable, match=r"began with the topics .*, .* bookings reads shop.orders, "):
         check_begun(begun, stream, found)
 
 
@@ -232,7 +230,7 @@ def test_a_record_says_of_which_topic_it_was_made():
     stream = declared(lambda orders, refunds: orders, checks=Checks(origin=lambda topic, record: said[topic]))
     record = Record(0, 0, None, None)
     assert stream.place_of("a", record) == (REFUNDS, 3) and stream.place_of("b", record) is None
-    with pytest.raises(BadDeclaration, match="names none of the sources"):
+    with pytest.raises(BadDeclaration, match="none of the sources"):
         stream.place_of("c", record)
     one = declared(lambda events: events, source="raw", checks=Checks(origin=lambda topic, record: said[topic]))
     assert one.place_of("c", record) == (("raw", 0), 3)

@@ -112,7 +112,7 @@ def test_a_query_starts_once_what_it_follows_has_ended(instance, tag):
 def test_a_failed_recovery_leaves_the_sink_to_the_start_of_the_run(instance):
     """That recovers the sink too; a run that gave up here would leave readers waiting for one more round."""
     _, waiting = beside(instance, S.FAILURE)
-    assert waiting.writer.ready() and "failed; this run recovers the sink" in waiting.said[-1]
+    assert waiting.writer.ready() and "failed; this run recovers" in waiting.said[-1]
 
 
 @pytest.mark.parametrize("tag", [TAG_BESIDE, TAG_CONTINUES])
@@ -168,7 +168,7 @@ def test_the_later_of_two_runs_waits_for_the_earlier(instance, no_sleep):
     first, second = begun(Op(instance)), Op(instance)
     with pytest.raises(Waited):
         second.writer.begin()
-    assert f"Run {first.run.run_id[:8]} of stream works on sink s" in second.said[0]
+    assert f"Run {first.run.run_id[:8]} of stream works " in second.said[0] and " sink s" in second.said[0]
     first.ends()
     begun(second)
     assert second.tag(TAG_SINK) == "s"
@@ -240,7 +240,7 @@ def test_a_run_waits_for_the_op_of_a_run_that_dagster_has_given_up_and_then_take
     stops, new = given_up(0.25), Op(instance)
     with pytest.raises(Waited):
         new.writer.begin()
-    assert new.tag(TAG_SINK) is None and f"Run {stops.run.run_id[:8]} of stream is FAILURE, but" in new.said[-1]
+    assert new.tag(TAG_SINK) is None and f"Run {stops.run.run_id[:8]} of stream is FAILURE" in new.said[-1]
     report(stops.run.run_id, "STEP_FAILURE", "x")
     assert begun(new).tag(TAG_SINK) == "s"
     new.ends()
