@@ -17,9 +17,9 @@ Node = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The facts that a task needs to encode a column, which java/exactlyonce/Encoding.java reads: the format, its plan
-    (:func:`exactly_once.formats.plan`), and the ``spare`` plan of JSON text for a row that the schema refuses, on its
-    way to the dead letter topic.
+    """The facts that a task needs to encode a column, which java/exactlyonce/encode/Encoding.java reads: the format,
+    its plan (:func:`exactly_once.formats.plan`), and the ``spare`` plan of JSON text for a row that the schema refuses,
+    on its way to the dead letter topic.
     """
 
     format: str

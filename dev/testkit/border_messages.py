@@ -1,4 +1,4 @@
-"""Each message between Spark's JVM and the coordinators; tests/java/exactlyonce/Golden.java has the same ones."""
+"""Each message between Spark's JVM and the coordinators; tests/java/exactlyonce/border/Golden.java has them, too."""
 
 from __future__ import annotations
 

@@ -121,18 +121,18 @@ def jackson(release: str = "") -> list[Path]:
 
 
 def compiled(source: Path, classes: Path, *with_jars: Path) -> Path:
-    """Compile a source, which may use ``with_jars``, into the folder ``classes`` by the compiler of the jar; return the
-    folder.
+    """Compile a source, which may use ``with_jars`` and other sources of tests, into the folder ``classes`` by the
+    compiler of the jar; return the folder.
     """
     (compiler,) = resolve_configuration(ROOT / "java" / "ivy.xml", "compiler")
     command = ["-jar", str(compiler), "-proc:none", "-source", str(OLDEST_JAVA), "-target", str(OLDEST_JAVA)]
     command += ["-cp", os.pathsep.join(map(str, (JAR, kafka_client("3.4.1"), *with_jars))), "-d", str(classes)]
-    _java([*command, str(source)])
+    _java([*command, "-sourcepath", str(ROOT / "tests" / "java"), str(source)])
     return classes
 
 
 class Trial(NamedTuple):
-    """``tests/java/exactlyonce/Trial.java``, compiled: it sees the sink's own classes."""
+    """``tests/java/exactlyonce/Trial.java``, compiled, with what lies in the rooms of the sink's own classes."""
 
     classes: Path
 

@@ -129,7 +129,8 @@ def every_file(project: Path = PROJECT) -> str:
     page = ["# Every file", "", "Each file of Python and of Java, by the first sentence of its own docstring."]
     for folder in sorted({path.parent for path in kept}):
         here = {path.name: purpose(path) for path in sorted(kept) if path.parent == folder}
-        page += ["", f"## {folder.relative_to(project).as_posix()}", "", here.pop("__init__.py", ""), ""]
+        its = here.pop("__init__.py", "") or here.pop("package-info.java", "")
+        page += ["", f"## {folder.relative_to(project).as_posix()}", "", its, ""]
         page += ["| file | |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in here.items())] if here else []
     return "\n".join(page) + "\n"
 

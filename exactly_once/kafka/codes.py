@@ -1,8 +1,8 @@
 """The meaning of Kafka's error codes for a part, by number: the number is the same in every client.
 
 An unlisted code is one that a retry does not change: a person has to look. So an error that nobody thought of stops a
-stream with the broker's own sentence, and is not restarted for ever. ``java/exactlyonce/Errors.java`` lets the same
-codes pass; ``tests/integration/test_java_errors.py`` compares them.
+stream with the broker's own sentence, and is not restarted for ever. ``java/exactlyonce/errors/Errors.java`` lets the
+same codes pass; ``tests/integration/test_java_errors.py`` compares them.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _told(given: tuple[tuple[str, str], ...], marks: object) -> dict[str, str]:
     java = _java()
     if java is None:
         raise _unread(options, "there is no Java here")
-    command = [java, "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", str(_JAR), "exactlyonce.KeyStores"]
+    command = [java, "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", str(_JAR), "exactlyonce.border.KeyStores"]
     asked = "".join(f"{name} {base64.b64encode(value.encode()).decode()}\n" for name, value in given)
     try:
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=_JAVA_S)

@@ -1,8 +1,8 @@
 """The headers by which a record names its batch: with ``sink.batch.headers=true``, each record has them behind the
 headers of its row. Pure.
 
-Tasks of the JVM write the same (``java/exactlyonce/BatchHeaders.java``). A row may have headers with these names, too:
-the last two headers are the sink's, and only in a part whose handle says that they are there
+Tasks of the JVM write the same (``java/exactlyonce/write/BatchHeaders.java``). A row may have headers with these names,
+too: the last two headers are the sink's, and only in a part whose handle says that they are there
 (:data:`exactly_once.participants.kafka.digest_scope.BATCH`).
 """
 

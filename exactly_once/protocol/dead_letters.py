@@ -1,7 +1,8 @@
 """Dead letters: rows that cannot be written, as records of the topic that ``sink.dead.letter.topic`` names. Pure.
 
-A task of the JVM writes them (``java/exactlyonce/DeadLetters.java``), each in its part's own transaction: key, value
-and headers of the row, and behind these the sink's own headers, whose names :mod:`exactly_once.error_headers` has.
+A task of the JVM writes them (``java/exactlyonce/write/DeadLetters.java``), each in its part's own transaction: key,
+value and headers of the row, and behind these the sink's own headers, whose names :mod:`exactly_once.error_headers`
+has.
 """
 
 from __future__ import annotations

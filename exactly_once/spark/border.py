@@ -1,7 +1,7 @@
 """The JSON between Spark's JVM and the coordinators: requests, the reports of tasks in them, and answers.
 
-java/exactlyonce/Border.java has records of the same names and fields. Tests on both sides hold them to the files in
-tests/golden/border. A field with a default may be missing, as in the JSON of an older jar; fields that are not here,
+java/exactlyonce/border/Border.java has records of the same names and fields. Tests on both sides hold them to the files
+in tests/golden/border. A field with a default may be missing, as in the JSON of an older jar; fields that are not here,
 a newer jar's, are ignored.
 """
 

@@ -1,6 +1,6 @@
 """The location of a checkpoint as the session's JVM has it, which knows the default file system.
 
-For what Python is asked; java/exactlyonce/Execution.java does the same for ``format("kafka_exactly_once")``.
+For what Python is asked; java/exactlyonce/border/Execution.java does the same for ``format("kafka_exactly_once")``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 package exactlyonce;
 
+import exactlyonce.border.Border;
+import exactlyonce.border.Child;
+import exactlyonce.producer.Producers;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
@@ -37,7 +40,7 @@ public final class Bridge {
         } catch (SinkException e) {
             throw e;
         } catch (RuntimeException e) { // py4j's, of many kinds
-            throw gone(e);
+            throw Child.gone(e);
         }
         Border.CallAnswer answer = Border.answer(json);
         if (answer.error() != null) throw new SinkException(answer.error().text());
@@ -59,15 +62,5 @@ public final class Bridge {
     /** Says that {@code run} has ended, as {@link #tell} does. */
     static void close(Coordinator to, String run) {
         tell(to, run, new Border.CloseRequest(run));
-    }
-
-    static SinkException gone(Throwable e) {
-        return new SinkException(
-                "EO-COORDINATOR",
-                "the Python process that runs the sink's protocol does not answer (" + e + ")",
-                "The next start commits what is decided; nothing else is visible",
-                "Start the stream again; in PySpark, call exactly_once.register(spark) first. If the error repeats,"
-                        + " read the log of the driver's Python to find out what ended that process",
-                e);
     }
 }

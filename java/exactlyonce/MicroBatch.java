@@ -1,5 +1,12 @@
 package exactlyonce;
 
+import exactlyonce.border.Border;
+import exactlyonce.border.Execution;
+import exactlyonce.border.KeyStores;
+import exactlyonce.border.Part;
+import exactlyonce.producer.ProducerSettings;
+import exactlyonce.ticket.Ticket;
+import exactlyonce.write.PartWriter;
 import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;

@@ -1,5 +1,10 @@
 package exactlyonce;
 
+import exactlyonce.border.Border;
+import exactlyonce.border.Part;
+import exactlyonce.producer.ProducerSettings;
+import exactlyonce.ticket.Ticket;
+import exactlyonce.write.PartWriter;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.connector.write.BatchWrite;

@@ -1,5 +1,8 @@
 package exactlyonce;
 
+import exactlyonce.border.Border;
+import exactlyonce.border.Execution;
+import exactlyonce.border.KeyStores;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;

@@ -10,11 +10,11 @@ public final class SinkException extends IllegalArgumentException {
 
     private static final String WAY_OUT = ". What to do: ";
 
-    /** What a failure of a task leaves true under exactly_once; {@link Ticket#told} knows the exceptions. */
-    static final String NOTHING_VISIBLE = "None of this batch is visible to a read_committed reader";
+    /** What a failure of a task leaves true under exactly_once; {@code Ticket.told} knows the exceptions. */
+    public static final String NOTHING_VISIBLE = "None of this batch is visible to a read_committed reader";
 
     /** What is true of a task whose execution is over: its batch may be decided, with the rows of another attempt. */
-    static final String NOTHING_OF_TASK = "No row of this task is visible to a read_committed reader";
+    public static final String NOTHING_OF_TASK = "No row of this task is visible to a read_committed reader";
 
     private final String what;
     private final String safe;
@@ -22,17 +22,17 @@ public final class SinkException extends IllegalArgumentException {
     private boolean ofRow;
 
     /** Wraps a text that Python made. */
-    SinkException(String text) {
+    public SinkException(String text) {
         super(text);
         what = safe = wayOut = "";
     }
 
     /** Of a task. */
-    SinkException(String code, String what, String wayOut) {
+    public SinkException(String code, String what, String wayOut) {
         this(code, what, NOTHING_VISIBLE, wayOut, null);
     }
 
-    SinkException(String code, String what, String safe, String wayOut, Throwable cause) {
+    public SinkException(String code, String what, String safe, String wayOut, Throwable cause) {
         super(code + ": " + line(what) + ". " + safe + WAY_OUT + line(wayOut) + ".", cause);
         this.what = line(what);
         this.safe = safe;
@@ -48,31 +48,31 @@ public final class SinkException extends IllegalArgumentException {
     }
 
     /** Says of this error that the row itself is to blame: where the sink has a dead letter topic, the row goes there. */
-    SinkException ofRow() {
+    public SinkException ofRow() {
         ofRow = true;
         return this;
     }
 
-    boolean isOfRow() {
+    public boolean isOfRow() {
         return ofRow;
     }
 
     /** Whether it is that of a task whose execution is over. */
-    boolean isOver() {
+    public boolean isOver() {
         return safe == NOTHING_OF_TASK;
     }
 
     /** Returns what happened; "" of a text that Python made, as for {@link #wayOut}. */
-    String what() {
+    public String what() {
         return what;
     }
 
-    String wayOut() {
+    public String wayOut() {
         return wayOut;
     }
 
     /** Returns the same error with other words on what is safe; one whose text is Python's keeps it. */
-    SinkException withSafe(String other) {
+    public SinkException withSafe(String other) {
         return new SinkException(getMessage().replace(". " + safe + WAY_OUT, ". " + other + WAY_OUT), this, other);
     }
 

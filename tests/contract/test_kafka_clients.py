@@ -72,8 +72,8 @@ def test_a_producer_can_be_reused(java: Any) -> None:
     """Mishap: as above, for whatever else the sink looks up (a method, a state's name)."""
     states = java.java.lang.Class.forName(f"{MANAGER}$State").getEnumConstants()
     assert "UNINITIALIZED" in {str(one) for one in states}
-    assert java.java.lang.Class.forName("exactlyonce.TransactionalProducer")
-    looked = java.java.lang.Class.forName("exactlyonce.TransactionalProducer").getDeclaredMethod("isReusable", None)
+    its = java.java.lang.Class.forName("exactlyonce.producer.TransactionalProducer")
+    looked = its.getDeclaredMethod("isReusable", None)
     looked.setAccessible(True)
     assert looked.invoke(None, None) is True
 

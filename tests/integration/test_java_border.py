@@ -14,7 +14,7 @@ from exactly_once.sparkenv.java import find_java
 from testkit.java import compiled, jackson
 from tools.golden import GOLDEN
 
-SOURCE = GOLDEN.parent / "java" / "exactlyonce" / "Golden.java"
+SOURCE = GOLDEN.parent / "java" / "exactlyonce" / "border" / "Golden.java"
 
 
 @pytest.mark.quick("PySpark's")
@@ -27,7 +27,7 @@ def test_java_writes_and_reads_the_golden_messages_and_names_a_field_that_it_can
     """
     jars = jackson(release)
     path = os.pathsep.join(map(str, (compiled(SOURCE, tmp_path, *jars), JAR, *jars)))
-    command = [find_java().executable, "-cp", path, "exactlyonce.Golden", str(GOLDEN / "border")]
+    command = [find_java().executable, "-cp", path, "exactlyonce.border.Golden", str(GOLDEN / "border")]
     lines = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["EO-PROTOCOL"] * 3, "the first lines name files that differ"
     named = [re.search(r"has sent \((.*)\)\. ", line) for line in lines]

@@ -20,7 +20,8 @@ def resolve(name: str) -> object:
     """The function or class ``exactly_once.<name>``, or the method ``java:<class>.<method>``."""
     if name.startswith("java:"):
         owner, method = name.removeprefix("java:").split(".")
-        return method_of((ROOT / "java" / "exactlyonce" / f"{owner}.java").read_text(encoding="utf-8"), method)
+        (source,) = (ROOT / "java").rglob(f"{owner}.java")
+        return method_of(source.read_text(encoding="utf-8"), method)
     parts = name.split(".")
     for n in range(len(parts) - 1, 0, -1):
         try:

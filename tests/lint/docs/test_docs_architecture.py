@@ -17,6 +17,7 @@ from exactly_once.protocol.names import SLOTS, VARIANTS, older_slots
 ROOT = Path(__file__).parents[3]
 ENGINE = ROOT / "exactly_once"
 HALF = ROOT / "dagster_exactly_once"
+JAVA = ROOT / "java" / "exactlyonce"
 TAGS = {name: tag for name, tag in vars(tags).items() if name.startswith("TAG_")}
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 TEXT = " ".join(ARCHITECTURE.split())
@@ -42,7 +43,8 @@ def stays() -> list[tuple[str, list[str]]]:
 def defined(path: Path) -> set[str]:
     """Functions, classes and methods of a module, as ``Class.method``; of a class in Java, its methods."""
     if path.suffix == ".java":
-        return set(re.findall(r"\b(\w+)\(", (ROOT / "java" / "exactlyonce" / path.name).read_text(encoding="utf-8")))
+        source = JAVA / path.relative_to(ENGINE)
+        return set(re.findall(r"\b(\w+)\(", source.read_text(encoding="utf-8")))
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -50,6 +52,12 @@ def defined(path: Path) -> set[str]:
         if isinstance(node, ast.ClassDef):
             found |= {f"{node.name}.{f.name}" for f in node.body if isinstance(f, ast.FunctionDef)}
     return found
+
+
+def test_every_file_of_java_that_is_named_is_there() -> None:
+    """Guards against a walk through rooms from which a class has moved."""
+    named = set(re.findall(r"`([\w/]+\.java)`", ARCHITECTURE))
+    assert len(named) > 15 and [name for name in named if not (JAVA / name).is_file()] == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def variables() -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value):
             places = [node]
         found |= {p.value for p in places if isinstance(p, ast.Constant) and isinstance(p.value, str)}
-    for source in (ROOT / "java" / "exactlyonce").glob("*.java"):
+    for source in (ROOT / "java" / "exactlyonce").rglob("*.java"):
         found |= set(re.findall(r'"(EXACTLY_ONCE_[A-Z_]+)"', source.read_text(encoding="utf-8")))
     assert set(PREFIXES) < found
     fields = {f"{prefix}{field.upper()}" for prefix, model in PREFIXES.items() for field in model.model_fields}

@@ -82,7 +82,7 @@ def test_the_codes_are_the_contract() -> None:
 
 def test_every_code_that_java_raises_is_one_of_them() -> None:
     """Mishap: a task's failure is UNCLASSIFIED, and nobody restarts what a restart would heal."""
-    sources = (Path(__file__).parents[3] / "java" / "exactlyonce").glob("*.java")
+    sources = (Path(__file__).parents[3] / "java" / "exactlyonce").rglob("*.java")
     raised = {code for source in sources for code in re.findall(r'"(EO-[A-Z-]+)"', source.read_text(encoding="utf-8"))}
     assert {"EO-COORDINATOR", "EO-PREPARE", "EO-RECORD"} <= raised <= set(ALL)
 
@@ -189,7 +189,7 @@ JAVA_ALONE = {
 def test_java_says_what_python_says_for_the_same_failure() -> None:
     """Mishap: two ways out for one code, by the process that happened to notice the failure."""
     root = Path(__file__).parents[3]
-    java = "\n".join(path.read_text(encoding="utf-8") for path in (root / "java" / "exactlyonce").glob("*.java"))
+    java = "\n".join(path.read_text(encoding="utf-8") for path in (root / "java" / "exactlyonce").rglob("*.java"))
     literals = re.findall(r'"((?:[^"\\\n]|\\.)*)"', re.sub(r'"\s*\n\s*\+ "', "", re.sub(r"//.*", "", java)))
     of_java = {text for text in map(_trimmed, literals) if len(text.split()) >= 4 or text in _alone()}
     python = "\n".join(_texts(path) for path in (root / "exactly_once").rglob("*.py"))
@@ -282,7 +282,8 @@ STAGE = (
 )
 def test_an_error_of_the_java_side_is_found_with_its_sentence(before: str) -> None:
     """Guards against a bad record that is restarted for ever, since nobody knows what failed."""
-    text = f"{before}{RECORD} SQLSTATE: XXKST\n\tat exactlyonce.PartWriter.write(PartWriter.java:7)\nDriver stacktrace:"
+    at = "exactlyonce.write.PartWriter.write(PartWriter.java:7)"
+    text = f"{before}{RECORD} SQLSTATE: XXKST\n\tat {at}\nDriver stacktrace:"
     assert code_in(text) == "EO-RECORD" and sentence_in(text) == str(RECORD)
 
 

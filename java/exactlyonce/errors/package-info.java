@@ -1,0 +1,2 @@
+/** What a failure of Kafka's client is called. */
+package exactlyonce.errors;
