@@ -21,7 +21,7 @@ from exactly_once_local.ports import is_free
 #: Kafka's usual port.
 PORT = 9092
 
-#: How often it checks that the broker still runs.
+#: Interval of the checks that the broker still runs.
 POLL_EVERY_S = 0.5
 
 

@@ -28,7 +28,7 @@ _TAKES = {
     "error": ("struct",),
 }
 
-#: What a number or a text becomes where a union offers more than one type that takes it.
+#: The Avro type of a number or a text where a union offers more than one that takes it.
 _OWN = {**dict.fromkeys(("byte", "short", "integer"), "int"), "long": "long", "float": "float", "double": "double"}
 _OWN |= {"string": "string"}
 

@@ -11,7 +11,7 @@ from exactly_once.errors import InvalidSchema
 from exactly_once.formats import spark_type as spark
 from exactly_once.framing import Node, SparkType
 
-#: What each Spark type is in JSON: the names that a schema's ``type`` may have for it, the usual one first.
+#: The names that a schema's ``type`` may have for each Spark type, the usual one first.
 _TYPES = {
     **dict.fromkeys(spark.WHOLE, ("integer", "number")),
     **dict.fromkeys(("float", "double", "decimal"), ("number",)),

@@ -27,10 +27,10 @@ try:
 except ImportError as e:
     raise ExtraMissing.of_output("Iceberg", "pyiceberg", "iceberg", e) from None
 
-#: Before the key of a proof, in the table's properties.
+#: The prefix of a proof's key in the table's properties.
 PROOF = "exactly-once."
 
-#: What pyiceberg's own retries go by.
+#: The table property that bounds pyiceberg's own retries.
 _RETRIES = "commit.retry.num-retries"
 
 

@@ -34,10 +34,10 @@ _CONF = {
     "spark.sql.streaming.checkpointFileManagerClass": file_manager("FileSystemBased"),
 }
 
-#: How often the queries are asked whether one has failed.
+#: Interval of the checks whether a query has failed.
 POLL_EVERY_S = 0.2
 
-#: Delays above it are late: the official on-time statistics count from 15 minutes on.
+#: Minutes from which a delay is late, as in the official on-time statistics.
 LATE_MIN = 15
 
 

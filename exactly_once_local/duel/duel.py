@@ -15,16 +15,16 @@ from exactly_once_local.duel.screen import Screen
 from exactly_once_local.duel.sinks import SINKS, DuelFailed, Sink
 from exactly_once_local.duel.supervisor import Driver
 
-#: Both sinks are shown this often.
+#: Interval at which both sinks are shown.
 TICK_S = 0.1
 
-#: A moment to kill is looked for this often; a batch of Spark's own sink may take a tenth of a second.
+#: Interval of the looks for a moment to kill; a batch of Spark's own sink may take a tenth of a second.
 AIM_S = 0.005
 
-#: While a sink is starting, so much of the rate: more would only be worked off at the end.
+#: Share of the rate while a sink is starting: more would only be worked off at the end.
 WHILE_STARTING = 0.1
 
-#: A duel took nine minutes on two cores with a load of 14 to 42; one that takes more than twice as long hangs.
+#: Time after which a duel counts as hanging: it took nine minutes on two cores with a load of 14 to 42.
 LIMIT_S = 1200.0
 
 

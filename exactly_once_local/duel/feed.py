@@ -13,10 +13,10 @@ from confluent_kafka.cimpl import NewTopic
 from exactly_once_local.duel.departures import FlightEvent, events
 from exactly_once_local.duel.sinks import INPUT, PARTITIONS, SINKS, DuelFailed
 
-#: For everything the brokers are asked here; an embedded one answers in milliseconds.
+#: Time for each answer of the brokers; an embedded one takes milliseconds.
 PATIENCE_S = 30.0
 
-#: Flights are sent this often, so many at once as the rate asks for.
+#: Interval at which flights are sent, as many at once as the rate asks for.
 EVERY_S = 0.05
 
 

@@ -21,11 +21,11 @@ from exactly_once.schema_options import Registry, Side
 
 log = logging.getLogger(__name__)
 
-#: Of one request. The client's own default is to wait forever, which would hang the start.
+#: Time for one request. The client's own default is to wait forever, which would hang the start.
 REQUEST_TIMEOUT_S = 10.0
 
-#: A registry that restarts behind a balancer answers within these; a start does not take longer than half a minute for
-#: each URL.
+#: Retries within which a registry that restarts behind a balancer answers; a start takes at most half a minute for each
+#: URL.
 _RETRIES = {"max.retries": 2, "retries.wait.ms": 500, "retries.max.wait.ms": 2000}
 
 #: The registry's codes for a subject, and for a version, that it does not have.

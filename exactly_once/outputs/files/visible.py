@@ -16,10 +16,10 @@ from exactly_once.outputs.files.stores import Store
 from exactly_once.participant import Found, PartName
 from exactly_once.protocol.records import PreparedPart
 
-#: Read at once: large enough for a disk or a name node, small enough for any memory.
+#: Bytes that are read at once: large enough for a disk or a name node, small enough for any memory.
 CHUNK_BYTES = 4 << 20
 
-#: Engines skip files with such names, and leave some beside data: _SUCCESS, .crc.
+#: Prefixes of files that engines skip, and leave beside data: _SUCCESS, .crc.
 _HIDDEN = ("_", ".")
 
 

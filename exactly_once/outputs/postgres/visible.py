@@ -24,10 +24,10 @@ from exactly_once.protocol.records import PreparedPart
 if TYPE_CHECKING:
     from exactly_once.outputs.postgres import PostgresParticipant
 
-#: For one scan of the table, which no index helps: some 100 GB from a disk of 200 MB/s.
+#: Time for one scan of the table, which no index helps: some 100 GB from a disk of 200 MB/s.
 SCAN_S = 600
 
-#: A row holds the lower half of its transaction's id.
+#: The range of the transaction id in a row, which holds the lower half of it.
 _XID = 1 << 32
 
 #: Types whose values give the digest that they had in Arrow, if they had the Arrow type on the right there.

@@ -15,7 +15,7 @@ from exactly_once.tools.diagnosis import Diagnosis, Severity
 from exactly_once.tools.diagnosis.model import worst
 from exactly_once.tools.doctor.probes import examine_checkpoint, examine_cluster, examine_host
 
-#: What the table, and the document for scripts, call a severity; and its colour.
+#: Name of each severity, in the table and in the document for scripts; and its colour.
 _VERDICTS = {Severity.OK: ("ok", "green"), Severity.WARN: ("warn", "yellow"), Severity.ERROR: ("wrong", "bold red")}
 
 #: The width of the column of verdicts.

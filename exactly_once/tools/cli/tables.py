@@ -23,19 +23,19 @@ from exactly_once.tools.diagnosis import Diagnosis
 from exactly_once.tools.operation.log_records import Logged
 from exactly_once.txn.coordinators import Description
 
-#: A cell names this many partitions or groups, and counts the rest.
+#: Partitions or groups that a cell names; it counts the rest.
 NAMED = 4
 
-#: The further lines of one that is wrapped are indented by so much more.
+#: Extra indentation of the lines after the first, where a line is wrapped.
 _HANG = "    "
 
 #: A command in a sentence, up to a sign of punctuation: a shell runs the first half of one that is cut in two.
 _COMMAND = re.compile(r"(?:exactly-once|kill -9|pip install|kafka-[a-z-]+\.sh)(?: (?:'[^']*'|[^\s']*[^\s';,.:)]))+")
 
-#: ``textwrap`` does not break lines at it.
+#: A blank at which ``textwrap`` does not break lines.
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
-#: What the parts of a decided batch may be found in, and what they are called here.
+#: States of a decided batch's parts, and their names here.
 _STATES = {PartState.COMMITTED: "committed", PartState.DECIDED: "waiting", PartState.LOST: "lost", "unknown": "unknown"}
 
 

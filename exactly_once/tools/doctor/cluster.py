@@ -19,13 +19,13 @@ from exactly_once.txn.coordinators import FENCING_VERSION, Description
 #: Kafka's default of max.request.size: what a sink sends in one batch at most.
 REQUEST_BYTES = 1_048_576
 
-#: A clock that is off by more misleads people; the sink itself corrects for it at each write to the commit log.
+#: Clock difference that misleads people; the sink itself corrects for it at each write to the commit log.
 CLOCK_WARN_MS = 2_000
 
 #: The brokers' default of message.timestamp.after.max.ms: they refuse a record whose time stamp is further ahead.
 CLOCK_WRONG_MS = 3_600_000
 
-#: With min.insync.replicas=2, one of so many may be lost, and records can still be written.
+#: Replicas of which one may be lost without stopping writers, with min.insync.replicas=2.
 SAFE_REPLICAS = 3
 
 

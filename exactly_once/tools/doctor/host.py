@@ -24,17 +24,17 @@ OLDEST_JAVA = 17
 #: The oldest Python of this package.
 OLDEST_PYTHON = (3, 11)
 
-#: These are always shown; other packages only when something is wrong with them.
+#: Packages that are always shown; others only when something is wrong with them.
 SHOWN = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python")
 
-#: With less room a checkpoint's next files may be cut off.
+#: Free space below which a checkpoint's next files may be cut off.
 LEAST_FREE_BYTES = 1024**3
 
 #: File systems that are gone after a restart of the machine.
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
-#: By code, the checks that it is about, and what is wrong; of the other checks, see :func:`_code`.
+#: The codes: the checks that each is about, and what is wrong; :func:`_code` has those of the other checks.
 DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
     "DOCTOR-VERSION": (
         ("Python", "Java", "connector", "the sink's jar"),

@@ -52,28 +52,28 @@ from exactly_once.tools.doctor.host import (
 )
 from exactly_once.txn.coordinators import describe, list_transactions
 
-#: As :func:`exactly_once.jar` names it; Spark's adapter is beyond this package.
+#: The jar's path, as :func:`exactly_once.jar` names it; this package does not import Spark's adapter.
 _JAR = Path(__file__).parents[2] / "spark" / "exactly-once-spark.jar"
 
 #: The name of this package in an index.
 _DISTRIBUTION = "pyspark-kafka-exactly-once"
 
-#: The brokers' own topics that the sink needs: of transactional ids, and of the consumer group for lag tools. Each with
-#: the settings that it is made with: replicas, and how many of them must be in sync.
+#: The brokers' own topics that the sink needs, for transactional ids and for the consumer group of lag tools. Beside
+#: each, the settings that it is created with: its replicas, and how many of them must be in sync.
 _STATE = ("__transaction_state", "transaction.state.log.replication.factor", "transaction.state.log.min.isr")
 _GROUPS = ("__consumer_offsets", "offsets.topic.replication.factor", "min.insync.replicas")
 
-#: Of so many sinks with an open transaction the doctor asks who works on them: each takes a second or less, and what
-#: nobody ends is older than what a stream is about to commit.
+#: Sinks whose owner the doctor looks up, oldest open transaction first: each takes up to a second, and a transaction
+#: that nobody ends is older than one that a stream is about to commit.
 _INSPECTED = 8
 
-#: A broker that is up answers within milliseconds; the first request to it includes a connection and a log-in.
+#: Time for an answer. A broker that is up needs milliseconds; a first request also connects and logs in.
 _ANSWER_MS = 3_000
 
-#: The clock is asked for so often, and the fastest round trip counts.
+#: Requests for the broker's clock; the fastest round trip counts.
 _CLOCK_TRIES = 5
 
-#: The sink id in what is said of every sink.
+#: The sink id in verdicts on every sink.
 _ANY_SINK = "SINK"
 
 

@@ -31,7 +31,7 @@ from exactly_once.tools.operation.rules import Refused, check_hanging, name_of
 from exactly_once.txn.coordinators import describe, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, end_by_marker, find_hanging
 
-#: What comes of it where no phrase is needed, by whether the transaction is decided.
+#: The effect of ending a transaction that needs no phrase, by whether it is decided.
 _NO_PHRASE = {True: "its rows become visible", False: "the stream writes its rows again"}
 
 

@@ -45,7 +45,7 @@ from exactly_once.tools.operation.rules import Refused
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.scan import LogBatch, batches
 
-#: For looking at the log, and for writing to it.
+#: Budget for reading the log, and for writing to it.
 BUDGET_S = 30.0
 
 

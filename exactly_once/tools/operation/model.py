@@ -16,13 +16,13 @@ from exactly_once.participant import Participant
 from exactly_once.tools.diagnosis import Diagnosis
 from exactly_once.tools.operation.rules import Refused, check_owner
 
-#: For one look at a sink, or one request; a healthy cluster needs a fraction of a second.
+#: Budget for one look at a sink, or for one request; a healthy cluster needs a fraction of a second.
 BUDGET_S = 10.0
 
 #: The field of a launchpad with the streams to choose from; beside it, ``sink_id`` takes the id of any other sink.
 STREAM = "stream"
 
-#: The launchpad has the same default.
+#: Marker of a field to which the launchpad gives the same default.
 SAME = object()
 
 P = TypeVar("P")

@@ -34,7 +34,7 @@ from exactly_once.tools.operation.model import (
     sink_parameter,
 )
 
-#: A driver that failed, or was fenced, ends its JVM within seconds.
+#: Time for a driver that failed, or was fenced, to end its JVM; it needs seconds.
 LEAVING_S = 15.0
 
 #: The table of undecided parts that a recovery rolled back.

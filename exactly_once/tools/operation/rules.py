@@ -190,7 +190,7 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
     return False
 
 
-#: How a person finds out what no log tells any more.
+#: The way to find out by hand what no log tells any more.
 _COMPARE = (
     "Run exactly-once verify --origin, which compares all output with all input, to find out whether the rest of "
     "its batch is visible"

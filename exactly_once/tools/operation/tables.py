@@ -11,7 +11,7 @@ from exactly_once.protocol.records import Decision
 from exactly_once.tools.operation.model import ResultTable
 from exactly_once.txn.coordinators import Description
 
-#: Rows of the table of open transactions: a sink has one for each part of its batch.
+#: Most rows of the table of open transactions: a sink has one for each part of its batch.
 ROWS = 30
 
 

@@ -137,5 +137,5 @@ class Finding:
         }
 
 
-#: Places in one finding: enough to look at; a lost day has millions.
+#: Most places in one finding: enough to look at; a lost day has millions.
 MOST_PLACES = 20

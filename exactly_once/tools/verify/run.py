@@ -45,14 +45,14 @@ from exactly_once.tools.verify.report import OnProgress, Report, limited
 from exactly_once.txn.coordinators import ids_of, list_transactions
 from exactly_once.txn.leaders import Trail, find_hanging, open_on, trail_of
 
-#: Reasons why something is not proven. Of NO_LOG, only a caller who names the outputs knows that no decision will tell.
+#: Reasons why something is not proven. NO_LOG is known only to a caller who names the outputs.
 NO_LOG = "batches of the checkpoint that are in no commit log"
 SILENT = "topics that no decision names, where a leader does not answer whether the sink wrote to them"
 UNMARKED = "batches that the log does not mark as completed, although their parts are visible"
 TORN = "torn files of the checkpoint"
 UNEXPLAINED = "offsets that are in the output and that this report does not explain"
 
-#: Between two readings.
+#: Pause between two readings.
 _PAUSE_S = 2.0
 
 

@@ -19,13 +19,13 @@ from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.tools.verify.by_log.ledger import Ledger
 from exactly_once.txn.coordinators import Listing
 
-#: A sweep ends within its budget of a minute after its claim.
+#: Time from a claim to the end of its sweep, whose budget is a minute.
 SWEEP_MS = 60_000
 
-#: Topic -> partition -> offset.
+#: Offsets by topic and partition.
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: The anomaly that a diagnosis of the sink is; the others (a batch in doubt, a frozen driver) contradict nothing.
+#: Diagnoses of the sink that are an anomaly; the others (a batch in doubt, a frozen driver) contradict nothing.
 ANOMALIES = {
     "HEALTH-STALE-TRANSACTIONS": Anomaly.LINGERING,
     "HEALTH-HANGING": Anomaly.HANGING,

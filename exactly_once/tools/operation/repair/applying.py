@@ -19,7 +19,7 @@ from exactly_once.checkpoint import file_system
 from exactly_once.tools.operation.repair.files import REPAIRS, checksum_of, content_of
 from exactly_once.tools.operation.repair.verdicts import Action, FileFinding
 
-#: Files are put back before others are removed: a repair that is killed half-way leaves nothing that Spark would run.
+#: The order of actions: a repair that is killed between putting back and removing leaves nothing that Spark would run.
 _ORDER = (Action.REBUILD, Action.REMOVE)
 
 

@@ -27,7 +27,7 @@ from exactly_once.tools.operation.successor.verdicts import (
     not_retired,
 )
 
-#: For one inspection of a sink.
+#: Budget for one inspection of a sink.
 INSPECTION_BUDGET_S = 10.0
 
 

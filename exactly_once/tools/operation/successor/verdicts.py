@@ -17,7 +17,7 @@ from exactly_once.protocol.records import WRITE, Decision
 from exactly_once.protocol.topics import recreated
 from exactly_once.tools.operation.rules import Refused
 
-#: Of a source that had no input yet, in an ``offsets/N`` that counts the sources.
+#: The offset of a source that had no input yet, in an ``offsets/N`` that counts the sources.
 _NOTHING_YET = "-"
 
 

@@ -29,11 +29,11 @@ from exactly_once.tools.verify.by_log.ledger import (
 )
 from exactly_once.tools.verify.report import NOT_PROVEN, RIGHT, WRONG, Answer
 
-#: A marker carries the clock of its partition's leader, a decision that of the commit log's: between two brokers they
-#: may differ by so much.
+#: Difference of two brokers' clocks: a marker carries that of its partition's leader, a decision that of the commit
+#: log's.
 CLOCKS_MS = 1_000
 
-#: Why a part is not proven.
+#: Reasons why a part is not proven.
 NO_HANDLES = "the log keeps no handles of the batch"
 OTHER_OUTPUT = "in an output that was not given"
 UNDER_WAY = "decided, and its commit is under way"
@@ -42,8 +42,8 @@ RECREATED = "the topic was deleted and recreated after the decision"
 TOPIC_GONE = "the topic is gone"
 NO_DIGEST = "its digest cannot be computed from what a reader gets"
 
-#: Of a part that is in the log, and that readers do not get because of a hanging transaction before it: wrong, and its
-#: cause is another finding.
+#: The fault of a part that is in the log, but that a hanging transaction before it keeps from readers: its cause is
+#: another finding.
 HELD = "held back by a hanging transaction"
 
 

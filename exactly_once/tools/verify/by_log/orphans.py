@@ -15,10 +15,10 @@ from exactly_once.tools.verify.by_log.judge import NO_HANDLES, Verdict
 from exactly_once.tools.verify.by_log.ledger import Ledger, Span, decided_ms, digest_of, give, name_of, title
 from exactly_once.tools.verify.report import NOT_PROVEN, WRONG, Answer
 
-#: After its completed mark, the end markers of a batch are written by then.
+#: Time after a batch's completed mark by which its end markers are written.
 _MARKERS_MS = 60_000
 
-#: Why a transaction that no decision names is not called an orphan.
+#: Reasons why a transaction that no decision names is not called an orphan.
 OLDER = "committed transactions that no decision names, which may be of batches older than the log"
 
 

@@ -38,7 +38,7 @@ from exactly_once.tools.verify.by_origin.tally import UnlikeTally
 from exactly_once.tools.verify.expected import Expected, Positions, expected_input
 from exactly_once.tools.verify.report import OnProgress
 
-#: Why the comparison says nothing of an input record.
+#: Reasons why the comparison does not judge an input record.
 FEWER = "input records of which one sink has less, where outputs were removed, or readers do not reach them yet"
 
 

@@ -21,10 +21,10 @@ from exactly_once.txn.scan import LogBatch
 #: Lengths of fields that have no bytes: null, and a header that the record lacks.
 NULL, ABSENT = -1, -2
 
-#: Zeros before and behind the bytes: a step may look at so many that are of no record.
+#: Zeros before and behind the bytes: a step may look at this many that belong to no record.
 _MARGIN = 32
 
-#: Longer keys are hashed one by one.
+#: Longest key, in bytes, that is hashed together with others; longer ones are hashed one by one.
 _LONGEST_BY_WORDS = 256
 
 #: Odd numbers whose products spread over all bits (MurmurHash3's, SplitMix64's).

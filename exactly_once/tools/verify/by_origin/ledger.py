@@ -17,7 +17,7 @@ from exactly_once.tools.verify.by_origin.tails import Removed, Tails, compacted,
 from exactly_once.tools.verify.expected import Expected, Positions, Window
 from exactly_once.tools.verify.report import OnProgress, Progress
 
-#: Why a comparison says nothing of a record.
+#: Reasons why a comparison does not judge a record.
 UNREADABLE = "output records whose origin cannot be read"
 
 

@@ -23,16 +23,16 @@ from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
 
-#: Of all partitions that are read in step.
+#: Most memory of all partitions that are read in step.
 _MOST_BYTES = 128 * 1024 * 1024
 
-#: Of one partition: a record may be as large, and is read whole all the same.
+#: Least memory of one partition; a larger record is read whole all the same.
 _FEWEST_BYTES = 64 * 1024
 
-#: Letters that are no further apart are read in one go.
+#: Most offsets between two letters that are read in one go.
 _GAP = 1_000
 
-#: For the ends of a partition.
+#: Budget for the ends of a partition.
 _ASK_S = 30.0
 
 

@@ -53,7 +53,8 @@ class _Group:
     shown: list[tuple[Partition, int]] = field(default_factory=list)
 
 
-#: Returns how many records an input partition has from one offset to another, and how many are wholly in the outputs.
+#: A function that returns how many records an input partition has between two offsets, and how many of them are wholly
+#: in the outputs.
 Present = Callable[[Partition, int, int], tuple[int, int]]
 
 
