@@ -168,11 +168,11 @@ def _prefix_of(registry: Registry, side: Side, found: Any) -> bytes:
 
 def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
     status, code = int(e.http_status_code), e.error_code
-    said = _without_secret(registry, str(e.error_message))[:400]
+    answer = _without_secret(registry, str(e.error_message))[:400]
     name = f"{side.column}.schema"
     if status >= 500 or status in _PASSING:
         return RegistryUnreachable(
-            f"the schema registry at {registry.url} answers {status}: {said}",
+            f"the schema registry at {registry.url} answers {status}: {answer}",
             "Check the registry's health; it is safe to start the stream again at any time",
         )
     if status in (401, 403):
@@ -183,21 +183,21 @@ def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
         )
     if code in _ABSENT:
         way = f"Register a schema for the subject, correct {name}.subject, or set {name} and {name}.register"
-        return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
+        return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {answer}", way)
     if code == 40403:
         return InvalidSchema(
-            f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {said}",
+            f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {answer}",
             f"Register the schema first, or set {name}.register to true",
         )
     if status == 409:
         return InvalidSchema(
-            f"the text in {name} is incompatible with the versions of subject {side.subject!r}: {said}",
+            f"the text in {name} is incompatible with the versions of subject {side.subject!r}: {answer}",
             "Make the schema compatible with the subject's versions, or change the subject's compatibility rule",
         )
     if status == 422:
-        return InvalidSchema(f"the registry does not accept {name} as {side.type}: {said}", f"Correct {name}")
+        return InvalidSchema(f"the registry does not accept {name} as {side.type}: {answer}", f"Correct {name}")
     return InvalidOption(
-        f"{registry.url} answers {status} for subject {side.subject!r}: {said}",
+        f"{registry.url} answers {status} for subject {side.subject!r}: {answer}",
         "Point schema.registry.url at a Confluent Schema Registry, or at the compatible path of another registry",
     )
 

@@ -240,7 +240,7 @@ class _Cluster:
         return [cluster.judge_level(found, used)]
 
     def _clock(self) -> list[Diagnosis]:
-        found: list[Clock] = []
+        clocks: list[Clock] = []
         for _ in range(_CLOCK_TRIES):
             began = time.time() * 1000
             try:
@@ -250,8 +250,8 @@ class _Cluster:
             ended = time.time() * 1000
             if there is None:
                 return [cluster.judge_clock(None, "they have no KRaft quorum with timestamps")]
-            found.append(Clock(there - (began + ended) / 2, (ended - began) / 2))
-        return [cluster.judge_clock(min(found, key=lambda clock: clock.within_ms))]
+            clocks.append(Clock(there - (began + ended) / 2, (ended - began) / 2))
+        return [cluster.judge_clock(min(clocks, key=lambda clock: clock.within_ms))]
 
     def _timeout(self) -> list[Diagnosis]:
         longest = self._number("transaction.max.timeout.ms")

@@ -183,25 +183,25 @@ def list_hanging(
     return [attribute(h, logs) for h in find_hanging(connection, wanted, older_than_s, budget_s)]
 
 
-def consequence(found: Attributed) -> str:
+def consequence(transaction: Attributed) -> str:
     """Return the phrase that a person must type out before the transaction is ended; empty where none is needed; else
     why nobody may end it yet.
     """
     try:
-        check_hanging(found)
+        check_hanging(transaction)
     except Refused as refused:
         return refused.phrase or refused.way_out
     return ""
 
 
-def hanging_json(found: Attributed) -> dict[str, Any]:
+def hanging_json(transaction: Attributed) -> dict[str, Any]:
     """Return plain values."""
     return {
-        "name": found.hanging.name,
-        **found.hanging._asdict(),
-        "owner": found.owner,
-        "sink_id": found.sink_id,
-        "decided": name_of(found.decided.decision) if found.decided else None,
+        "name": transaction.hanging.name,
+        **transaction.hanging._asdict(),
+        "owner": transaction.owner,
+        "sink_id": transaction.sink_id,
+        "decided": name_of(transaction.decided.decision) if transaction.decided else None,
     }
 
 
@@ -230,10 +230,10 @@ def _table(hanging: Sequence[Attributed]) -> ResultTable:
     )
 
 
-def _whose(found: Attributed) -> str:
-    name = found.hanging.transactional_id
-    if found.decided is not None:
-        return f"sink {found.sink_id}, {name_of(found.decided.decision)}, decided"
-    if found.owner == "ours":
-        return f"sink {found.sink_id}, not decided"
-    return f"another application: {name}" if found.owner == "foreign" else "unknown"
+def _whose(transaction: Attributed) -> str:
+    name = transaction.hanging.transactional_id
+    if transaction.decided is not None:
+        return f"sink {transaction.sink_id}, {name_of(transaction.decided.decision)}, decided"
+    if transaction.owner == "ours":
+        return f"sink {transaction.sink_id}, not decided"
+    return f"another application: {name}" if transaction.owner == "foreign" else "unknown"

@@ -92,33 +92,33 @@ class _Recovering:
 
 
 def _examine(context: OperationContext, p: RecoveryParameters) -> OperationOutcome:
-    found = _inspected(context, p.sink_id)
-    if found.owner is None and found.quiet and not context.may_be_unused:
+    inspection = _inspected(context, p.sink_id)
+    if inspection.owner is None and inspection.quiet and not context.may_be_unused:
         raise never_claimed(p.sink_id)
-    numbers, shown = counts(found), tables.inspected(found)
-    diagnoses = diagnose(SinkFacts(found))
-    sentence = _sentence(found, diagnoses)
-    lost = {d.name: n for d in found.decided if (n := d.count(PartState.LOST))}
+    numbers, shown = counts(inspection), tables.inspected(inspection)
+    diagnoses = diagnose(SinkFacts(inspection))
+    sentence = _sentence(inspection, diagnoses)
+    lost = {d.name: n for d in inspection.decided if (n := d.count(PartState.LOST))}
     return OperationOutcome(
         p.sink_id,
         sentence,
-        {**numbers, "owner": owner_sentence(found), **shown},
+        {**numbers, "owner": owner_sentence(inspection), **shown},
         document={
-            "would_complete": [d.name for d in found.decided if d.name not in lost and not d.count("unknown")],
+            "would_complete": [d.name for d in inspection.decided if d.name not in lost and not d.count("unknown")],
             "lost_parts": lost,
-            "would_abort": [t.transactional_id for t in found.open if t.verdict == "undecided"],
-            **found.as_json(),
+            "would_abort": [t.transactional_id for t in inspection.open if t.verdict == "undecided"],
+            **inspection.as_json(),
             "diagnoses": [d.as_json() for d in diagnoses],
         },
         diagnoses=diagnoses,
-        remedy="" if found.open or found.decided else "The recovery would only claim the sink.",
-        refusal=context.refusal(p.sink_id, found.owner, p.force),
+        remedy="" if inspection.open or inspection.decided else "The recovery would only claim the sink.",
+        refusal=context.refusal(p.sink_id, inspection.owner, p.force),
         audit={
             "recovery_found": " ".join([sentence, *(d.text for d in diagnoses)]),
             **_nonzero("before", numbers),
             **shown,
         },
-        value=found,
+        value=inspection,
     )
 
 
@@ -174,18 +174,18 @@ def _sweep(context: OperationContext, p: RecoveryParameters, before: OperationOu
 
 def _verify(context: OperationContext, p: RecoveryParameters, before: OperationOutcome) -> OperationOutcome:
     work: _Recovering = before.value
-    found = engine.verify(context.connection, p.sink_id, context.budget_s)
+    verification = engine.verify(context.connection, p.sink_id, context.budget_s)
     after = _inspected(context, p.sink_id, readers=False)
-    report = replace(work.report, left_open=found.left_open, blocked=found.blocked)
+    report = replace(work.report, left_open=verification.left_open, blocked=verification.blocked)
     awaited = {_batch(d) for d in report.to_rewrite}
-    at_rest = not (found.left_open or any(_batch(d) not in awaited for d in found.open_decisions))
+    at_rest = not (verification.left_open or any(_batch(d) not in awaited for d in verification.open_decisions))
     sentence = f"{report.sentence}{' A newer owner took the sink and continues.' if work.superseded else ''}"
     wrong = left(context, report, after)
     rests = "" if at_rest or work.superseded else _not_at_rest(report)
     return OperationOutcome(
         p.sink_id,
         sentence,
-        {"at_rest": at_rest, "left_open": tables.described(found.left_open), **tables.inspected(after)},
+        {"at_rest": at_rest, "left_open": tables.described(verification.left_open), **tables.inspected(after)},
         document={
             **report.as_metadata(),
             "clean": report.clean,

@@ -109,19 +109,19 @@ def _compare(context: OperationContext, p: SuccessorParameters) -> OperationOutc
     Raises Refused when there is nothing to continue after, or the sink has another successor.
     """
     old_id, new_id = check_sink_id(p.predecessor), check_sink_id(p.sink_id)
-    found = _inspected(context, old_id)
-    check_names(old_id, new_id, found.log)
-    topics = tuple(sorted({topic for d in found.log.decisions for topic in d.topics}))
-    if (retired := found.log.retired) is not None:
+    inspection = _inspected(context, old_id)
+    check_names(old_id, new_id, inspection.log)
+    topics = tuple(sorted({topic for d in inspection.log.decisions for topic in d.topics}))
+    if (retired := inspection.log.retired) is not None:
         return _outcome(context, p, retired, ends_of(retired), retired=retired, wrote=topics)
     old = OldSink(context.connection, old_id, p.checkpoint)
-    last, ends = old.ends(found.log)
+    last, ends = old.ends(inspection.log)
     new = _inspected(context, new_id)
     has_run, refusal = bool(new.log.decisions), None
     try:
-        check_at_rest(found)
+        check_at_rest(inspection)
         check_takes_over(ends, new)
-        old.judged(found.log, has_run, p.loses_state)
+        old.judged(inspection.log, has_run, p.loses_state)
     except Refused as e:
         refusal = e
     return _outcome(context, p, last, ends, has_run=has_run, refusal=refusal, wrote=topics)

@@ -96,7 +96,7 @@ def foreign_aborts(
     ``claims_ms`` is when this sink claimed, by the brokers' clock; ``other_claims_ms`` when another sink last claimed,
     which has aborted its own transactions then.
     """
-    found = []
+    aborts = []
     stem = namespace(sink_id).removesuffix(":")
     for (producer_id, epoch), spans in ledger.spans.items():
         name = ids.get(producer_id, "")
@@ -113,8 +113,8 @@ def foreign_aborts(
         ]
         if swept:
             places = tuple(s.place for s in swept)
-            found.append(ForeignAbort(name, producer_id, epoch, places, sum(s.records for s in swept)))
-    return tuple(found)
+            aborts.append(ForeignAbort(name, producer_id, epoch, places, sum(s.records for s in swept)))
+    return tuple(aborts)
 
 
 def input_of(decision: Decision) -> Offsets:

@@ -130,20 +130,20 @@ class _Judge:
         files, owner = self._files, self._owner
         metadata = files.metadata
         whole = metadata is not None and fault_of("metadata", metadata.content) is None
-        found = query_id_of(metadata.text) if metadata is not None and whole else None
+        query_id = query_id_of(metadata.text) if metadata is not None and whole else None
         if metadata is None and not files.offsets:
             yield _refused("", "there is no checkpoint here")
         elif owner is None:
             yield _refused("", f"sink {self._sink_id!r} was never used, so no commit log says what is decided")
         elif not self._query_id or self._query_id == WRITE:
             yield _refused("", f"sink {self._sink_id!r} belongs to batch writes, which have no checkpoint")
-        elif found is not None and found != self._query_id:
+        elif query_id is not None and query_id != self._query_id:
             yield _refused(
                 "",
-                f"the checkpoint belongs to query {found}, but sink {self._sink_id!r} belongs to query "
+                f"the checkpoint belongs to query {query_id}, but sink {self._sink_id!r} belongs to query "
                 f"{self._query_id}",
             )
-        elif found is None and not same_location(owner.checkpoint, files.location):
+        elif query_id is None and not same_location(owner.checkpoint, files.location):
             yield _refused(
                 "metadata",
                 f"the file does not name its query, and sink {self._sink_id!r} was last claimed for another location, "

@@ -154,7 +154,7 @@ def _classify(
 
 def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, list[_Range]]:
     """Return, by partition, the range of each batch, in the order of the partition."""
-    found: dict[Partition, list[_Range]] = {}
+    ranges: dict[Partition, list[_Range]] = {}
     for d in decisions:
         here: dict[Partition, _Range] = {}
         for h in d.transactions:
@@ -162,10 +162,10 @@ def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, li
                 r = here.setdefault(s.where, _Range(d, s.first, s.end))
                 r.first, r.end = min(r.first, s.first), max(r.end, s.end)
         for where, r in here.items():
-            found.setdefault(where, []).append(r)
-    for some in found.values():
+            ranges.setdefault(where, []).append(r)
+    for some in ranges.values():
         some.sort(key=lambda r: r.first)
-    return found
+    return ranges
 
 
 def _same_rows(spans: Sequence[Span], decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:

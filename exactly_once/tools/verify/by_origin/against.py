@@ -184,7 +184,7 @@ class _Comparison:
         self, wanted: Mapping[Partition, set[int]]
     ) -> Mapping[tuple[Partition, int], tuple[list[Content], list[Content]]]:
         """Return what either sink has of these input records."""
-        found: dict[tuple[Partition, int], tuple[list[Content], list[Content]]] = {
+        contents: dict[tuple[Partition, int], tuple[list[Content], list[Content]]] = {
             (source, offset): ([], []) for source, offsets in wanted.items() for offset in offsets
         }
         seen = set(self._replaced)
@@ -193,12 +193,12 @@ class _Comparison:
             if not any(low <= offset <= high for offset in wanted.get(chunk.source, ())):
                 continue
             for place, record in self._outputs.again(chunk.where, chunk.at[0], chunk.at[1] + 1):
-                both = found.get((place.partition, place.offset)) if place.partition == chunk.source else None
+                both = contents.get((place.partition, place.offset)) if place.partition == chunk.source else None
                 stands = chunk.where, record.offset
                 if both is not None and stands not in seen:
                     seen.add(stands)
                     both[self._ledger.number_of(chunk.where)].append(content_of(record, self._origin.header))
-        return found
+        return contents
 
 
 def versions_of(

@@ -84,19 +84,19 @@ class RecordColumns:
 
     def hashes(self, spans: FieldBytes) -> Hashes:
         """Return a hash of each of these fields in 64 bits, the same in every call of this process."""
-        found = _mixed(spans.length.astype(np.uint64))
+        hashes = _mixed(spans.length.astype(np.uint64))
         rows, done = np.flatnonzero((spans.length > 0) & (spans.length <= _LONGEST_BY_WORDS)), 0
         while len(rows):
             left = spans.length[rows] - done
             words = self._words[spans.at[rows] + done]
             partial = np.flatnonzero(left < 8)
             words[partial] &= (np.uint64(1) << (left[partial] * 8).astype(np.uint64)) - np.uint64(1)
-            found[rows] = (found[rows] ^ _mixed(words)) * _SPREAD[2]
-            found[rows] ^= found[rows] >> _HALF
+            hashes[rows] = (hashes[rows] ^ _mixed(words)) * _SPREAD[2]
+            hashes[rows] ^= hashes[rows] >> _HALF
             rows, done = rows[left > 8], done + 8
         for row in np.flatnonzero(spans.length > _LONGEST_BY_WORDS).tolist():
-            found[row] = hash(self.text(spans, row)) & 0xFFFFFFFFFFFFFFFF
-        return found
+            hashes[row] = hash(self.text(spans, row)) & 0xFFFFFFFFFFFFFFFF
+        return hashes
 
     def _starts(self, batches: Sequence[LogBatch], payloads: Sequence[bytes]) -> tuple[Offsets, Offsets]:
         """Return where each record begins, behind its length, and where it ends."""

@@ -189,18 +189,18 @@ class Outputs:
     ) -> Iterator[Arrivals]:
         """Yield what names its input; what was sent again goes to ``resent``."""
         records, texts, alone = self._columns(some)
-        found = OriginColumns.of(records, texts, self.topics)
+        origins = OriginColumns.of(records, texts, self.topics)
         inside = records.offsets >= self.marks[where].low  # a batch may be cut by retention, or by the window
-        found.topics[alone | ~inside] = -1
+        origins.topics[alone | ~inside] = -1
         hashes, again = np.zeros(len(alone), np.uint64), Resent()
-        for row, record in _one_by_one(some, np.flatnonzero(inside & (found.topics < 0)), alone):
+        for row, record in _one_by_one(some, np.flatnonzero(inside & (origins.topics < 0)), alone):
             if record is None:
                 said, at = records.text(texts, row), int(records.offsets[row])
                 place = self._own_or_foreign(where, at, partial(self._places.read_any, said))
             else:
                 place = self.place_of(where, record, again)
             if place is not None:
-                found.put(row, place, self.topics)
+                origins.put(row, place, self.topics)
                 if self._hash_of is not None:
                     hashes[row] = self._hash_of(record, place.partition, where)
         self.read += int(inside.sum())
@@ -208,11 +208,11 @@ class Outputs:
             resent += again.arrivals(where)
         if self._hash_of is None:
             hashes = records.hashes(records.keys)
-        for source, rows in found.by_partition(self.topics):
+        for source, rows in origins.by_partition(self.topics):
             its = hashes[rows]
             if self._hash_of is None:
                 its = salted(its, records.keys.length[rows] < 0, source, where)
-            yield Arrivals(where, source, found.offsets[rows], found.ks[rows], records.offsets[rows], its)
+            yield Arrivals(where, source, origins.offsets[rows], origins.ks[rows], records.offsets[rows], its)
 
     def _columns(self, some: Sequence[LogBatch]) -> tuple[RecordColumns, FieldBytes, Flags]:
         """Return the records with the texts of their origins, and which of them have to be decoded one by one."""

@@ -70,7 +70,7 @@ class FindingTally:
 
     def findings(self, text: Callable[[Partition, int], str] = lambda source, offset: "") -> list[Finding]:
         """All findings, by anomaly; ``text`` says how the outputs of an input record that is shown differ."""
-        found = [
+        findings = [
             Finding(
                 anomaly,
                 f"{what}: {g.records:,}",
@@ -81,7 +81,7 @@ class FindingTally:
             )
             for (anomaly, what, batch), g in self._groups.items()
         ]
-        return sorted([*found, *self._torn], key=lambda f: list(Anomaly).index(f.anomaly))
+        return sorted([*findings, *self._torn], key=lambda f: list(Anomaly).index(f.anomaly))
 
     def missing(self, anomaly: Anomaly, source: Partition, offsets: Offsets) -> None:
         """Input records without all of their outputs: lost, or unseen."""
