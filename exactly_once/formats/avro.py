@@ -175,8 +175,8 @@ def _record(type: SparkType, schema: dict[str, Any], named: dict[str, Any], path
 
 
 def _union(type: SparkType, branches: list[Any], named: dict[str, Any], path: str) -> Node:
-    """Return the node of the branch that fits: the type's own goes before one that only takes it, for a long before a
-    double. Which branch a null takes is beside it.
+    """Return the node of the branch that fits: the type's own wins over one that also takes it, as long wins over
+    double. Beside it stands the branch that a null takes.
     """
     nulls = [i for i, b in enumerate(branches) if b == "null" or (isinstance(b, dict) and b["type"] == "null")]
     refused: list[InvalidSchema] = []

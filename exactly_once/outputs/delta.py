@@ -177,7 +177,7 @@ class _Delta(OpenTable):
             raise Conflict(str(e)) from e
 
     def _stats(self, path: str) -> str:
-        """Return what readers skip files by, from the footer of the file."""
+        """Return the statistics by which readers skip files, from the file's footer."""
         footer = footer_of(self.place.store, path)
         check_columns(self.place.schema, footer.schema.to_arrow_schema(), None, self.shown)
         return json.dumps(statistics(footer))

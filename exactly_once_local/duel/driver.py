@@ -89,7 +89,7 @@ def _session(folder: Path, java: str) -> SparkSession:
 
 
 def _listen(finish: threading.Event) -> None:
-    """Set ``finish`` when told to. Our standard input ends with the process at its other end; we go with it."""
+    """Set ``finish`` when told to. Standard input ends with the process at its other end; then end this process too."""
     said = b""
     while more := os.read(0, 1024):  # sys.stdin has a lock, which Python would want back at its end
         said += more

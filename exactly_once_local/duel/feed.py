@@ -34,12 +34,12 @@ class DuelFeed:
     Parameters
     ----------
     limit : int
-        After so many it waits to be finished.
+        Flights after which it waits to be finished.
 
     Attributes
     ----------
     sent : int
-        So many so far.
+        Flights that were sent so far.
     rate : float
         Flights a second; may be changed at any time.
     """
@@ -86,7 +86,7 @@ class DuelFeed:
             self._failure = e
 
     def send(self, flights: int) -> None:
-        """Send so many now; a broker has them when the feed is finished."""
+        """Send this many now; the broker has them when the feed is finished."""
         for event in islice(self._events, max(0, flights)):
             self._produce(event)
             self.sent += 1

@@ -1,8 +1,8 @@
 """Confluent Schema Registry: which schema id stands before each key and value, and what encodes them.
 
 The registry is asked on the driver alone, once for each start of a query, before any task of a batch that writes
-begins, and after the claim: a registry that is down refuses new rows, and never holds up the commit of decided ones.
-Tasks, commit and recovery get the ids and know no registry.
+begins, and after the claim: while a registry is down, new rows are refused, and decided ones are committed all the
+same. Tasks, commit and recovery get the ids and know no registry.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def resolve(registry: Registry, types: Mapping[str, SparkType] | None = None) ->
 
 
 def prefix(schema_id: int, schema_type: str, indexes: tuple[int, ...] = (0,)) -> bytes:
-    """Confluent's wire format: a zero, the id in four bytes, big end first; for PROTOBUF the path to the message."""
+    """Confluent's wire format: a zero, the id in four big-endian bytes; for PROTOBUF the path to the message."""
     start = b"\0" + schema_id.to_bytes(4, "big")
     if schema_type != "PROTOBUF":
         return start

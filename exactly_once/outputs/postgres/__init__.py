@@ -132,7 +132,9 @@ class PostgresParticipant(Participant[PreparedPart]):
         return _Writer(self, part)
 
     def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
-        """Return those that are no longer prepared; of a checked stream, refuse again what :meth:`check` would."""
+        """Return those that are no longer prepared; for a stream that was checked, refuse again what :meth:`check`
+        refuses.
+        """
         with self.database.driver("list the prepared transactions", _UNDECIDED) as session:
             if self._written is None:
                 there = {gid for (gid,) in session.run(server.PREPARED, "")}

@@ -111,7 +111,7 @@ def _found(
         if records < handle.records and shared:
             return Found(handle.name, unproven="other sessions change the table, and some of its rows are gone")
         wrong = "somebody deleted or updated the others" if records < handle.records else ""
-        # another digest can come of a column's type that the table does not tell
+        # a column's type that the table does not tell can cause another digest
         return Found(handle.name, True, records=records, digest=digest if proven else "", places=place, wrong=wrong)
     fate = fate_of(session, handle, timeline)
     if fate is None and handle.data["timeline"] != timeline and not shared:

@@ -54,14 +54,14 @@ def as_json(lines: Sequence[Diagnosis]) -> dict[str, Any]:
 
 
 def _check(d: Diagnosis) -> str:
-    """Return what a line is about: of a symptom of a sink, the part of it that was looked at."""
+    """Return the subject of a line; for a symptom of a sink, the part that was examined."""
     if d.code.startswith("DOCTOR-"):
         return d.subject
     return "checkpoint" if "CHECKPOINT" in d.code else "transactions"
 
 
 def show(lines: Sequence[Diagnosis], console: Console) -> None:
-    """Print the lines, each with its way out, and how many lines ask for somebody."""
+    """Print the lines, each with its remedy, and the number of lines with each verdict."""
     for line in lines:
         _show(line, console)
     counts = ", ".join(f"{sum(d.severity is s for d in lines)} {name}" for s, (name, _) in _VERDICTS.items())

@@ -18,7 +18,7 @@ from exactly_once.inspection.processes import end_command
 from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.inspection.words import duration, owner_sentence, plural
 from exactly_once.protocol.names import PartId
-from exactly_once.tools.operation.rules import Refused, check_owner, name_of
+from exactly_once.tools.operation.rules import check_owner, name_of, refusal_of
 from exactly_once.txn.coordinators import Description
 
 
@@ -139,11 +139,8 @@ def _by_itself(described: Description, inspection: Inspection, transaction: Open
 def _options(inspection: Inspection, transaction: OpenTransaction | None, program: str) -> list[Option]:
     if transaction is None and not inspection.decided and not inspection.open:
         return []
-    force = ""
-    try:
-        check_owner(inspection.sink_id, inspection.owner)
-    except Refused as e:
-        force = f" --force {shlex.quote(e.phrase or '')}"
+    refused = refusal_of(check_owner, inspection.sink_id, inspection.owner)
+    force = f" --force {shlex.quote(refused.phrase or '')}" if refused else ""
     options: list[Option] = []
     if inspection.owner is not None and inspection.owner.frozen:  # first: a driver that is fenced only is frozen still
         effect = "Ends the frozen driver. No record is lost. Then start the stream, or run the recovery."

@@ -74,7 +74,11 @@ def chosen(args: argparse.Namespace) -> Operation[Any] | None:
     choices: Sequence[Operation[Any]] = getattr(args, "operations", ())
     if len(choices) == 1:
         return choices[0]
-    return next((o for o in choices if _is_chosen(o, args)), None)
+    for operation in choices:
+        choosing = (one for one, how in parameters_of(operation.parameters) if how.chooses)
+        if any(getattr(args, one.name) != one.default for one in choosing):
+            return operation
+    return None
 
 
 def run(operation: Operation[Any], args: argparse.Namespace) -> Result:
@@ -102,16 +106,6 @@ def given(kind: type, args: argparse.Namespace, preset: Mapping[str, Any]) -> An
     return kind(**{**preset, **{one.name: getattr(args, one.name) for one, how in parameters_of(kind) if how.flags}})
 
 
-def _is_chosen(operation: Operation[Any], args: argparse.Namespace) -> bool:
-    choosing = (one for one, how in parameters_of(operation.parameters) if how.chooses)
-    return any(getattr(args, one.name) != one.default for one in choosing)
-
-
-def show_outcome(outcome: OperationOutcome, console: Console) -> None:
-    """Print the sentence, the facts and what to do next."""
-    _show(outcome, (), console)
-
-
 def show_plan(examined: OperationOutcome, command: str, console: Console) -> None:
     """Print the result of a dry run, and the command that does it."""
     refusal, phrase = examined.refusal, getattr(examined.refusal, "phrase", None)
@@ -119,13 +113,14 @@ def show_plan(examined: OperationOutcome, command: str, console: Console) -> Non
     if refusal is not None:
         forced = f"{command} --force {shlex.quote(phrase)}" if phrase else ""
         act = {"Refused": refusal.what, "To force it": forced} if phrase else {"What to do": f"{refusal.way_out}."}
-    _show(
-        examined, ["Nothing was changed.", *(f"  {how + ':':<14}{what}" for how, what in act.items() if what)], console
-    )
+    lines = (f"  {how + ':':<14}{what}" for how, what in act.items() if what)
+    show_outcome(examined, console, ["Nothing was changed.", *lines])
 
 
-def _show(outcome: OperationOutcome, more: Sequence[str], console: Console) -> None:
-    """Print an outcome and ``more``; a mapping comes last, for scripts that take the last line."""
+def show_outcome(outcome: OperationOutcome, console: Console, more: Sequence[str] = ()) -> None:
+    """Print the sentence, the facts, what to do next and ``more``; a mapping comes last, for scripts that take that
+    line.
+    """
     show_line(outcome.sentence, console)
     for name, value in outcome.facts.items():
         title = name.replace("_", " ")
@@ -152,8 +147,8 @@ def _show_table(title: str, table: ResultTable, console: Console) -> None:
     for row in table.rows[:NAMED]:
         show_whole(f"    {row[0]}", console)
         rest = zip(table.columns[1:], row[1:], strict=True)
-        said = ", ".join(f"{column.replace('_', ' ')} {cell}" for column, cell in rest if cell not in ("", "0"))
-        if said:
-            show_text(said, console, "      ", "        ")
+        cells = ", ".join(f"{column.replace('_', ' ')} {cell}" for column, cell in rest if cell not in ("", "0"))
+        if cells:
+            show_text(cells, console, "      ", "        ")
     if len(table.rows) > NAMED:
         show_line(f"    and {len(table.rows) - NAMED} more", console)

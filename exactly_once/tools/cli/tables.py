@@ -40,7 +40,7 @@ _STATES = {PartState.COMMITTED: "committed", PartState.DECIDED: "waiting", PartS
 
 
 def show_line(text: str, console: Console) -> None:
-    """Print a line, wrapped: its further lines stand below, indented by more than what follows it."""
+    """Print a line, wrapped; its further lines are indented deeper than any line that belongs to it."""
     bare = text.lstrip()
     show_text(bare, console, indent := text[: len(text) - len(bare)], indent + _HANG)
 

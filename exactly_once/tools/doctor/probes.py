@@ -34,7 +34,7 @@ from exactly_once.kafka.cluster_info import Member, Topic
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.new_topic import what_is_left_out
 from exactly_once.kafka.servers import Address
-from exactly_once.protocol.names import commit_log_topic, namespace
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.tools.diagnosis import Diagnosis, Severity
 from exactly_once.tools.diagnosis.model import worst
 from exactly_once.tools.doctor import cluster, rights
@@ -85,7 +85,7 @@ def examine_host() -> list[Diagnosis]:
         judge_python((python.major, python.minor, python.micro)),
         judge_java(executable, java_major(_says(executable)) if executable else None),
         *judge_packages(_requirements(), _version),
-        *judge_connector(found_on_this_host(_folder_of("pyspark")), _version("pyspark")),
+        *judge_connector(found_on_this_host(_pyspark_folder()), _version("pyspark")),
         judge_jar(str(_JAR), _sums(_JAR), _version(_DISTRIBUTION) or "of a checkout"),
     ]
 
@@ -140,8 +140,8 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _folder_of(package: str) -> Path | None:
-    spec = find_spec(package)
+def _pyspark_folder() -> Path | None:
+    spec = find_spec("pyspark")
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
@@ -258,7 +258,7 @@ class _Cluster:
         in_use: list[int] = []
         if self._sink_id is not None:
             ids = [t.transactional_id for t in list_transactions(self._admin, namespace(self._sink_id), ())]
-            log_id = f"{namespace(self._sink_id)}log"
+            log_id = commit_log_id(self._sink_id)
             in_use = [d.timeout_ms for d in describe(self._admin, ids).values() if d.transactional_id != log_id]
         return [cluster.judge_timeout(longest, max(in_use, default=0) or None, self._timeout_ms)]
 

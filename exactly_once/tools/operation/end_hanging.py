@@ -23,11 +23,12 @@ from exactly_once.tools.operation.model import (
     OperationOutcome,
     OperationStep,
     ResultTable,
+    dry_run_parameter,
     force_parameter,
     parameter,
     reason_parameter,
 )
-from exactly_once.tools.operation.rules import Refused, check_hanging, name_of
+from exactly_once.tools.operation.rules import Refused, check_hanging, name_of, refusal_of
 from exactly_once.txn.coordinators import describe, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, end_by_marker, find_hanging
 
@@ -49,12 +50,7 @@ class HangingParameters:
         form="transaction",
         chooses=True,
     )
-    dry_run: bool = parameter(
-        False,
-        "Only list the hanging transactions, each with its consequence; change nothing.",
-        form="dry_run",
-        form_default=True,
-    )
+    dry_run: bool = dry_run_parameter("Only list the hanging transactions, each with its consequence; change nothing.")
     force: str = force_parameter(
         "consequence",
         "The consequence of ending the transaction, typed out exactly as the dry run prints it; empty if it prints "
@@ -187,11 +183,8 @@ def consequence(transaction: Attributed) -> str:
     """Return the phrase that a person must type out before the transaction is ended; empty where none is needed; else
     why nobody may end it yet.
     """
-    try:
-        check_hanging(transaction)
-    except Refused as refused:
-        return refused.phrase or refused.way_out
-    return ""
+    refused = refusal_of(check_hanging, transaction)
+    return refused.phrase or refused.way_out if refused else ""
 
 
 def hanging_json(transaction: Attributed) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from exactly_once.tools.operation.model import (
     parameter,
     reason_parameter,
     sink_parameter,
+    take_over_parameter,
 )
 from exactly_once.tools.operation.repair.applying import Repair, Work
 from exactly_once.tools.operation.repair.files import read_files
@@ -78,11 +79,8 @@ class RepairParameters:
         rarely=True,
     )
     force: str = fence_parameter()
-    take_over: bool = parameter(
-        False,
-        "Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
-        form="take_over",
-        rarely=True,
+    take_over: bool = take_over_parameter(
+        "Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED)."
     )
     reason: str = reason_parameter()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shlex
 import socket
+from collections.abc import Callable
+from typing import Any
 
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Decided, Owner, batch_name, naming
@@ -42,6 +44,15 @@ class Refused(ExactlyOnceError):
         if self.phrase is None:
             return self
         return Refused(self.what, f"{self._advice}. To do it anyway, set {field} to: {self.phrase}")
+
+
+def refusal_of(check: Callable[..., object], *facts: Any) -> Refused | None:
+    """Return why ``check(*facts)`` refuses; None when it does not."""
+    try:
+        check(*facts)
+    except Refused as refused:
+        return refused
+    return None
 
 
 def check_commit(

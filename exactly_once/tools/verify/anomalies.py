@@ -81,7 +81,7 @@ class Anomaly(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One anomaly, with what offends: evidence of records. Severity and remedy have the diagnoses of the sink alone.
+    """One anomaly, with its evidence in the records. Only a finding about the sink itself has a severity and a remedy.
 
     Attributes
     ----------

@@ -36,9 +36,8 @@ def read_outputs(sink_id: str, decisions: Sequence[Decision], outputs: Iterable[
 def read_again(
     sink_id: str, decisions: Sequence[Decision], outputs: Iterable[Participant[Any]], seen: Mapping[str, Seen]
 ) -> dict[str, Seen]:
-    """Keep of what has no name only what newer decisions do not explain either.
-
-    A row tells its transaction and no more, so only the decision that names the transaction tells that it is right.
+    """Drop the finds without a name that newer decisions explain. A row tells nothing but its transaction, so only the
+    decision that names the transaction proves it right.
     """
     kept = dict(seen)
     for output in outputs:
@@ -178,7 +177,7 @@ def judge_strange(
 def _classify(
     part: PartName | None, view: Found, output: str, decisions: Sequence[Decision], log: LogState
 ) -> tuple[Anomaly | None, str]:
-    """Return what it is, and why; None where the log no longer tells."""
+    """Return the anomaly that a part without a decision is, and why; None where the log no longer tells."""
     if part is None:
         return (
             Anomaly.PHANTOM,

@@ -21,7 +21,7 @@ SETTLE_S = 15.0
 
 @dataclass(frozen=True)
 class VerifyParameters:
-    """The parameters of ``verify``; with :class:`Question` as ``origin``, that says what the output records tell."""
+    """The parameters of ``verify``; a :class:`Question` as ``origin`` replaces the other fields on origins."""
 
     sink_id: str = sink_parameter("The sink.", "sink", form="")
     checkpoint: str | None = parameter(

@@ -28,7 +28,7 @@ UNDECIDED = "this sink's transactions that have not ended and are not decided"
 
 
 class Answer(NamedTuple):
-    """One of the four, and the reason of the last two."""
+    """One of the four answers, and the reason of the last two."""
 
     kind: str
     why: str = ""

@@ -38,7 +38,7 @@ from exactly_once.tools.verify.by_log.reading import extent, read_differing, rea
 from exactly_once.tools.verify.by_origin.against import Version, compare_versions
 from exactly_once.tools.verify.by_origin.comparison import ReadsElsewhere, compare_origins
 from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
-from exactly_once.tools.verify.expected import Positions, expected_input, flat
+from exactly_once.tools.verify.expected import Positions, expected_input, flat, input_of
 from exactly_once.tools.verify.outputs import judge_outputs, read_again, read_outputs
 from exactly_once.tools.verify.parameters import VerifyParameters
 from exactly_once.tools.verify.report import OnProgress, Report, limited
@@ -70,7 +70,8 @@ def verify(
     outputs : sequence of Participant
         The sink's outputs beside Kafka. Parts in outputs that are not given are unproven.
     elsewhere : callable, optional
-        Reads the records for the comparison by origin; by default, this process does. Not those for ``against``.
+        Reads the records for the comparison by origin; by default, this process does, as it always does for
+        ``against``.
 
     Raises BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable or
     InvalidOption.
@@ -85,7 +86,7 @@ def verify(
     decisions, since_ms = _newest(log, p.batches)
     since_ms = 0 if from_the_first(decisions, log) else since_ms
     reading = _read(task, decisions, since_ms, {} if p.settle_s >= _PAUSE_S else None)
-    first, settled = reading, Deadline(p.settle_s)  # from here on: a reading may take longer
+    first, settled = reading, Deadline(p.settle_s)  # it begins now: a reading may take longer
     while any(f.anomaly.may_pass for f in reading.report.findings) or reading.waiting or reading.unmarked:
         if settled.left < _PAUSE_S:
             break
@@ -170,7 +171,7 @@ class _Reading:
 
 
 def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
-    """Return the newest decisions, oldest first, and a time before the first record of them by the brokers' clock."""
+    """Return the newest decisions, oldest first, and a time before their first record, by the brokers' clock."""
     decisions = list(log.decisions)[-count:]
     times = [decided_ms(log, d) for d in log.decisions]
     before = times[: len(times) - len(decisions)]
@@ -295,7 +296,7 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
 def _published(task: _Task, admin: Admin, log: LogState) -> tuple[tuple[OffsetSkew, ...], dict[str, int]]:
     """Return how the consumer group contradicts the log; nothing where it may not be read: it is for lag tools."""
     last = log.decisions[-1] if log.decisions else None
-    topics = sorted(sink_findings.input_of(last)) if last is not None else []
+    topics = sorted({topic for topic, _ in input_of(last)}) if last is not None else []
     try:
         published = published_offsets(admin, offsets_group(task.sink_id), settled=True)
     except ExactlyOnceError:

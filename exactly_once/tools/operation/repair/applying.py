@@ -93,7 +93,7 @@ class Work:
         with a wrong one.
         """
         self._delete(finding.also)
-        if finding.name == "offsets/0" and finding.also:  # nor may empty state folders stay where a query begins
+        if finding.name == "offsets/0" and finding.also:  # Spark begins no query above state folders, even empty ones
             self._fs.delete_dir_contents(self._at("state"))
         if finding.action is Action.REBUILD:
             self._delete([checksum_of(finding.name)])

@@ -120,7 +120,7 @@ class _Comparison:
             tuple(tally.findings(lambda source, offset: difference(*contents[source, offset], self._values))),
             {"input": records, "same": same, **tally.counts()},
             self._outputs.read,
-            {why: n for why, n in tally.unproven.items() if n},
+            dict(+tally.unproven),
             sink_id=old.sink_id,
             offsets=self._compared.offsets,
         )
@@ -172,7 +172,7 @@ class _Comparison:
                 ]
 
     def _doubtful(self, source: Partition, some: Unlike) -> Flags:
-        """Return of which of these input records one sink has less, and may have had more."""
+        """Return which of these input records have fewer outputs in one sink, which may have had more."""
         doubtful = np.zeros(len(some.offsets), np.bool_)
         for number, fewer in enumerate((some.old < some.new, some.new < some.old)):
             if fewer.any():

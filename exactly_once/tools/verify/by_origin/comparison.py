@@ -177,8 +177,8 @@ class _Comparison:
             "foreign": foreign.count,
             **self._sums,
         }
-        known = {why: n for why, n in unproven.items() if n}
-        return ComparisonResult(tuple(self._tally.findings()), sums, self._outputs.read, known, self._expected.window)
+        findings = tuple(self._tally.findings())
+        return ComparisonResult(findings, sums, self._outputs.read, dict(+unproven), self._expected.window)
 
     # -- while reading --------------------------------------------------------------------------------------------
 

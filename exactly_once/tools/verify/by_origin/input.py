@@ -12,8 +12,8 @@ from exactly_once.txn.scan import LogBatch, batches
 
 
 class Existing:
-    """Reads the input, a block at a time, mostly from one end to the other, with so many bytes of each partition in
-    memory; ``on_read`` is told how many offsets were read.
+    """Reads the input, a block at a time, mostly from one end to the other, with ``at_once`` bytes of each partition in
+    memory; calls ``on_read`` with the number of offsets read.
 
     ``marks`` has the ends of each partition, ``removed`` the first offset that retention has left.
     """

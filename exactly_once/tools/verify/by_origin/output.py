@@ -132,9 +132,8 @@ class Outputs:
             for batch in batches(self._admin, where, w.last_stable, w.last_stable, w.high):
                 if batch.marker is not None:
                     ends.setdefault(batch.producer_id, []).append((batch.base_offset, batch.marker))
-            found = batches(self._admin, where, w.last_stable, w.last_stable, w.high)
             some: list[LogBatch] = []
-            for batch in found:
+            for batch in batches(self._admin, where, w.last_stable, w.last_stable, w.high):
                 if batch.marker is None and not (batch.transactional and _aborted(batch, ends)):
                     some.append(batch)
                     if sum(b.count for b in some) >= TOGETHER:
