@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.sparkenv.jars import resolve
@@ -21,7 +20,7 @@ from exactly_once_local.ports import is_free
 #: Kafka's usual port.
 PORT = 9092
 
-#: How often it checks that the broker still runs.
+#: Interval of the checks that the broker still runs.
 POLL_EVERY_S = 0.5
 
 
@@ -42,13 +41,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a background job inherits an ignored SIGINT
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         resolve(_say)
         port = args.port or (PORT if is_free(PORT) else None)
         _say(f"Kafka starts, with its data in the folder {args.folder}; this takes up to 20 seconds ...")
         with EmbeddedBroker(args.folder, port=port) as broker:
-            _say(f"Kafka runs at {broker.bootstrap_servers}. Its address is also in {_announced(args.folder)}.")
+            file = os.path.join(args.folder, "bootstrap.servers")
+            _say(f"Kafka runs at {broker.bootstrap_servers}. Its address is also in {file}.")
             _say("Ctrl-C stops it.")
             while broker.pids:
                 time.sleep(POLL_EVERY_S)
@@ -60,16 +60,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
 
 
-def _announced(folder: Path) -> str:
-    return os.path.join(folder, "bootstrap.servers")
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""An archive of the classes that a JVM of Spark or of Kafka loads, made once by a trial: half the processor time of a
-JVM's start.
+"""An archive of the classes that a JVM of Spark or of Kafka loads, made once by a trial: it saves half the processor
+time of a JVM's start.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from exactly_once.sparkenv.jars import Progress, cache_folder, locked
 from exactly_once.sparkenv.java import find_java
 
-#: The end of a trial's JVM, after each of its steps: it writes some 170 MB; a minute or so on a busy machine.
+#: Time for a trial's JVM to end after its steps: it writes some 170 MB, in a minute or so on a busy machine.
 TRIAL_S = 300.0
 
-#: Gets a folder of its own and the options of a JVM that makes the archive when it ends; starts it and awaits its end.
+#: A function of a folder and a JVM's options, which make the archive when the JVM ends: starts it and awaits its end.
 Trial = Callable[[Path, str], None]
 
 

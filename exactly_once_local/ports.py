@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 HOST = "127.0.0.1"  # not localhost: clients try ::1 first, where no broker listens
 
-#: Below the range that systems give to outgoing connections. In that range, a client that keeps trying to reach a
+#: Ports below the range that systems give to outgoing connections. In that range, a client that keeps trying to reach a
 #: killed server would at some point get the server's own port, connect to itself, and keep the server from restarting.
 PORTS = range(15_000, 30_000)
 

@@ -28,7 +28,7 @@ _TAKES = {
     "error": ("struct",),
 }
 
-#: What a number or a text becomes where a union offers more than one type that takes it.
+#: The Avro type of a number or a text where a union offers more than one that takes it.
 _OWN = {**dict.fromkeys(("byte", "short", "integer"), "int"), "long": "long", "float": "float", "double": "double"}
 _OWN |= {"string": "string"}
 
@@ -175,8 +175,8 @@ def _record(type: SparkType, schema: dict[str, Any], named: dict[str, Any], path
 
 
 def _union(type: SparkType, branches: list[Any], named: dict[str, Any], path: str) -> Node:
-    """Return the node of the branch that fits: the type's own goes before one that only takes it, for a long before a
-    double. Which branch a null takes is beside it.
+    """Return the node of the branch that fits: the type's own wins over one that also takes it, as long wins over
+    double. Beside it stands the branch that a null takes.
     """
     nulls = [i for i, b in enumerate(branches) if b == "null" or (isinstance(b, dict) and b["type"] == "null")]
     refused: list[InvalidSchema] = []

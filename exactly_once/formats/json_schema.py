@@ -11,7 +11,7 @@ from exactly_once.errors import InvalidSchema
 from exactly_once.formats import spark_type as spark
 from exactly_once.framing import Node, SparkType
 
-#: What each Spark type is in JSON: the names that a schema's ``type`` may have for it, the usual one first.
+#: The names that a schema's ``type`` may have for each Spark type, the usual one first.
 _TYPES = {
     **dict.fromkeys(spark.WHOLE, ("integer", "number")),
     **dict.fromkeys(("float", "double", "decimal"), ("number",)),
@@ -111,18 +111,18 @@ def _both(outer: dict[str, Any], inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pointed(ref: str, root: Any) -> Any:
-    found = root
+    target = root
     try:
         if ref != "#" and not ref.startswith("#/"):
             raise LookupError(ref)
         for part in unquote(ref[1:]).split("/")[1:]:
-            found = found[part.replace("~1", "/").replace("~0", "~")]
+            target = target[part.replace("~1", "/").replace("~0", "~")]
     except (LookupError, TypeError):
         raise InvalidSchema(
             f"the JSON Schema refers to {ref!r}, which is not in its own text",
             "Put the definition into the schema itself, under #/definitions or #/$defs",
         ) from None
-    return found
+    return target
 
 
 def _one(type: SparkType, schema: dict[str, Any], root: Any, path: str) -> Node:

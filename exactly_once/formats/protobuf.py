@@ -17,18 +17,18 @@ from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema
 from exactly_once.formats import spark_type as spark
 from exactly_once.framing import Node, SparkType
 
-#: A file of some hundred messages takes well below a second.
+#: Time for protoc; a file of some hundred messages takes well below a second.
 TIMEOUT_S = 60.0
 
 _FILE = "schema.proto"
 
-#: What protoc says about a file, which is not all that comes with it on stderr.
+#: The pattern of protoc's errors about a file; warnings come on stderr too.
 _ERROR = re.compile(r"^\S+\.proto:(?!.*: warning: ).*$", re.MULTILINE)
 
 _UNSIGNED = {"min": 0, "max": 2**32 - 1}
 _INT32 = ("byte", "short", "integer")
 
-#: Of each scalar type, by the name of its constant in FieldDescriptor: how it is written, from what, and the bounds.
+#: The scalar types, by the name of the constant in FieldDescriptor: how each is written, from what, and its bounds.
 _SCALARS: dict[str, tuple[str, tuple[str, ...], dict[str, int]]] = {
     "BOOL": ("varint", ("boolean",), {}),
     "INT32": ("varint", _INT32, {}),

@@ -33,7 +33,7 @@ def kind(type: SparkType, path: str) -> str:
     """Return what a type is: struct, array, map, decimal, or the name of a simple one (every string is "string"). Raise
     InvalidSchema for one that no format has: an interval, a variant, a user-defined type.
     """
-    name = type if isinstance(type, str) else str(type.get("type"))
+    name = named(type)
     if isinstance(type, dict) and name in _NESTED:
         return name
     if name in _SIMPLE and isinstance(type, str):

@@ -33,8 +33,8 @@ try:
 except ImportError as e:
     raise ExtraMissing.of_output("Delta", "deltalake", "delta", e) from None
 
-#: What a table may ask of its writers without asking anything of a plain append. A check, a generated column or another
-#: name of a column does ask something, and then stands in the properties below.
+#: Table features that ask nothing of a plain append. A check, a generated column or another name of a column does ask
+#: something, and then stands in the properties below.
 _FEATURES = frozenset(
     (
         *("appendOnly", "changeDataFeed", "checkConstraints", "clustering", "domainMetadata", "generatedColumns"),
@@ -42,10 +42,10 @@ _FEATURES = frozenset(
     )
 )
 
-#: What deltalake (1.6) cannot read in a location: it decodes an escape twice, and panics at a bracket.
+#: Characters of a location that deltalake (1.6) cannot read: it decodes an escape twice, and panics at a bracket.
 _UNREAD = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")
 
-#: Beginnings of properties of the table, and of its columns, that a writer must compute or check something for.
+#: Prefixes of properties, of the table and of its columns, for which a writer must compute or check something.
 _PROPERTIES = ("delta.constraints.", "delta.setTransactionRetentionDuration")
 _COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.")
 
@@ -177,7 +177,7 @@ class _Delta(OpenTable):
             raise Conflict(str(e)) from e
 
     def _stats(self, path: str) -> str:
-        """Return what readers skip files by, from the footer of the file."""
+        """Return the statistics by which readers skip files, from the file's footer."""
         footer = footer_of(self.place.store, path)
         check_columns(self.place.schema, footer.schema.to_arrow_schema(), None, self.shown)
         return json.dumps(statistics(footer))

@@ -15,7 +15,7 @@ from typing import Any
 from pyarrow import fs
 
 from exactly_once.errors import ExtraMissing, InvalidSchema, StoreRefused
-from exactly_once.outputs.files.stores import ArrowStore, LocalStore, Store
+from exactly_once.outputs.files.stores import ArrowStore, LocalStore
 from exactly_once.outputs.tables import Conflict, OpenTable, TableParticipant, connected
 from exactly_once.outputs.tables.files import TableLocation
 
@@ -27,10 +27,10 @@ try:
 except ImportError as e:
     raise ExtraMissing.of_output("Iceberg", "pyiceberg", "iceberg", e) from None
 
-#: Before the key of a proof, in the table's properties.
+#: The prefix of a proof's key in the table's properties.
 PROOF = "exactly-once."
 
-#: What pyiceberg's own retries go by.
+#: The table property that bounds pyiceberg's own retries.
 _RETRIES = "commit.retry.num-retries"
 
 
@@ -87,13 +87,6 @@ class IcebergParticipant(TableParticipant):
         self._loaded = None
 
 
-def _store_of(opened: Opened) -> Store:
-    scheme, netloc, path = PyArrowFileIO.parse_location(opened.location())
-    if scheme == "file":
-        return LocalStore(path)
-    return ArrowStore(opened.location(), partial(_file_system, dict(opened.io.properties), scheme, netloc, path))
-
-
 def _file_system(properties: Mapping[str, str], scheme: str, netloc: str, path: str) -> fs.FileSystem:
     return fs.SubTreeFileSystem(path, PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, netloc))
 
@@ -101,9 +94,10 @@ def _file_system(properties: Mapping[str, str], scheme: str, netloc: str, path: 
 class _Iceberg(OpenTable):
     def __init__(self, opened: Opened):
         self.opened, self.shown = opened, f"the Iceberg table {'.'.join(opened.name())}"
-        self.place = TableLocation(
-            str(opened.metadata.table_uuid), schema_to_pyarrow(opened.schema()), _store_of(opened)
-        )
+        scheme, netloc, path = PyArrowFileIO.parse_location(opened.location())
+        connect = partial(_file_system, dict(opened.io.properties), scheme, netloc, path)
+        store = LocalStore(path) if scheme == "file" else ArrowStore(opened.location(), connect)
+        self.place = TableLocation(str(opened.metadata.table_uuid), schema_to_pyarrow(opened.schema()), store)
 
     def refusal(self) -> tuple[str, str] | None:
         location = self.opened.location()

@@ -86,11 +86,6 @@ class EmbeddedBroker:
         return ",".join(f"{HOST}:{broker}" for broker, _ in self._ports.values())
 
     @property
-    def log_paths(self) -> list[Path]:
-        """The log of each node."""
-        return [node.log for node in self._nodes.values()]
-
-    @property
     def pids(self) -> dict[int, int]:
         """The process id of each running node."""
         return {number: node.pid for number, node in self._nodes.items() if node.pid is not None}

@@ -18,7 +18,7 @@ import psutil
 # follow the thread that forked, not the process, and other systems have none.
 _GUARDED = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -9 -$$) & exec 3<&-; exec "$@"'
 
-#: Killed processes are gone within milliseconds; on a machine that swaps, a large JVM takes seconds.
+#: Time for killed processes to be gone: milliseconds, or seconds for a large JVM on a machine that swaps.
 GONE_S = 30.0
 
 

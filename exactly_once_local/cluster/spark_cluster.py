@@ -23,13 +23,13 @@ from exactly_once.sparkenv.java import find_java
 from exactly_once_local.cluster.guard import end_all, guarded
 from exactly_once_local.ports import HOST
 
-#: A JVM starts within seconds; two cores may be busy with other ones.
+#: Time for a JVM to start: seconds, unless two cores are busy with other ones.
 START_BUDGET_S = 90.0
-#: For executors: the heap of one, and what Spark adds to it.
+#: Memory for executors: the heap of one, and what Spark adds to it.
 WORKER_MEMORY = "1g"
 STOP_BUDGET_S = 10.0
 
-#: As ``PYSPARK_PYTHON``, for executors without Python: a task that asks for it fails.
+#: Value of ``PYSPARK_PYTHON`` for executors without Python: a task that asks for it fails.
 NO_PYTHON = "/nonexistent/python"
 
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -37,7 +37,7 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 _MASTER_STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 _PAGE_STARTED = re.compile(r"Bound MasterWebUI to \S+, and started at (http://\S+)")
 _WORKER_STARTED = "Successfully registered with master"
-#: An executor's environment is that of its worker, and the checkout of this process is none of its business.
+#: Variables that no executor gets: its environment is its worker's, which shares no checkout with this process.
 _NOT_INHERITED = ("PYTHONPATH", "SPARK_CONF_DIR", "SPARK_LOCAL_DIRS", "SPARK_MASTER_HOST", "SPARK_WORKER_CORES")
 
 

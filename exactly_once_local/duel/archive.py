@@ -12,7 +12,7 @@ from exactly_once_local.duel.feed import DuelFeed, make_topics
 from exactly_once_local.duel.sinks import DuelFailed
 from exactly_once_local.duel.supervisor import Driver
 
-#: Enough that each part of a batch has records.
+#: Flights of the trial: enough that each part of a batch has records.
 FLIGHTS = 400
 
 

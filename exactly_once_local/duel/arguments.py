@@ -13,10 +13,10 @@ from exactly_once_local.run_folder import run_folder
 #: Flights a second while both sinks are at work; both can follow on two cores.
 RATE = 2_000
 
-#: Five seconds of flights: large enough to catch up soon after a kill.
+#: Flights of a batch, five seconds of them: enough to catch up soon after a kill.
 BATCH = 10_000
 
-#: Each takes another start of Spark, and starts take most of the time; three are no accident.
+#: Kills of each sink. Each takes another start of Spark, and starts take most of the time; three are no accident.
 KILLS = 3
 
 #: The year of the flights: any number would do, but the same one makes runs comparable.

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
@@ -75,13 +74,10 @@ def _duel(args: argparse.Namespace, folder: Path, console: Console) -> int:
 @contextmanager
 def _ends_like_an_interrupt() -> Iterator[None]:
     """Let a closed terminal end the block as Ctrl-C does: with nothing left behind."""
-    before = {s: signal.signal(s, _interrupt) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {s: signal.signal(s, signal.default_int_handler) for s in ends}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -18,8 +18,7 @@ from exactly_once.errors import ExtraMissing
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What an event carries beside its sequence number. Year, month, day and hour are left out: ``time_hour`` says the
-#: same, in UTC.
+#: Fields of an event beside its sequence number. Year, month, day and hour are left out: ``time_hour`` has them.
 EVENT_FIELDS = (
     "time_hour",
     "minute",
@@ -35,7 +34,7 @@ EVENT_FIELDS = (
     "air_time",
     "distance",
 )
-#: How many departures there are; known without reading them, so that a feed with nothing to do ends at once.
+#: The number of departures, which need not be read for it: a feed with nothing to do ends at once.
 DEPARTURES = 336_776
 
 #: The distributions of the extra ``demo``.

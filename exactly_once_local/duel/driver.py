@@ -34,10 +34,10 @@ _CONF = {
     "spark.sql.streaming.checkpointFileManagerClass": file_manager("FileSystemBased"),
 }
 
-#: How often the queries are asked whether one has failed.
+#: Interval of the checks whether a query has failed.
 POLL_EVERY_S = 0.2
 
-#: Delays above it are late: the official on-time statistics count from 15 minutes on.
+#: Minutes from which a delay is late, as in the official on-time statistics.
 LATE_MIN = 15
 
 
@@ -89,7 +89,7 @@ def _session(folder: Path, java: str) -> SparkSession:
 
 
 def _listen(finish: threading.Event) -> None:
-    """Set ``finish`` when told to. Our standard input ends with the process at its other end; we go with it."""
+    """Set ``finish`` when told to. Standard input ends with the process at its other end; then end this process too."""
     said = b""
     while more := os.read(0, 1024):  # sys.stdin has a lock, which Python would want back at its end
         said += more

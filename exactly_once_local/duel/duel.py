@@ -15,16 +15,16 @@ from exactly_once_local.duel.screen import Screen
 from exactly_once_local.duel.sinks import SINKS, DuelFailed, Sink
 from exactly_once_local.duel.supervisor import Driver
 
-#: Both sinks are shown this often.
+#: Interval at which both sinks are shown.
 TICK_S = 0.1
 
-#: A moment to kill is looked for this often; a batch of Spark's own sink may take a tenth of a second.
+#: Interval of the looks for a moment to kill; a batch of Spark's own sink may take a tenth of a second.
 AIM_S = 0.005
 
-#: While a sink is starting, so much of the rate: more would only be worked off at the end.
+#: Share of the rate while a sink is starting: more would only be worked off at the end.
 WHILE_STARTING = 0.1
 
-#: A duel took nine minutes on two cores with a load of 14 to 42; one that takes more than twice as long hangs.
+#: Time after which a duel counts as hanging: it took nine minutes on two cores with a load of 14 to 42.
 LIMIT_S = 1200.0
 
 
@@ -39,9 +39,9 @@ class Terms:
     batch : int
         Rows of a micro-batch, at most.
     kills : int
-        So many must strike both sinks in the middle of a batch.
+        Kills that must strike both sinks in the middle of a batch.
     seed : int
-        Of the time between a start and the search for such a moment.
+        Seed of the time between a start and the search for such a moment.
     java : str
         From :func:`exactly_once_local.duel.archive.prepare`.
     """
@@ -93,8 +93,8 @@ class _Duel:
             else:
                 time.sleep(TICK_S)
             self._take_scores()
-        if self._kills.gave_up:
-            self._screen.say(self._few())
+        if why := self._kills.gave_up:
+            self._screen.say(f"Only {self._kills.struck} of {self._kills.wanted} kills struck both: {why}")
         self._screen.say(f"{self._feed.finish():,} flights are in Kafka; both sinks write the rest")
         self._driver.finish()
         while not self._driver.done:
@@ -118,9 +118,6 @@ class _Duel:
         self._kills.killed(struck=self._moment.come())  # by what is left now that nothing runs
         self._screen.killed(self._kills)
         self._driver.start()
-
-    def _few(self) -> str:
-        return f"Only {self._kills.struck} of {self._kills.wanted} kills struck both: {self._kills.gave_up}"
 
     def _take_scores(self) -> tuple[Score, Score]:
         """Take the state of both for the picture and the screen."""

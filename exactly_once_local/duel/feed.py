@@ -13,10 +13,10 @@ from confluent_kafka.cimpl import NewTopic
 from exactly_once_local.duel.departures import FlightEvent, events
 from exactly_once_local.duel.sinks import INPUT, PARTITIONS, SINKS, DuelFailed
 
-#: For everything the brokers are asked here; an embedded one answers in milliseconds.
+#: Time for each answer of the brokers; an embedded one takes milliseconds.
 PATIENCE_S = 30.0
 
-#: Flights are sent this often, so many at once as the rate asks for.
+#: Interval at which flights are sent, as many at once as the rate asks for.
 EVERY_S = 0.05
 
 
@@ -34,12 +34,12 @@ class DuelFeed:
     Parameters
     ----------
     limit : int
-        After so many it waits to be finished.
+        Flights after which it waits to be finished.
 
     Attributes
     ----------
     sent : int
-        So many so far.
+        Flights that were sent so far.
     rate : float
         Flights a second; may be changed at any time.
     """
@@ -86,7 +86,7 @@ class DuelFeed:
             self._failure = e
 
     def send(self, flights: int) -> None:
-        """Send so many now; a broker has them when the feed is finished."""
+        """Send this many now; the broker has them when the feed is finished."""
         for event in islice(self._events, max(0, flights)):
             self._produce(event)
             self.sent += 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
-#: After both queries are at work again, the search for a moment begins within these seconds: not always at the same
-#: step of a batch.
+#: Bounds of the pause between both queries' return to work and the search for a moment, which varies the step of the
+#: batch that a kill meets.
 SHORTEST_S, LONGEST_S = 0.2, 3.0
 
-#: Both run one batch after the other, and a moment comes within a second or two on a quiet machine.
+#: Time for a moment to come: a second or two on a quiet machine, since both run one batch after the other.
 MOMENT_S = 60.0
 
-#: For each kill that must strike: the processes may finish a batch between the look and the kill.
+#: Attempts at each kill that must strike: the processes may finish a batch between the look and the kill.
 TRIES = 3
 
 

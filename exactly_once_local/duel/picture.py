@@ -8,7 +8,7 @@ from html import escape
 from exactly_once_local.duel.score import Score, Story
 
 WIDTH, HEIGHT = 960, 540
-#: Of each column: its left edge; of both: how wide the plots are, and where they stand.
+#: Left edges of the two columns; then the width of the plots, and where they stand.
 LEFT, PLOT_WIDTH = (76, 536), 376
 WRITTEN_TOP, WRITTEN_HEIGHT = 170, 130
 DOUBLED_TOP, DOUBLED_HEIGHT = 346, 110

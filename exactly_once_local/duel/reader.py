@@ -15,13 +15,13 @@ from kafka.errors import KafkaError
 from exactly_once_local.duel.score import FlightTally, Score
 from exactly_once_local.duel.sinks import INPUT, PARTITIONS, SINKS, DuelFailed, Sink
 
-#: How long one poll of the topics waits for records.
+#: Time that one poll of the topics waits for records.
 POLL_MS = 100
 
-#: Transactions are asked for this often; each count is two or three requests.
+#: Interval between two counts of transactions, of two or three requests each.
 COUNT_EVERY_S = 0.5
 
-#: After both have ended: to read the rest, and for the brokers to write the last commit markers.
+#: Time after both have ended, to read the rest, and for the brokers to write the last commit markers.
 SETTLE_S = 30.0
 
 UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort")

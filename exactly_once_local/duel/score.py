@@ -9,7 +9,7 @@ from itertools import islice
 
 from exactly_once_local.duel.sinks import Sink
 
-#: So many lost flights are named.
+#: Lost flights that are named.
 EXAMPLES = 5
 
 

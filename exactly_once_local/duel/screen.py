@@ -13,13 +13,13 @@ from exactly_once_local.duel.kills import Kills
 from exactly_once_local.duel.score import Score, rows
 from exactly_once_local.duel.sinks import SINKS
 
-#: In a log file, the state is a line this often.
+#: Interval between two lines of state in a log file.
 LINE_EVERY_S = 10.0
 
-#: How long a kill stays on the screen after both were started again.
+#: Time that a kill stays on the screen after both were started again.
 KILL_SHOWN_S = 2.0
 
-#: The live table then has 78 columns.
+#: Width of a bar; the live table then has 78 columns.
 BAR_WIDTH = 24
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 INPUT = "duel-flights"
 
-#: Of the input and of both outputs; a batch has as many parts.
+#: Partitions of the input and of both outputs; a batch has as many parts.
 PARTITIONS = 4
 
-#: For both: what Spark's own sink needs to be as safe as it can be, and batching alike, which this sink else chooses
-#: by itself.
+#: Producer options of both: the safest for Spark's own sink, and equal batching, which this sink else chooses itself.
 PRODUCER: Mapping[str, str] = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",

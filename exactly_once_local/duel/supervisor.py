@@ -14,7 +14,7 @@ from exactly_once_local.duel.moment import last_batch
 from exactly_once_local.duel.sinks import FINISH, SINKS, DuelFailed, Sink
 from exactly_once_local.run_folder import checkout
 
-#: Of the log of a driver that failed.
+#: Last lines that are shown of the log of a driver that failed.
 TAIL_LINES = 15
 
 

@@ -82,7 +82,7 @@ def test_the_broker_is_of_the_release_of_kafka_that_was_asked_for(broker: Embedd
 
 def test_the_cluster_has_the_second_transaction_protocol(broker: EmbeddedBroker) -> None:
     """EndTxn 5 is what the engine is built on: it needs transaction.version=2, which a new cluster finalizes."""
-    formatting = broker.log_paths[0].with_name("console.log").read_text()
+    formatting = (broker.data_dir / "node-1" / "console.log").read_text()
     assert "name='transaction.version', featureLevel=2" in formatting
 
 

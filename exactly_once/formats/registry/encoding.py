@@ -12,7 +12,7 @@ from exactly_once.schema_options import Registry, Side
 
 
 def numbers_fields(side: Side) -> bool:
-    """Return whether the schema that the sink makes has numbers of fields, which are those of the version before."""
+    """Return whether the sink makes a schema with numbered fields, whose numbers come from the version before."""
     return bool(side.name) and side.type == "PROTOBUF"
 
 

@@ -1,8 +1,8 @@
 """Confluent Schema Registry: which schema id stands before each key and value, and what encodes them.
 
 The registry is asked on the driver alone, once for each start of a query, before any task of a batch that writes
-begins, and after the claim: a registry that is down refuses new rows, and never holds up the commit of decided ones.
-Tasks, commit and recovery get the ids and know no registry.
+begins, and after the claim: while a registry is down, new rows are refused, and decided ones are committed all the
+same. Tasks, commit and recovery get the ids and know no registry.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from exactly_once.schema_options import Registry, Side
 
 log = logging.getLogger(__name__)
 
-#: Of one request. The client's own default is to wait forever, which would hang the start.
+#: Time for one request. The client's own default is to wait forever, which would hang the start.
 REQUEST_TIMEOUT_S = 10.0
 
-#: A registry that restarts behind a balancer answers within these; a start does not take longer than half a minute for
-#: each URL.
+#: Retries within which a registry that restarts behind a balancer answers; a start takes at most half a minute for each
+#: URL.
 _RETRIES = {"max.retries": 2, "retries.wait.ms": 500, "retries.max.wait.ms": 2000}
 
 #: The registry's codes for a subject, and for a version, that it does not have.
@@ -66,7 +66,7 @@ def resolve(registry: Registry, types: Mapping[str, SparkType] | None = None) ->
 
 
 def prefix(schema_id: int, schema_type: str, indexes: tuple[int, ...] = (0,)) -> bytes:
-    """Confluent's wire format: a zero, the id in four bytes, big end first; for PROTOBUF the path to the message."""
+    """Confluent's wire format: a zero, the id in four big-endian bytes; for PROTOBUF the path to the message."""
     start = b"\0" + schema_id.to_bytes(4, "big")
     if schema_type != "PROTOBUF":
         return start
@@ -168,11 +168,11 @@ def _prefix_of(registry: Registry, side: Side, found: Any) -> bytes:
 
 def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
     status, code = int(e.http_status_code), e.error_code
-    said = _without_secret(registry, str(e.error_message))[:400]
+    answer = _without_secret(registry, str(e.error_message))[:400]
     name = f"{side.column}.schema"
     if status >= 500 or status in _PASSING:
         return RegistryUnreachable(
-            f"the schema registry at {registry.url} answers {status}: {said}",
+            f"the schema registry at {registry.url} answers {status}: {answer}",
             "Check the registry's health; it is safe to start the stream again at any time",
         )
     if status in (401, 403):
@@ -183,21 +183,21 @@ def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
         )
     if code in _ABSENT:
         way = f"Register a schema for the subject, correct {name}.subject, or set {name} and {name}.register"
-        return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
+        return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {answer}", way)
     if code == 40403:
         return InvalidSchema(
-            f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {said}",
+            f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {answer}",
             f"Register the schema first, or set {name}.register to true",
         )
     if status == 409:
         return InvalidSchema(
-            f"the text in {name} is incompatible with the versions of subject {side.subject!r}: {said}",
+            f"the text in {name} is incompatible with the versions of subject {side.subject!r}: {answer}",
             "Make the schema compatible with the subject's versions, or change the subject's compatibility rule",
         )
     if status == 422:
-        return InvalidSchema(f"the registry does not accept {name} as {side.type}: {said}", f"Correct {name}")
+        return InvalidSchema(f"the registry does not accept {name} as {side.type}: {answer}", f"Correct {name}")
     return InvalidOption(
-        f"{registry.url} answers {status} for subject {side.subject!r}: {said}",
+        f"{registry.url} answers {status} for subject {side.subject!r}: {answer}",
         "Point schema.registry.url at a Confluent Schema Registry, or at the compatible path of another registry",
     )
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from exactly_once.participant import Participant, PartName
 
-#: In seconds. A step of a test takes milliseconds; an output that does not answer for this long fails the test.
+#: Time for a step of a test, which takes milliseconds; an output that does not answer for this long fails the test.
 _PATIENCE_S = 60
 
 _START = (

@@ -12,7 +12,7 @@ from exactly_once.outputs.conformance.processes import call, elsewhere, prepare,
 from exactly_once.participant import PartName
 from exactly_once.protocol.names import incarnation
 
-#: Above the claims of all tests, so a scope before it covers them.
+#: A claim above those of all tests, so that a scope before it covers them.
 _LATER = 1_000
 
 

@@ -42,7 +42,7 @@ from exactly_once.protocol.records import PreparedPart
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
-#: A superseded driver may still be publishing the same batch, and each of its steps can make one of ours fail once.
+#: Attempts to publish: a superseded driver may be publishing the same batch, and each of its steps may fail ours.
 _TRIES = 10
 
 

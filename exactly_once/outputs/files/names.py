@@ -16,7 +16,7 @@ STAGING = "_staging"
 #: A directory with one file. The file's name identifies this place: it differs on another disk or under another URL.
 IDENTITY = f"{STAGING}/_id"
 
-#: Names a published directory, and so the column that readers derive from it.
+#: The name of a published directory, and so of the column that readers derive from it.
 BATCH = "batch"
 
 #: A part's name. Names from earlier versions lack the participant, which follows in the file's name.

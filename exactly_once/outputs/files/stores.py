@@ -19,8 +19,8 @@ from exactly_once import location as locations
 from exactly_once.errors import StoreRefused
 from exactly_once.location import Location
 
-#: Why a rename there is one durable step. The sink refuses every other protocol, sftp included: its rename is atomic,
-#: but its client cannot make a file durable before the decision.
+#: Protocols with a rename that is one durable step, and why it is. The sink refuses every other one, sftp included: its
+#: rename is atomic, but its client cannot make a file durable before the decision.
 ATOMIC_RENAME: Mapping[str, str] = {
     "file": "rename(2), and fsync of files and directories; so is NFS",
     "hdfs": "one rename in the name node's journal; close() waits for the replicas",

@@ -16,10 +16,10 @@ from exactly_once.outputs.files.stores import Store
 from exactly_once.participant import Found, PartName
 from exactly_once.protocol.records import PreparedPart
 
-#: Read at once: large enough for a disk or a name node, small enough for any memory.
+#: Bytes that are read at once: large enough for a disk or a name node, small enough for any memory.
 CHUNK_BYTES = 4 << 20
 
-#: Engines skip files with such names, and leave some beside data: _SUCCESS, .crc.
+#: Prefixes of files that engines skip, and leave beside data: _SUCCESS, .crc.
 _HIDDEN = ("_", ".")
 
 
@@ -29,21 +29,21 @@ def found_files(store: Store, participant: str, sink_id: str, handles: Sequence[
     staged = dict(_staged(store))  # before the published ones: a file moves only that way
     published = _published(store, handles)
     here = store.names(IDENTITY)
-    found = [_found(store, h, published.get(f, []), f in staged, here) for f, h in decided.items()]
+    views = [_found(store, h, published.get(f, []), f in staged, here) for f, h in decided.items()]
     own = {path.rpartition("/")[0] for f in decided for path in published.get(f, ())}
     for file, paths in published.items():
         if file in decided:
             continue
         if _is_of(file, sink_id, participant):
-            found.append(
+            views.append(
                 Found(part_of(file) or "", True, records=_rows(store, paths[0])[0], places=_shown(store, paths))
             )
         elif not file.startswith(_HIDDEN) and (among := [p for p in paths if p.rpartition("/")[0] in own]):
             rows, *_ = _rows(store, among[0])
-            found.append(Found("", True, records=rows, places=_shown(store, among)))
+            views.append(Found("", True, records=rows, places=_shown(store, among)))
     waiting = {f: path for f, path in staged.items() if f not in decided and _is_of(f, sink_id, participant)}
-    found += [Found(part_of(f) or "", prepared=True, places=_shown(store, [p])) for f, p in waiting.items()]
-    return found
+    views += [Found(part_of(f) or "", prepared=True, places=_shown(store, [p])) for f, p in waiting.items()]
+    return views
 
 
 def _staged(store: Store) -> Iterator[tuple[str, str]]:

@@ -48,13 +48,13 @@ except ImportError as e:
         "Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[postgres]'",
     ) from None
 
-#: A terminated session ends within milliseconds, unless its process hangs in the kernel.
+#: Time for a terminated session to end: it takes milliseconds, unless its process hangs in the kernel.
 END_S = 5
 
-#: The server refuses a gid of 200 bytes or more.
+#: Longest gid that the server accepts.
 GID_BYTES = 199
 
-#: The server cuts application_name after this many bytes.
+#: Bytes after which the server cuts application_name.
 APPLICATION_BYTES = 63
 
 #: An xid8 of PostgreSQL.
@@ -132,7 +132,9 @@ class PostgresParticipant(Participant[PreparedPart]):
         return _Writer(self, part)
 
     def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
-        """Return those that are no longer prepared; of a checked stream, refuse again what :meth:`check` would."""
+        """Return those that are no longer prepared; for a stream that was checked, refuse again what :meth:`check`
+        refuses.
+        """
         with self.database.driver("list the prepared transactions", _UNDECIDED) as session:
             if self._written is None:
                 there = {gid for (gid,) in session.run(server.PREPARED, "")}

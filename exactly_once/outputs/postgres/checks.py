@@ -11,7 +11,7 @@ from psycopg import sql
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.outputs.postgres.session import GRANT, ORIGIN, Database, PostgresSession
 
-#: A row (fault, way out) for each reason not to use the server.
+#: A query with a row (fault, way out) for each reason not to use the server.
 _SERVER: LiteralString = """
     SELECT 'is read-only: a standby, or default_transaction_read_only',
            'Connect to the primary (target_session_attrs=read-write)'

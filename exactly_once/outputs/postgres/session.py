@@ -25,32 +25,32 @@ from exactly_once.errors import (
     Unfinished,
 )
 
-#: libpq waits forever by default; a running server accepts within milliseconds, after a failover within seconds.
+#: Time to connect. libpq waits forever by default; a server accepts within milliseconds, after a failover in seconds.
 CONNECT_S = 10
 
 #: The way out of a missing privilege.
 GRANT = "Grant the missing privilege to the role that the participant connects as"
 
-#: For one statement. A COPY has one Arrow batch (10,000 rows by Spark's default), a COMMIT PREPARED takes milliseconds:
-#: a statement that takes a minute waits for a lock, or for a disk that does not answer.
+#: Time for one statement. A COPY has one Arrow batch (10,000 rows by Spark's default), a COMMIT PREPARED takes
+#: milliseconds: a statement that takes a minute waits for a lock, or for a disk that does not answer.
 STATEMENT_S = 60
 
-#: The client hangs up this much later than the server's own deadline: only on a server that does not answer.
+#: Time after the server's own deadline at which the client hangs up: only a server that does not answer reaches it.
 GRACE_S = 5
 
-#: Rows of a query that are in memory at the same time.
+#: Rows of a query in memory at a time.
 ROWS_AT_ONCE = 5_000
 
-#: Parameters of libpq. It does not mark the keys of SCRAM as secret, with which one logs in without the password.
+#: Secret parameters of libpq, which does not mark the SCRAM keys as secret: with them one logs in without the password.
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 
-#: Two columns: this database, independent of its address; and the timeline of its transaction ids.
+#: A query with two columns: this database, independent of its address; and the timeline of its transaction ids.
 ORIGIN: LiteralString = """
     (SELECT system_identifier FROM pg_control_system()) || '/' ||
     (SELECT oid FROM pg_database WHERE datname = current_database()), left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
 
-#: A task's session has the name of its part, if the server has room for it. A role sees only its own sessions.
+#: A query for tasks' sessions: each has the name of its part, if the server has room for it. A role sees only its own.
 SESSIONS: LiteralString = """
     SELECT pid, application_name, xact_start IS NOT NULL FROM pg_stat_activity WHERE datname = current_database()
     AND usename = current_user AND pid <> pg_backend_pid() AND starts_with(application_name, %s)

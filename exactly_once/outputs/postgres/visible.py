@@ -24,10 +24,10 @@ from exactly_once.protocol.records import PreparedPart
 if TYPE_CHECKING:
     from exactly_once.outputs.postgres import PostgresParticipant
 
-#: For one scan of the table, which no index helps: some 100 GB from a disk of 200 MB/s.
+#: Time for one scan of the table, which no index helps: some 100 GB from a disk of 200 MB/s.
 SCAN_S = 600
 
-#: A row holds the lower half of its transaction's id.
+#: The range of the transaction id in a row, which holds the lower half of it.
 _XID = 1 << 32
 
 #: Types whose values give the digest that they had in Arrow, if they had the Arrow type on the right there.
@@ -69,7 +69,7 @@ def found_rows(of: PostgresParticipant, sink_id: str, handles: Sequence[Prepared
             by_part = _by_part(here, timeline, counts)
             whole = [h for h in here if by_part[h.name] == h.records]
             digests = _digests(session, table, of.columns, whole)
-            found = [
+            views = [
                 Found(h.name, prepared=True, places=_places(h))
                 if h.name in gids
                 else _found(session, h, timeline, by_part[h.name], digests.get(_xid(h), ""), of.shared)
@@ -77,16 +77,16 @@ def found_rows(of: PostgresParticipant, sink_id: str, handles: Sequence[Prepared
             ]
         except psycopg.errors.InsufficientPrivilege as e:
             raise database.denied(database.said(e), GRANT, Unfinished.default_safe) from None
-    found += [
+    views += [
         Found(h.name, unproven="the database is not the one in which it was prepared") for h in handles if h not in here
     ]
     known = {_xid(h) for h in handles}
     rows = table.as_string()
     strange = {xid: count for xid, count in counts.items() if not of.shared and xid not in known}
-    found += [Found("", True, records=count, places=(f"{rows}, xmin {xid}",)) for xid, count in strange.items()]
+    views += [Found("", True, records=count, places=(f"{rows}, xmin {xid}",)) for xid, count in strange.items()]
     parts = {gid: PartName.parse(gid) for gid in sorted(gids - {h.name for h in handles})}
     mine = [gid for gid, part in parts.items() if part and part.is_of(sink_id, of.name)]
-    return found + [Found(gid, prepared=True, places=(f"pg_prepared_xacts, gid {gid}",)) for gid in mine]
+    return views + [Found(gid, prepared=True, places=(f"pg_prepared_xacts, gid {gid}",)) for gid in mine]
 
 
 def fate_of(session: PostgresSession, handle: PreparedPart, timeline: str) -> str | None:
@@ -111,7 +111,7 @@ def _found(
         if records < handle.records and shared:
             return Found(handle.name, unproven="other sessions change the table, and some of its rows are gone")
         wrong = "somebody deleted or updated the others" if records < handle.records else ""
-        # another digest can come of a column's type that the table does not tell
+        # a column's type that the table does not tell can cause another digest
         return Found(handle.name, True, records=records, digest=digest if proven else "", places=place, wrong=wrong)
     fate = fate_of(session, handle, timeline)
     if fate is None and handle.data["timeline"] != timeline and not shared:
@@ -157,7 +157,7 @@ def _digests(
     query = sql.SQL(_ROWS).format(
         sql.SQL(", ").join(map(sql.Identifier, names)), table, sql.Literal([str(_xid(h)) for h in handles])
     )
-    found: dict[int, RowDigest] = {}
+    digests: dict[int, RowDigest] = {}
     try:
         for portion in session.stream(query, SCAN_S):
             of: dict[int, list[Any]] = {}
@@ -165,10 +165,10 @@ def _digests(
                 of.setdefault(xid, []).append(values)
             for xid, rows in of.items():
                 cells = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)]
-                found.setdefault(xid, RowDigest()).add_batch(pa.record_batch(cells, schema=schema))
+                digests.setdefault(xid, RowDigest()).add_batch(pa.record_batch(cells, schema=schema))
     except (psycopg.DataError, pa.ArrowException):  # a value that Arrow has not: no task wrote it
         return {}
-    return {xid: digest.text for xid, digest in found.items()}
+    return {xid: digest.text for xid, digest in digests.items()}
 
 
 def _places(handle: PreparedPart) -> tuple[str, ...]:

@@ -52,13 +52,13 @@ from exactly_once.participant import Found, Participant, PartName, Scope
 from exactly_once.protocol.records import PreparedPart
 from exactly_once.protocol.untrusted import forged
 
-#: With a sink id and the numbers of a part it makes the name of a file, which may have 255 bytes.
+#: The pattern of a name: with a sink id and a part's numbers it makes a file name, which may have 255 bytes.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
-#: In seconds. Other writers of the table commit in between, each at most every few hundred milliseconds.
+#: Time to win against other writers of the table, each of which commits at most every few hundred milliseconds.
 _CONFLICTS_S = 120
 
-#: A proof is a signed number of 64 bits: the claim above, the batch in these lower bits.
+#: Lower bits of a proof, for the batch; the claim is above, in a signed number of 64 bits.
 _BATCH_BITS = 36
 
 _UNDECIDED = "The batch is not decided; none of it is visible"
@@ -72,7 +72,7 @@ class Conflict(Exception):
 class OpenTable(ABC):
     """One version of the table, as it was when it was opened."""
 
-    #: Says which table it is, for people.
+    #: The table's name for people.
     shown: str
     place: TableLocation
 

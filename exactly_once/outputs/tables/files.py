@@ -29,7 +29,7 @@ from exactly_once.protocol.records import PreparedPart
 
 MARKS, DATA = "_exactly_once", "data"
 
-#: Requests at once: an object store answers one after some 30 ms, and a batch has hundreds of parts.
+#: Requests at a time: an object store answers one after some 30 ms, and a batch has hundreds of parts.
 _AT_ONCE = 16
 
 _SUFFIX = ".parquet"

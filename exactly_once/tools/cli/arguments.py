@@ -15,8 +15,8 @@ from exactly_once.tools.operation import operations
 from exactly_once.tools.operation.model import Operation
 from exactly_once.txn.leaders import OLDER_THAN_S
 
-#: Another package adds a command by an entry point of this group: a function that takes the subparsers, adds one, and
-#: sets its default ``main``, which runs the command with the parsed arguments and returns the exit code.
+#: The entry-point group of other packages' commands. An entry point is a function that takes the subparsers, adds one,
+#: and sets its default ``main``, which runs the command with the parsed arguments and returns the exit code.
 COMMANDS_OF_OTHERS = "exactly_once.commands"
 
 _ENVIRONMENT = (
@@ -28,7 +28,7 @@ _CODES = "Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wron
 _LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
 _WITHOUT_JSON = ("metrics",)
 
-#: Adds arguments to the parser of a command.
+#: A function that adds arguments to the parser of a command.
 Adds = Callable[[Any], object]
 
 
@@ -46,7 +46,7 @@ _OLDER_THAN = _argument(
     "last record (default: %(default)g)",
 )
 
-#: By the words behind ``exactly-once``: what the command does, and its arguments.
+#: The commands, by the words behind ``exactly-once``: what each does, and its arguments.
 _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
     "transactions list": (
         "list open transactions, each with its sink, its age and its verdict",

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 #: Settings that name one principal, or one trust, together: a file that has one of a group replaces the whole group.
 _GROUPS = ("kafka.sasl.", "kafka.ssl.")
 
-#: What begins the names of the connection's settings.
+#: Prefixes of the connection's settings.
 _OURS = ("bootstrap.", "security.", *(group.removeprefix("kafka.") for group in _GROUPS))
 
 _SERVERS = "kafka.bootstrap.servers"

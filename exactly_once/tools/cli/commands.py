@@ -45,90 +45,90 @@ def run(args: argparse.Namespace) -> Result:
 def _list(args: argparse.Namespace) -> Result:
     connection = connection_of(args)
     names = [check_sink_id(args.sink)] if args.sink else sinks(connection, BUDGET_S)
-    found = [inspect_sink(connection, name, BUDGET_S) for name in names]
-    if args.sink and found[0].owner is None and found[0].quiet:
+    inspections = [inspect_sink(connection, name, BUDGET_S) for name in names]
+    if args.sink and inspections[0].owner is None and inspections[0].quiet:
         raise never_claimed(args.sink)
-    idle = _idle(connection, found) if args.all else []
+    idle = _idle(connection, inspections) if args.all else []
     hanging = list_hanging(connection, args.sink, (), args.older_than, BUDGET_S) if args.hanging else []
-    wrong = [d for inspection in found for d in diagnose(_with_hanging(inspection, hanging))]
+    wrong = [d for inspection in inspections for d in diagnose(_with_hanging(inspection, hanging))]
     document = {
-        "sinks": [inspection.as_json() for inspection in found],
+        "sinks": [inspection.as_json() for inspection in inspections],
         "idle": [{**d._asdict(), "partitions": []} for d in idle] if args.all else None,
         "hanging": [hanging_json(h) for h in hanging] if args.hanging else None,
         "trouble": [str(d) for d in wrong],
         "diagnoses": [d.as_json() for d in wrong],
     }
     shown = hanging if args.hanging else None
-    return Result(document, partial(tables.show_list, found, idle, shown, wrong), 1 if wrong else 0)
+    return Result(document, partial(tables.show_list, inspections, idle, shown, wrong), 1 if wrong else 0)
 
 
-def _with_hanging(found: Inspection, hanging: Sequence[Attributed]) -> SinkFacts:
+def _with_hanging(inspection: Inspection, hanging: Sequence[Attributed]) -> SinkFacts:
     """Return the facts of a sink with what hangs of its own, and what hangs of others on its topics."""
-    topics = {topic for r in found.recent for topic in r.decision.topics}
-    topics |= {topic for t in found.open for topic, _ in t.partitions}
-    mine = [h for h in hanging if h.sink_id == found.sink_id or (h.owner != "ours" and h.hanging.topic in topics)]
-    return SinkFacts(found, hanging=tuple(HangingName.of(h, found.sink_id) for h in mine))
+    topics = {topic for r in inspection.recent for topic in r.decision.topics}
+    topics |= {topic for t in inspection.open for topic, _ in t.partitions}
+    mine = [h for h in hanging if h.sink_id == inspection.sink_id or (h.owner != "ours" and h.hanging.topic in topics)]
+    return SinkFacts(inspection, hanging=tuple(HangingName.of(h, inspection.sink_id) for h in mine))
 
 
-def _idle(connection: Connection, found: list[Inspection]) -> list[Description]:
+def _idle(connection: Connection, inspections: list[Inspection]) -> list[Description]:
     """Return the transactional ids of these sinks without a transaction under way."""
     with Admin(connection, BUDGET_S) as admin:
-        ids = [t.transactional_id for i in found for t in list_transactions(admin, namespace(i.sink_id), ())]
-        open_ids = {t.transactional_id for i in found for t in i.open}
+        ids = [t.transactional_id for i in inspections for t in list_transactions(admin, namespace(i.sink_id), ())]
+        open_ids = {t.transactional_id for i in inspections for t in i.open}
         return [d for d in describe(admin.renew(BUDGET_S), ids).values() if d.transactional_id not in open_ids]
 
 
 def _explain(args: argparse.Namespace) -> Result:
     connection = connection_of(args)
     sink_id = sink_of(args.id)
-    found = (
+    inspection = (
         inspect_sink(connection, sink_id, BUDGET_S, readers=True) if sink_id else Inspection("", checked_ms=now_ms())
     )
     with Admin(connection, BUDGET_S) as admin:
         described = describe(admin, [args.id])[args.id]
-    known = {part.transactional_id for d in found.decided for part in d.parts}
-    if not described.state and args.id not in known and naming(described, found.log) is None:
+    known = {part.transactional_id for d in inspection.decided for part in d.parts}
+    if not described.state and args.id not in known and naming(described, inspection.log) is None:
         raise InvalidOption(
             f"no coordinator of this cluster knows the transactional id {args.id!r}, and no decision names it",
             "Copy an id from 'exactly-once transactions list --all'; an id that was not used for a week has expired",
         )
-    wrong = diagnose(SinkFacts(found))
-    explanation = explain(described, found, program(args))
+    wrong = diagnose(SinkFacts(inspection))
+    explanation = explain(described, inspection, program(args))
     document = {**explanation.as_json(), "diagnoses": [d.as_json() for d in wrong]}
     return Result(document, partial(tables.show_explanation, explanation, wrong), 0 if described.state else 1)
 
 
 def _inspect_checkpoint(args: argparse.Namespace) -> Result:
     log = read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S) if args.sink else None  # before the rest
-    found = read_checkpoint(args.location)
-    progress = compare(found, log) if log is not None else None
-    wrong = diagnose(SinkFacts(Inspection(args.sink or "", log=log or LogState()), checkpoint=found))
-    offsets = kafka_offsets(found.source_offsets)
+    checkpoint = read_checkpoint(args.location)
+    progress = compare(checkpoint, log) if log is not None else None
+    wrong = diagnose(SinkFacts(Inspection(args.sink or "", log=log or LogState()), checkpoint=checkpoint))
+    offsets = kafka_offsets(checkpoint.source_offsets)
     document = {
-        "location": found.location,
-        "query_id": found.query_id,
-        "last_planned": found.last_offsets,
-        "last_committed": found.last_commit,
-        "in_flight": found.in_flight,
-        "batch_started_ms": found.batch_started_ms,
-        "source_offsets": list(found.source_offsets),
+        "location": checkpoint.location,
+        "query_id": checkpoint.query_id,
+        "last_planned": checkpoint.last_offsets,
+        "last_committed": checkpoint.last_commit,
+        "in_flight": checkpoint.in_flight,
+        "batch_started_ms": checkpoint.batch_started_ms,
+        "source_offsets": list(checkpoint.source_offsets),
         "kafka_offsets": {t: {str(p): o for p, o in partitions.items()} for t, partitions in offsets.items()},
-        "torn": dict(found.torn),
+        "torn": dict(checkpoint.torn),
         "sink_id": args.sink,
         "progress": asdict(progress) if progress else None,
         "diagnoses": [d.as_json() for d in wrong],
     }
-    bad = found.query_id is None if progress is None else progress.state in ("checkpoint lost", "foreign")
+    bad = checkpoint.query_id is None if progress is None else progress.state in ("checkpoint lost", "foreign")
     bad = bad or bool(wrong)
-    show = partial(tables.show_checkpoint, found, offsets, progress, args.sink, wrong)
+    show = partial(tables.show_checkpoint, checkpoint, offsets, progress, args.sink, wrong)
     return Result(document, show, 1 if bad else 0)
 
 
 def _log(args: argparse.Namespace) -> Result:
-    found = in_force(log_records(connection_of(args), args.sink_id))
-    strange = any(not r.is_of(args.sink_id) for r in found)
-    document = {"sink_id": args.sink_id, "records": [r.as_json(args.sink_id) for r in found]}
-    return Result(document, partial(tables.show_log, args.sink_id, found), 1 if strange else 0)
+    records = in_force(log_records(connection_of(args), args.sink_id))
+    strange = any(not r.is_of(args.sink_id) for r in records)
+    document = {"sink_id": args.sink_id, "records": [r.as_json(args.sink_id) for r in records]}
+    return Result(document, partial(tables.show_log, args.sink_id, records), 1 if strange else 0)
 
 
 def _verify(args: argparse.Namespace) -> Result:

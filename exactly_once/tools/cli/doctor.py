@@ -15,7 +15,7 @@ from exactly_once.tools.diagnosis import Diagnosis, Severity
 from exactly_once.tools.diagnosis.model import worst
 from exactly_once.tools.doctor.probes import examine_checkpoint, examine_cluster, examine_host
 
-#: What the table, and the document for scripts, call a severity; and its colour.
+#: Name of each severity, in the table and in the document for scripts; and its colour.
 _VERDICTS = {Severity.OK: ("ok", "green"), Severity.WARN: ("warn", "yellow"), Severity.ERROR: ("wrong", "bold red")}
 
 #: The width of the column of verdicts.
@@ -54,14 +54,14 @@ def as_json(lines: Sequence[Diagnosis]) -> dict[str, Any]:
 
 
 def _check(d: Diagnosis) -> str:
-    """Return what a line is about: of a symptom of a sink, the part of it that was looked at."""
+    """Return the subject of a line; for a symptom of a sink, the part that was examined."""
     if d.code.startswith("DOCTOR-"):
         return d.subject
     return "checkpoint" if "CHECKPOINT" in d.code else "transactions"
 
 
 def show(lines: Sequence[Diagnosis], console: Console) -> None:
-    """Print the lines, each with its way out, and how many lines ask for somebody."""
+    """Print the lines, each with its remedy, and the number of lines with each verdict."""
     for line in lines:
         _show(line, console)
     counts = ", ".join(f"{sum(d.severity is s for d in lines)} {name}" for s, (name, _) in _VERDICTS.items())

@@ -18,7 +18,7 @@ from exactly_once.inspection.processes import end_command
 from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.inspection.words import duration, owner_sentence, plural
 from exactly_once.protocol.names import PartId
-from exactly_once.tools.operation.rules import Refused, check_owner, name_of
+from exactly_once.tools.operation.rules import check_owner, name_of, refusal_of
 from exactly_once.txn.coordinators import Description
 
 
@@ -59,48 +59,48 @@ class Explanation:
         return {**asdict(self), "blocks": [b.as_json() for b in self.blocks], "transaction": transaction}
 
 
-def explain(described: Description, found: Inspection, program: str = "exactly-once") -> Explanation:
+def explain(described: Description, inspection: Inspection, program: str = "exactly-once") -> Explanation:
     """Explain the transaction (or the lack of one) of one transactional id.
 
     Parameters
     ----------
     described : Description
         Its coordinator's view.
-    found : Inspection
-        Of its sink; an empty one for a foreign id.
+    inspection : Inspection
+        That of its sink; an empty one for a foreign id.
     program : str
         The beginning of the commands.
     """
     under_way = described.state in UNDER_WAY
-    transaction = judge_transaction(described, found.log, found.checked_ms) if under_way else None
+    transaction = judge_transaction(described, inspection.log, inspection.checked_ms) if under_way else None
     mine = set(described.partitions)
     return Explanation(
         transactional_id=described.transactional_id,
-        what=_what(described, found, transaction),
-        owner=owner_sentence(found),
+        what=_what(described, inspection, transaction),
+        owner=owner_sentence(inspection),
         state=_state(described, transaction),
-        by_itself=_by_itself(described, found, transaction),
-        blocks=tuple(b for b in found.blocked if (b.topic, b.partition) in mine) if under_way else (),
-        readers_complete=found.readers_complete,
-        options=tuple(_options(found, transaction, program)),
+        by_itself=_by_itself(described, inspection, transaction),
+        blocks=tuple(b for b in inspection.blocked if (b.topic, b.partition) in mine) if under_way else (),
+        readers_complete=inspection.readers_complete,
+        options=tuple(_options(inspection, transaction, program)),
         transaction=transaction,
     )
 
 
-def _what(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
+def _what(described: Description, inspection: Inspection, transaction: OpenTransaction | None) -> str:
     name = described.transactional_id
     if sink_of(name) is None:
         return "A foreign id: it belongs to no sink of this package, so this package never touches it."
     part = PartId.parse(name)
     if part is None:
-        return f"The commit-log producer of sink {found.sink_id}: it writes the sink's decisions."
-    batch = naming(described, found.log)
+        return f"The commit-log producer of sink {inspection.sink_id}: it writes the sink's decisions."
+    batch = naming(described, inspection.log)
     if batch is not None:
         records = plural(batch.handle.records, "record")
-        return f"Part {part.part} of {name_of(batch.decision)} of sink {found.sink_id}, {records}."
+        return f"Part {part.part} of {name_of(batch.decision)} of sink {inspection.sink_id}, {records}."
     if transaction is None:
-        return f"The id of part {part.part} of sink {found.sink_id}, with no transaction under way."
-    return f"Part {part.part} of a batch of sink {found.sink_id} that is not decided."
+        return f"The id of part {part.part} of sink {inspection.sink_id}, with no transaction under way."
+    return f"Part {part.part} of a batch of sink {inspection.sink_id} that is not decided."
 
 
 def _state(described: Description, transaction: OpenTransaction | None) -> str:
@@ -114,7 +114,7 @@ def _state(described: Description, transaction: OpenTransaction | None) -> str:
     return f"{described.state} for {duration(transaction.age_s)}; {limit} ({rest}). Verdict: {transaction.verdict}."
 
 
-def _by_itself(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
+def _by_itself(described: Description, inspection: Inspection, transaction: OpenTransaction | None) -> str:
     if sink_of(described.transactional_id) is None:
         return "Its own client ends it, or the broker aborts it when its timeout is over."
     if transaction is None:
@@ -125,7 +125,7 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
     if transaction.verdict == "log":
         return f"A write to the log takes milliseconds. The next claim ends it, or the broker aborts it in {left}."
     if transaction.verdict == "decided":
-        batch = name_of(named.decision) if (named := naming(described, found.log)) else "its batch"
+        batch = name_of(named.decision) if (named := naming(described, inspection.log)) else "its batch"
         return (
             f"Its driver, the next start or a recovery commits it. In {left} the broker aborts it; its records are "
             f"then missing from {batch} until the stream starts and writes them again (EO-LOST)."
@@ -136,18 +136,15 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
     )
 
 
-def _options(found: Inspection, transaction: OpenTransaction | None, program: str) -> list[Option]:
-    if transaction is None and not found.decided and not found.open:
+def _options(inspection: Inspection, transaction: OpenTransaction | None, program: str) -> list[Option]:
+    if transaction is None and not inspection.decided and not inspection.open:
         return []
-    force = ""
-    try:
-        check_owner(found.sink_id, found.owner)
-    except Refused as e:
-        force = f" --force {shlex.quote(e.phrase or '')}"
+    refused = refusal_of(check_owner, inspection.sink_id, inspection.owner)
+    force = f" --force {shlex.quote(refused.phrase or '')}" if refused else ""
     options: list[Option] = []
-    if found.owner is not None and found.owner.frozen:  # first: a driver that is fenced only is frozen still
+    if inspection.owner is not None and inspection.owner.frozen:  # first: a driver that is fenced only is frozen still
         effect = "Ends the frozen driver. No record is lost. Then start the stream, or run the recovery."
-        options.append(Option(end_command(found.owner.frozen), effect))
+        options.append(Option(end_command(inspection.owner.frozen), effect))
     name = transaction.transactional_id if transaction else ""
     if transaction is not None and transaction.state == "Ongoing":
         if transaction.verdict == "decided":
@@ -160,13 +157,13 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
                 "No record is lost."
             )
             options.append(Option(f"{program} transactions abort {name}{force}", effect))
-    if found.owner is not None and found.owner.works and not found.owner.frozen:
+    if inspection.owner is not None and inspection.owner.works and not inspection.owner.frozen:
         options.append(Option("wait", "The driver is alive and ends its own transactions."))
-    if found.owner is not None:
+    if inspection.owner is not None:
         fences = " Stops the driver with EO-FENCED." if force else ""
         options.append(
             Option(
-                f"{program} recover {found.sink_id}{force}",
+                f"{program} recover {inspection.sink_id}{force}",
                 f"Commits decided batches, aborts undecided transactions, and verifies the result.{fences}",
             )
         )

@@ -45,28 +45,28 @@ def add_parameters(verb: argparse.ArgumentParser, kind: type, one_of: Any = None
 
 
 def _settings(name: str, default: Any, kind: object, how: Any, several: bool) -> dict[str, Any]:
-    """Return what argparse wants to know of a parameter."""
-    said: dict[str, Any] = {"help": how.help.replace("%", "%%")}
+    """Return the keywords of ``add_argument`` for a parameter."""
+    keywords: dict[str, Any] = {"help": how.help.replace("%", "%%")}
     flag = how.flags[0].startswith("-")
     if flag:
-        said["dest"] = name
+        keywords["dest"] = name
     if isinstance(default, bool):
-        return {**said, "action": "store_false" if default else "store_true"}
+        return {**keywords, "action": "store_false" if default else "store_true"}
     if how.metavar:
-        said["metavar"] = how.metavar
+        keywords["metavar"] = how.metavar
     if how.choices:
-        said["choices"] = how.choices
+        keywords["choices"] = how.choices
     if isinstance(default, tuple):
-        return {**said, "action": "append", "default": []}
+        return {**keywords, "action": "append", "default": []}
     numbers = {"int": int, "float": float}
-    said |= {"type": numbers[w]} if (w := str(kind).split(" ", maxsplit=1)[0]) in numbers else {}
+    keywords |= {"type": numbers[w]} if (w := str(kind).split(" ", maxsplit=1)[0]) in numbers else {}
     if default is MISSING:
-        said |= {"required": True} if flag else {}
+        keywords |= {"required": True} if flag else {}
     elif flag or several:
-        said["default"] = default
+        keywords["default"] = default
     if isinstance(default, int | float):
-        said["help"] += " (default: %(default)g)"
-    return {**said, "nargs": "?"} if several and not flag and default is not MISSING else said
+        keywords["help"] += " (default: %(default)g)"
+    return {**keywords, "nargs": "?"} if several and not flag and default is not MISSING else keywords
 
 
 def chosen(args: argparse.Namespace) -> Operation[Any] | None:
@@ -74,7 +74,11 @@ def chosen(args: argparse.Namespace) -> Operation[Any] | None:
     choices: Sequence[Operation[Any]] = getattr(args, "operations", ())
     if len(choices) == 1:
         return choices[0]
-    return next((o for o in choices if _is_chosen(o, args)), None)
+    for operation in choices:
+        choosing = (one for one, how in parameters_of(operation.parameters) if how.chooses)
+        if any(getattr(args, one.name) != one.default for one in choosing):
+            return operation
+    return None
 
 
 def run(operation: Operation[Any], args: argparse.Namespace) -> Result:
@@ -82,17 +86,17 @@ def run(operation: Operation[Any], args: argparse.Namespace) -> Result:
     p = given(operation.parameters, args, operation.preset)
     context = OperationContext(connection_of(args))
     if getattr(p, "dry_run", False):
-        found = operation.examine(context, p)
-        refused = found.refusal
+        examined = operation.examine(context, p)
+        refused = examined.refusal
         document = {
             "dry_run": True,
-            **found.document,
+            **examined.document,
             "refused": refused.what if refused else None,
             "force": getattr(refused, "phrase", None),
         }
         anew: dict[str, Any] = {"dry_run": False, **({"force": ""} if hasattr(p, "force") and refused else {})}
-        command = operation.command(program(args), replace(p, **anew)) if found.to_do else ""
-        return Result(document, partial(show_plan, found, command), 1 if refused or not found.ok else 0)
+        command = operation.command(program(args), replace(p, **anew)) if examined.to_do else ""
+        return Result(document, partial(show_plan, examined, command), 1 if refused or not examined.ok else 0)
     done = operation.apply(context, p)
     return Result(done.document, partial(show_outcome, done), 0 if done.ok else 1)
 
@@ -102,28 +106,21 @@ def given(kind: type, args: argparse.Namespace, preset: Mapping[str, Any]) -> An
     return kind(**{**preset, **{one.name: getattr(args, one.name) for one, how in parameters_of(kind) if how.flags}})
 
 
-def _is_chosen(operation: Operation[Any], args: argparse.Namespace) -> bool:
-    choosing = (one for one, how in parameters_of(operation.parameters) if how.chooses)
-    return any(getattr(args, one.name) != one.default for one in choosing)
-
-
-def show_outcome(outcome: OperationOutcome, console: Console) -> None:
-    """Print the sentence, the facts and what to do next."""
-    _show(outcome, (), console)
-
-
-def show_plan(found: OperationOutcome, command: str, console: Console) -> None:
+def show_plan(examined: OperationOutcome, command: str, console: Console) -> None:
     """Print the result of a dry run, and the command that does it."""
-    refusal, phrase = found.refusal, getattr(found.refusal, "phrase", None)
+    refusal, phrase = examined.refusal, getattr(examined.refusal, "phrase", None)
     act = {"To do it": command}
     if refusal is not None:
         forced = f"{command} --force {shlex.quote(phrase)}" if phrase else ""
         act = {"Refused": refusal.what, "To force it": forced} if phrase else {"What to do": f"{refusal.way_out}."}
-    _show(found, ["Nothing was changed.", *(f"  {how + ':':<14}{what}" for how, what in act.items() if what)], console)
+    lines = (f"  {how + ':':<14}{what}" for how, what in act.items() if what)
+    show_outcome(examined, console, ["Nothing was changed.", *lines])
 
 
-def _show(outcome: OperationOutcome, more: Sequence[str], console: Console) -> None:
-    """Print an outcome and ``more``; a mapping comes last, for scripts that take the last line."""
+def show_outcome(outcome: OperationOutcome, console: Console, more: Sequence[str] = ()) -> None:
+    """Print the sentence, the facts, what to do next and ``more``; a mapping comes last, for scripts that take that
+    line.
+    """
     show_line(outcome.sentence, console)
     for name, value in outcome.facts.items():
         title = name.replace("_", " ")
@@ -150,8 +147,8 @@ def _show_table(title: str, table: ResultTable, console: Console) -> None:
     for row in table.rows[:NAMED]:
         show_whole(f"    {row[0]}", console)
         rest = zip(table.columns[1:], row[1:], strict=True)
-        said = ", ".join(f"{column.replace('_', ' ')} {cell}" for column, cell in rest if cell not in ("", "0"))
-        if said:
-            show_text(said, console, "      ", "        ")
+        cells = ", ".join(f"{column.replace('_', ' ')} {cell}" for column, cell in rest if cell not in ("", "0"))
+        if cells:
+            show_text(cells, console, "      ", "        ")
     if len(table.rows) > NAMED:
         show_line(f"    and {len(table.rows) - NAMED} more", console)

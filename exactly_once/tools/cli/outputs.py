@@ -45,15 +45,15 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
     """Make the participants that the flags name; raise InvalidOption for a flag that is not written as its help says,
     holds a password or names an output twice, and ExtraMissing where the extra of an output is not installed.
     """
-    found: list[Participant[Any]] = []
+    outputs: list[Participant[Any]] = []
     for text in args.files:
         from exactly_once.outputs.files import FileParticipant
 
-        found.append(FileParticipant(*_named(text, "--files", "archive=/data/orders")))
+        outputs.append(FileParticipant(*_named(text, "--files", "archive=/data/orders")))
     for text in args.delta:
         from exactly_once.outputs.delta import DeltaParticipant
 
-        found.append(DeltaParticipant(*_named(text, "--delta", "lake=s3://bucket/orders")))
+        outputs.append(DeltaParticipant(*_named(text, "--delta", "lake=s3://bucket/orders")))
     for text in args.iceberg:
         from exactly_once.outputs.iceberg import IcebergParticipant
 
@@ -63,7 +63,7 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
             raise InvalidOption(
                 f"--iceberg {name}=... names no table", "Write the flag like --iceberg ice=prod,shop.orders"
             )
-        found.append(IcebergParticipant(name, table.strip(), catalog))
+        outputs.append(IcebergParticipant(name, table.strip(), catalog))
     for text in args.postgres:
         from exactly_once.outputs.postgres import PostgresParticipant
 
@@ -74,13 +74,13 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
             raise InvalidOption(f"--postgres {name}=... names no table", f"Write the flag like --postgres '{example}'")
         made = PostgresParticipant(name, dsn, table.strip(), shared=name in args.shared)
         _refuse_secrets(name, made.database.secrets)
-        found.append(made)
-    names = [output.name for output in found]
+        outputs.append(made)
+    names = [output.name for output in outputs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidOption(f"the output {twice} is named twice", "Name each participant of the stream once")
-    if unknown := sorted(set(args.shared) - {p.name for p in found if hasattr(p, "shared")}):
+    if unknown := sorted(set(args.shared) - {p.name for p in outputs if hasattr(p, "shared")}):
         raise InvalidOption(f"--shared {unknown[0]} names no output of --postgres", "Name a participant of --postgres")
-    return found
+    return outputs
 
 
 def _refuse_secrets(name: str, secrets: Sequence[str]) -> None:

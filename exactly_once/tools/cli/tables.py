@@ -23,24 +23,24 @@ from exactly_once.tools.diagnosis import Diagnosis
 from exactly_once.tools.operation.log_records import Logged
 from exactly_once.txn.coordinators import Description
 
-#: A cell names this many partitions or groups, and counts the rest.
+#: Partitions or groups that a cell names; it counts the rest.
 NAMED = 4
 
-#: The further lines of one that is wrapped are indented by so much more.
+#: Extra indentation of the lines after the first, where a line is wrapped.
 _HANG = "    "
 
 #: A command in a sentence, up to a sign of punctuation: a shell runs the first half of one that is cut in two.
 _COMMAND = re.compile(r"(?:exactly-once|kill -9|pip install|kafka-[a-z-]+\.sh)(?: (?:'[^']*'|[^\s']*[^\s';,.:)]))+")
 
-#: ``textwrap`` does not break lines at it.
+#: A blank at which ``textwrap`` does not break lines.
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
-#: What the parts of a decided batch may be found in, and what they are called here.
+#: States of a decided batch's parts, and their names here.
 _STATES = {PartState.COMMITTED: "committed", PartState.DECIDED: "waiting", PartState.LOST: "lost", "unknown": "unknown"}
 
 
 def show_line(text: str, console: Console) -> None:
-    """Print a line, wrapped: its further lines stand below, indented by more than what follows it."""
+    """Print a line, wrapped; its further lines are indented deeper than any line that belongs to it."""
     bare = text.lstrip()
     show_text(bare, console, indent := text[: len(text) - len(bare)], indent + _HANG)
 
@@ -138,36 +138,36 @@ def _show_hanging(hanging: Sequence[Attributed], console: Console) -> None:
         show_line(f"    producer id {h.producer_id}, epoch {h.producer_epoch}, last record {last}", console)
 
 
-def show_explanation(found: Explanation, wrong: Sequence[Diagnosis], console: Console) -> None:
+def show_explanation(explanation: Explanation, wrong: Sequence[Diagnosis], console: Console) -> None:
     """Print the explanation of one transaction, and what is wrong with its sink."""
-    show_line(found.transactional_id, console)
+    show_line(explanation.transactional_id, console)
     for title, text in (
-        ("What", found.what),
-        ("Owner", found.owner),
-        ("State", found.state),
-        ("Blocks", _blocks(found)),
-        ("Next", found.by_itself),
+        ("What", explanation.what),
+        ("Owner", explanation.owner),
+        ("State", explanation.state),
+        ("Blocks", _blocks(explanation)),
+        ("Next", explanation.by_itself),
     ):
         show_line(f"  {title + ':':<11}{text}", console)
     show_wrong(wrong, console)
-    if found.options:
+    if explanation.options:
         show_line("  You may:", console)
-    for option in found.options:
+    for option in explanation.options:
         show_whole(f"    {option.command}", console)
         show_text(option.effect, console, "        ")
 
 
-def _blocks(found: Explanation) -> str:
-    if not found.blocks:
+def _blocks(explanation: Explanation) -> str:
+    if not explanation.blocks:
         return "No readers."
-    groups = sorted({g for b in found.blocks for g in b.groups})
+    groups = sorted({g for b in explanation.blocks for g in b.groups})
     who = f"consumer groups {some(groups, NAMED)}" if groups else "no consumer group with committed offsets"
-    more = "" if found.readers_complete else " (could not check every group)"
-    return f"{_partitions(found.blocks)}; {who}{more}."
+    more = "" if explanation.readers_complete else " (could not check every group)"
+    return f"{_partitions(explanation.blocks)}; {who}{more}."
 
 
 def show_checkpoint(
-    found: Checkpoint,
+    checkpoint: Checkpoint,
     offsets: Offsets,
     progress: StreamProgress | None,
     sink_id: str | None,
@@ -175,17 +175,17 @@ def show_checkpoint(
     console: Console,
 ) -> None:
     """Print the state of a checkpoint, and its comparison with a commit log."""
-    if found.query_id is None and not found.torn:
-        elsewhere = OR_ELSEWHERE if is_on(found.location, "") else ""
-        show_line(f"There is no checkpoint at {shown(found.location)}{elsewhere}.", console)
+    if checkpoint.query_id is None and not checkpoint.torn:
+        elsewhere = OR_ELSEWHERE if is_on(checkpoint.location, "") else ""
+        show_line(f"There is no checkpoint at {shown(checkpoint.location)}{elsewhere}.", console)
     else:
-        show_line(f"Checkpoint {found.location}", console)
-        since = when(found.batch_started_ms or 0, now_ms())
+        show_line(f"Checkpoint {checkpoint.location}", console)
+        since = when(checkpoint.batch_started_ms or 0, now_ms())
         facts = {
-            "query": found.query_id or "-",
-            "last planned batch": _or_dash(found.last_offsets),
-            "last committed batch": _or_dash(found.last_commit),
-            "in flight": "-" if found.in_flight is None else f"batch {found.in_flight}, planned {since}",
+            "query": checkpoint.query_id or "-",
+            "last planned batch": _or_dash(checkpoint.last_offsets),
+            "last committed batch": _or_dash(checkpoint.last_commit),
+            "in flight": "-" if checkpoint.in_flight is None else f"batch {checkpoint.in_flight}, planned {since}",
         }
         for title, text in facts.items():
             show_line(f"  {title + ':':<22}{text}", console)
@@ -193,8 +193,8 @@ def show_checkpoint(
             show_line(f"  input {topic}, up to:", console)
             show_text(", ".join(f"{p}@{o}" for p, o in sorted(partitions.items())), console, "    ")
         if not offsets:
-            show_line("  source offsets:" + ("" if found.source_offsets else "       -"), console)
-            for line in found.source_offsets:
+            show_line("  source offsets:" + ("" if checkpoint.source_offsets else "       -"), console)
+            for line in checkpoint.source_offsets:
                 show_line(f"    {line}", console)
     show_wrong(wrong, console)
     if progress is not None:
@@ -205,7 +205,7 @@ def show_checkpoint(
             console,
         )
         if progress.state in ("in doubt", "in flight"):
-            what, way_out = progress.without_input(found.location, sink_id or "")
+            what, way_out = progress.without_input(checkpoint.location, sink_id or "")
             show_line(f"If the input of the batch in flight is gone: {what}. {way_out}.", console)
 
 

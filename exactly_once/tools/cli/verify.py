@@ -126,14 +126,14 @@ def show(report: Report, console: Console) -> None:
 
 
 def _outcome(report: Report) -> str:
-    """Return the last line's first words: what was found, and never that all is well of what was not seen."""
+    """Return the beginning of the last line: what was found. It calls nothing good that was not seen."""
     if not report.clean:
         return ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
     return "Nothing is proven, and no anomalies" if report.proves_nothing else "No anomalies"
 
 
 def _balance(one: TopicBalance) -> str:
-    """Return what each offset of a topic is: the four answers, and those among the others that there are."""
+    """Return how many offsets of a topic have each name: the four answers always, the others where there are any."""
     counts = {name: n for name, n in one.counts.items() if n or name in (RIGHT, WRONG, NOT_JUDGED, NOT_PROVEN)}
     gap = one.offsets - one.explained
     missing = "" if one.adds_up else f" {plural(gap, 'offset')} {are(gap)} not explained."

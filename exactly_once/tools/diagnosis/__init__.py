@@ -20,7 +20,7 @@ def diagnose(facts: SinkFacts, limits: Thresholds | None = None) -> tuple[Diagno
 
 def health(facts: SinkFacts, limits: Thresholds | None = None) -> Diagnosis:
     """Return the one state of a stream (:func:`state_of`): needs ``facts.stream``, and says nothing of the sink's other
-    symptoms. Of a stream that stands still here, it is what its next start would be refused for.
+    symptoms. For a stream that is stopped, it is the reason why its next start would be refused.
     """
     shown = (found for code in STATES for found in SYMPTOMS[code].find(facts, limits or Thresholds()))
     state = next(shown, None)

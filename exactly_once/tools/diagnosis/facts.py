@@ -1,4 +1,6 @@
-"""The facts that a diagnosis needs. What a screen does not know stays empty, and the symptoms of it are silent."""
+"""The facts that a diagnosis needs. A fact that a screen does not know stays empty, and the symptoms that need it are
+silent.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ class Worker:
     begun : bool
         Whether its first batch has begun: then it has claimed the sink.
     age_s : float
-        Since its process was launched; while it waits before that, since a person or a sensor launched the run.
+        The time since its process was launched; while the run waits for that, since a person or a sensor launched it.
     waits : str
         What it waits for before its process starts, as the operator calls it (``QUEUED``); "" once it has started.
     quiet_s : float or None
-        For how long its start has shown no progress; None when nobody knows.
+        The time for which its start has shown no progress; None when nobody knows.
     frozen : tuple of Frozen
         Its processes that live and do nothing.
     """
@@ -62,8 +64,8 @@ class StreamFacts:
     worker : Worker or None
         Its run in progress.
     failed : Diagnosis or None
-        Why its newest run failed, if it did: the run for people (``run 6369f6fc``) is the subject, and an error is what
-        starting again does not heal.
+        Why its newest run failed, if it did. The subject names the run (``run 6369f6fc``); the severity is error where
+        a new start does not heal it.
     claimed_here : bool
         Whether a run of this operator made the latest claim.
     has_run : bool
@@ -73,13 +75,14 @@ class StreamFacts:
     lag, last_lag : int, int or None
         Offsets of input that Spark has not committed, now and at the look before.
     waited_s : float
-        For how long input has been waiting while no batch was decided or marked.
+        The time for which input has waited while no batch was decided or marked.
     idle_s : float or None
         Since the newest decision; None without one.
     in_flight : int or None
         The batch that is planned and not committed.
     orphaned : str
-        What became of the run that made the latest claim, whose driver went on: ``run 6369f6fc was deleted``; else "".
+        What became of the run that made the latest claim, if its driver went on without it: ``run 6369f6fc was
+        deleted``; else "".
     """
 
     worker: Worker | None = None
@@ -114,7 +117,7 @@ class HangingName:
 
 @dataclass(frozen=True)
 class Standing:
-    """A partition whose last stable offset stands: since when (None: at least for two looks), in ms since the epoch."""
+    """A partition whose last stable offset stands, and since when, in ms since the epoch; None: for two looks."""
 
     blocked: BlockedPartition
     since_ms: int | None = None

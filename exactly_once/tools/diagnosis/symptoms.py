@@ -23,7 +23,7 @@ from exactly_once.tools.diagnosis.model import Severity
 from exactly_once.tools.diagnosis.registry import Sign, symptom
 from exactly_once.tools.diagnosis.thresholds import Thresholds
 
-#: A sentence has this many names; the evidence has all of them.
+#: Names in a sentence; the evidence has all of them.
 NAMED = 3
 
 

@@ -19,13 +19,13 @@ from exactly_once.txn.coordinators import FENCING_VERSION, Description
 #: Kafka's default of max.request.size: what a sink sends in one batch at most.
 REQUEST_BYTES = 1_048_576
 
-#: A clock that is off by more misleads people; the sink itself corrects for it at each write to the commit log.
+#: Clock difference that misleads people; the sink itself corrects for it at each write to the commit log.
 CLOCK_WARN_MS = 2_000
 
 #: The brokers' default of message.timestamp.after.max.ms: they refuse a record whose time stamp is further ahead.
 CLOCK_WRONG_MS = 3_600_000
 
-#: With min.insync.replicas=2, one of so many may be lost, and records can still be written.
+#: Replicas of which one may be lost without stopping writers, with min.insync.replicas=2.
 SAFE_REPLICAS = 3
 
 
@@ -64,20 +64,20 @@ def judge_level(found: Level, used: Iterable[int] = ()) -> Diagnosis:
     name = "broker's level"
     release = ".".join(map(str, found.version))
     level = found.features.get("transaction.version", 0)
-    said = f"The brokers support the requests of Kafka {release}; transaction.version is {level}"
+    state = f"The brokers support the requests of Kafka {release}; transaction.version is {level}"
     if metadata := found.features.get("metadata.version"):
-        said += f", metadata.version {metadata}"
+        state += f", metadata.version {metadata}"
     if found.end_txn < 3 or not found.describes:
-        return wrong(name, f"{said}: they cannot describe transactions (EO-BROKER-OLD)", "Use Kafka 3.0 or newer")
+        return wrong(name, f"{state}: they cannot describe transactions (EO-BROKER-OLD)", "Use Kafka 3.0 or newer")
     if level == 0 and max(used, default=0) >= FENCING_VERSION:
-        return wrong(name, f"{said}. The next start of the sink is refused (EO-BROKER-REFUSED): {LOWERED}", RAISE)
+        return wrong(name, f"{state}. The next start of the sink is refused (EO-BROKER-REFUSED): {LOWERED}", RAISE)
     if level < 2:
         return warn(
             name,
-            f"{said}: a transaction's late records are not fenced by its epoch (KIP-890)",
+            f"{state}: a transaction's late records are not fenced by its epoch (KIP-890)",
             "When all brokers are Kafka 4.0 or newer, run kafka-features.sh upgrade --feature transaction.version=2",
         )
-    return ok(name, said)
+    return ok(name, state)
 
 
 def judge_brokers(brokers: Sequence[Broker], bootstrap: Sequence[Broker]) -> list[Diagnosis]:
@@ -118,15 +118,15 @@ def judge_clock(clock: Clock | None, why: str = "") -> Diagnosis:
     off = abs(clock.ahead_ms)
     surely = off - clock.within_ms
     where = "behind" if clock.ahead_ms > 0 else "ahead of"
-    said = f"This host's clock is {_seconds(off)} {where} the controller's, give or take {_seconds(clock.within_ms)}"
+    state = f"This host's clock is {_seconds(off)} {where} the controller's, give or take {_seconds(clock.within_ms)}"
     way_out = "Set the clock, and keep it right by a time service (NTP)"
     if surely > CLOCK_WRONG_MS and clock.ahead_ms < 0:
-        return wrong(name, f"{said}: the brokers refuse records with its timestamps", way_out)
+        return wrong(name, f"{state}: the brokers refuse records with its timestamps", way_out)
     if surely > CLOCK_WARN_MS:
         return warn(
-            name, f"{said}, so commands and sensors show ages of transactions that are wrong by that much", way_out
+            name, f"{state}, so commands and sensors show ages of transactions that are wrong by that much", way_out
         )
-    return ok(name, said)
+    return ok(name, state)
 
 
 def _seconds(ms: float) -> str:
@@ -159,25 +159,25 @@ def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int |
             f"This principal may not read transaction.max.timeout.ms; {whose} {wanted:,} ms",
             "Grant DESCRIBE_CONFIGS on the cluster: without it, a timeout that is too long fails in the first task",
         )
-    said = f"The brokers' transaction.max.timeout.ms is {longest_ms:,}; {whose} {wanted:,} ms"
+    state = f"The brokers' transaction.max.timeout.ms is {longest_ms:,}; {whose} {wanted:,} ms"
     raise_it = f"Raise transaction.max.timeout.ms on the brokers to {max(wanted, DEFAULT_TRANSACTION_TIMEOUT_MS)}"
     if longest_ms < max(SHORTEST_TRANSACTION_TIMEOUT_MS, LOG_TRANSACTION_TIMEOUT_MS):
-        return wrong(name, f"{said}; the commit log needs {LOG_TRANSACTION_TIMEOUT_MS:,} ms (EO-TIMEOUT)", raise_it)
+        return wrong(name, f"{state}; the commit log needs {LOG_TRANSACTION_TIMEOUT_MS:,} ms (EO-TIMEOUT)", raise_it)
     by_option = asked_ms is not None or wanted != DEFAULT_TRANSACTION_TIMEOUT_MS  # a start lowers the default itself
     if by_option and longest_ms < wanted:
         return wrong(
             name,
-            f"{said}: a start with this kafka.transaction.timeout.ms is refused (EO-TIMEOUT)",
+            f"{state}: a start with this kafka.transaction.timeout.ms is refused (EO-TIMEOUT)",
             f"{raise_it}, or lower the option to {longest_ms}",
         )
     if longest_ms < wanted:
         return warn(
             name,
-            f"{said}: a driver that is down for longer than {longest_ms / 1000:,.0f} s after a decision finds parts "
+            f"{state}: a driver that is down for longer than {longest_ms / 1000:,.0f} s after a decision finds parts "
             "lost (EO-LOST)",
             raise_it,
         )
-    return ok(name, said)
+    return ok(name, state)
 
 
 def judge_replication(
@@ -198,42 +198,42 @@ def judge_replication(
     """
     now = "" if in_sync is None else f", {in_sync} in sync"
     needs = "min.insync.replicas is not readable" if least is None else f"min.insync.replicas is {least}"
-    said = f"{plural(replicas, 'replica')}{now}; {needs}; the cluster has {plural(brokers, 'broker')}"
+    state = f"{plural(replicas, 'replica')}{now}; {needs}; the cluster has {plural(brokers, 'broker')}"
     if leaderless:
         return wrong(
             name,
-            f"{said}; {plural(leaderless, 'partition')} without a leader",
+            f"{state}; {plural(leaderless, 'partition')} without a leader",
             "Start the brokers that hold the replicas of these partitions",
         )
     if in_sync is None and replicas > brokers:
         return wrong(
             name,
-            f"{said}: the topic cannot be created with that many replicas",
+            f"{state}: the topic cannot be created with that many replicas",
             "Start the missing brokers, or lower the replication factor",
         )
     if least is not None and least > replicas:
-        return wrong(name, f"{said}: no record can be written", "Lower min.insync.replicas, or add replicas")
+        return wrong(name, f"{state}: no record can be written", "Lower min.insync.replicas, or add replicas")
     if least is not None and in_sync is not None and in_sync < least:
-        return wrong(name, f"{said}: no record can be written", "Start the brokers that hold the missing replicas")
+        return wrong(name, f"{state}: no record can be written", "Start the brokers that hold the missing replicas")
     if replicas == 1:
         return warn(
             name,
-            f"{said}: the loss of one disk loses records that are committed",
+            f"{state}: the loss of one disk loses records that are committed",
             f"On a cluster of three brokers or more, use {SAFE_REPLICAS} replicas and min.insync.replicas=2",
         )
     if least == 1:
         return warn(
             name,
-            f"{said}: a record is acknowledged when one broker has it, and the loss of that broker loses the record",
+            f"{state}: a record is acknowledged when one broker has it, and the loss of that broker loses the record",
             "Set min.insync.replicas=2",
         )
     if least == replicas:
         return warn(
             name,
-            f"{said}: nothing can be written while one of these brokers is down",
+            f"{state}: nothing can be written while one of these brokers is down",
             f"Use {max(SAFE_REPLICAS, replicas)} replicas and one less for min.insync.replicas",
         )
-    return ok(name, said)
+    return ok(name, state)
 
 
 def judge_election(topic: str, config: Mapping[str, str]) -> list[Diagnosis]:
@@ -300,48 +300,50 @@ def judge_log_size(log: Topic) -> list[Diagnosis]:
         return []
     size, setting = min(limits)
     parts = size // BYTES_OF_A_PART
-    said = f"{setting} of {log.name} is {size:,} bytes: room for the decision of a batch of about {parts:,} parts"
+    state = f"{setting} of {log.name} is {size:,} bytes: room for the decision of a batch of about {parts:,} parts"
     if size < SMALL_BATCH:
         return [
             warn(
                 "message size",
-                f"{said}; a batch with more is refused (EO-LOG-SIZE)",
+                f"{state}; a batch with more is refused (EO-LOG-SIZE)",
                 f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}",
             )
         ]
-    return [ok("message size", said)]
+    return [ok("message size", state)]
 
 
 def judge_topic_size(topic: str, limit: int | None) -> list[Diagnosis]:
     """Judge max.message.bytes of an output; nothing when it is not readable."""
     if limit is None:
         return []
-    said = f"max.message.bytes of {topic} is {limit:,}"
+    state = f"max.message.bytes of {topic} is {limit:,}"
     if limit < REQUEST_BYTES:
         return [
             warn(
                 "message size",
-                f"{said}, below the sink's max.request.size of {REQUEST_BYTES:,}, so the brokers refuse records "
+                f"{state}, below the sink's max.request.size of {REQUEST_BYTES:,}, so the brokers refuse records "
                 "(with foreach_batch, whole record batches) between the two sizes (EO-RECORD)",
                 f"Set max.message.bytes={REQUEST_BYTES} on {topic}, or kafka.max.request.size={limit} in the options",
             )
         ]
-    return [ok("message size", f"{said}; a sink's default max.request.size is {REQUEST_BYTES:,}")]
+    return [ok("message size", f"{state}; a sink's default max.request.size is {REQUEST_BYTES:,}")]
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
 
 
 def judge_transactions(
-    whose: str, ids: int, under_way: Sequence[Description], found: Sequence[Inspection], sinks: int
+    whose: str, ids: int, under_way: Sequence[Description], inspections: Sequence[Inspection], sinks: int
 ) -> list[Diagnosis]:
     """Diagnose the inspected sinks, and count what is open by the coordinators; ``sinks`` have a transaction open."""
-    said = f"{whose}: {plural(ids, 'transactional id')}, {plural(len(under_way), 'transaction')} open"
+    state = f"{whose}: {plural(ids, 'transactional id')}, {plural(len(under_way), 'transaction')} open"
     if under_way:
         oldest = min(under_way, key=lambda d: d.started_ms)
-        said += f", the oldest ({oldest.transactional_id}) of {oldest.timeout_ms / 1000:,.0f} s"
-    lines = [ok("transactions", said)]
-    if len(found) < sinks:
-        said += f". Of {sinks:,} sinks with open transactions, only the {len(found):,} with the oldest were examined"
-        lines = [warn("transactions", said, "Run exactly-once transactions list, which examines all")]
-    return [*lines, *(d for inspection in found for d in diagnose(SinkFacts(inspection)))]
+        state += f", the oldest ({oldest.transactional_id}) of {oldest.timeout_ms / 1000:,.0f} s"
+    lines = [ok("transactions", state)]
+    if len(inspections) < sinks:
+        state += (
+            f". Of {sinks:,} sinks with open transactions, only the {len(inspections):,} with the oldest were examined"
+        )
+        lines = [warn("transactions", state, "Run exactly-once transactions list, which examines all")]
+    return [*lines, *(d for inspection in inspections for d in diagnose(SinkFacts(inspection)))]

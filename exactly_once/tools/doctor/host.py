@@ -24,17 +24,17 @@ OLDEST_JAVA = 17
 #: The oldest Python of this package.
 OLDEST_PYTHON = (3, 11)
 
-#: These are always shown; other packages only when something is wrong with them.
+#: Packages that are always shown; others only when something is wrong with them.
 SHOWN = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python")
 
-#: With less room a checkpoint's next files may be cut off.
+#: Free space below which a checkpoint's next files may be cut off.
 LEAST_FREE_BYTES = 1024**3
 
 #: File systems that are gone after a restart of the machine.
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
-#: By code, the checks that it is about, and what is wrong; of the other checks, see :func:`_code`.
+#: The codes: the checks that each is about, and what is wrong; :func:`_code` has those of the other checks.
 DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
     "DOCTOR-VERSION": (
         ("Python", "Java", "connector", "the sink's jar"),
@@ -127,15 +127,15 @@ def judge_packages(required: Sequence[str], version_of: Callable[[str], str | No
     return lines
 
 
-def judge_connector(found: Sequence[str], spark: str | None) -> list[Diagnosis]:
-    """Judge the Kafka connectors ``found`` on this host (:func:`exactly_once.connector.found_on_this_host`), for this
-    version of Spark.
+def judge_connector(connectors: Sequence[str], spark: str | None) -> list[Diagnosis]:
+    """Judge the Kafka connectors on this host (:func:`exactly_once.connector.found_on_this_host`), for this version of
+    Spark.
     """
     name = "connector"
     if spark is None:  # the line of the package says it
         return []
     add = f"Start sessions with spark.jars.packages={coordinate(spark)}"
-    if not found:
+    if not connectors:
         return [
             warn(
                 name,
@@ -143,9 +143,11 @@ def judge_connector(found: Sequence[str], spark: str | None) -> list[Diagnosis]:
                 add,
             )
         ]
-    usable = [text for text in found if unusable(text, spark) is None]
+    usable = [text for text in connectors if unusable(text, spark) is None]
     if not usable:
-        return [wrong(name, f"The Kafka connector {found[0]} is built for another Spark version than {spark}", add)]
+        return [
+            wrong(name, f"The Kafka connector {connectors[0]} is built for another Spark version than {spark}", add)
+        ]
     fitting = [_minor(spark), _minor(version_of(coordinate(spark)))]
     best = next((text for text in usable if _minor(version_of(text)) in fitting), None)
     if best is None:
@@ -217,24 +219,26 @@ class CheckpointPlace:
     free: int | None = None
 
 
-def judge_checkpoint(found: Checkpoint, place: CheckpointPlace, sink_id: str | None) -> list[Diagnosis]:
+def judge_checkpoint(checkpoint: Checkpoint, place: CheckpointPlace, sink_id: str | None) -> list[Diagnosis]:
     """Judge a checkpoint that could be read, and its place."""
-    torn = SYMPTOMS["HEALTH-CHECKPOINT-TORN"].find(SinkFacts(Inspection(sink_id or ""), checkpoint=found), Thresholds())
-    return [*(list(torn) or [_content(found)]), _place(found.location, place)]
+    torn = SYMPTOMS["HEALTH-CHECKPOINT-TORN"].find(
+        SinkFacts(Inspection(sink_id or ""), checkpoint=checkpoint), Thresholds()
+    )
+    return [*(list(torn) or [_content(checkpoint)]), _place(checkpoint.location, place)]
 
 
-def _content(found: Checkpoint) -> Diagnosis:
+def _content(checkpoint: Checkpoint) -> Diagnosis:
     name = "checkpoint"
-    if found.query_id is None:
+    if checkpoint.query_id is None:
         return warn(
             name,
-            f"There is no checkpoint at {shown(found.location)}",
+            f"There is no checkpoint at {shown(checkpoint.location)}",
             "No action is needed if the stream has never started; otherwise correct the location"
-            + (OR_ELSEWHERE if is_on(found.location, "") else ""),
+            + (OR_ELSEWHERE if is_on(checkpoint.location, "") else ""),
         )
-    last = "no batch" if found.last_commit is None else f"batch {found.last_commit} committed"
-    under_way = "" if found.in_flight is None else f", batch {found.in_flight} in flight"
-    return ok(name, f"The checkpoint of query {found.query_id} is readable: {last}{under_way}")
+    last = "no batch" if checkpoint.last_commit is None else f"batch {checkpoint.last_commit} committed"
+    under_way = "" if checkpoint.in_flight is None else f", batch {checkpoint.in_flight} in flight"
+    return ok(name, f"The checkpoint of query {checkpoint.query_id} is readable: {last}{under_way}")
 
 
 def _place(location: str, place: CheckpointPlace) -> Diagnosis:

@@ -34,7 +34,7 @@ from exactly_once.kafka.cluster_info import Member, Topic
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.new_topic import what_is_left_out
 from exactly_once.kafka.servers import Address
-from exactly_once.protocol.names import commit_log_topic, namespace
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.tools.diagnosis import Diagnosis, Severity
 from exactly_once.tools.diagnosis.model import worst
 from exactly_once.tools.doctor import cluster, rights
@@ -52,28 +52,28 @@ from exactly_once.tools.doctor.host import (
 )
 from exactly_once.txn.coordinators import describe, list_transactions
 
-#: As :func:`exactly_once.jar` names it; Spark's adapter is beyond this package.
+#: The jar's path, as :func:`exactly_once.jar` names it; this package does not import Spark's adapter.
 _JAR = Path(__file__).parents[2] / "spark" / "exactly-once-spark.jar"
 
 #: The name of this package in an index.
 _DISTRIBUTION = "pyspark-kafka-exactly-once"
 
-#: The brokers' own topics that the sink needs: of transactional ids, and of the consumer group for lag tools. Each with
-#: the settings that it is made with: replicas, and how many of them must be in sync.
+#: The brokers' own topics that the sink needs, for transactional ids and for the consumer group of lag tools. Beside
+#: each, the settings that it is created with: its replicas, and how many of them must be in sync.
 _STATE = ("__transaction_state", "transaction.state.log.replication.factor", "transaction.state.log.min.isr")
 _GROUPS = ("__consumer_offsets", "offsets.topic.replication.factor", "min.insync.replicas")
 
-#: Of so many sinks with an open transaction the doctor asks who works on them: each takes a second or less, and what
-#: nobody ends is older than what a stream is about to commit.
+#: Sinks whose owner the doctor looks up, oldest open transaction first: each takes up to a second, and a transaction
+#: that nobody ends is older than one that a stream is about to commit.
 _INSPECTED = 8
 
-#: A broker that is up answers within milliseconds; the first request to it includes a connection and a log-in.
+#: Time for an answer. A broker that is up needs milliseconds; a first request also connects and logs in.
 _ANSWER_MS = 3_000
 
-#: The clock is asked for so often, and the fastest round trip counts.
+#: Requests for the broker's clock; the fastest round trip counts.
 _CLOCK_TRIES = 5
 
-#: The sink id in what is said of every sink.
+#: The sink id in verdicts on every sink.
 _ANY_SINK = "SINK"
 
 
@@ -85,7 +85,7 @@ def examine_host() -> list[Diagnosis]:
         judge_python((python.major, python.minor, python.micro)),
         judge_java(executable, java_major(_says(executable)) if executable else None),
         *judge_packages(_requirements(), _version),
-        *judge_connector(found_on_this_host(_folder_of("pyspark")), _version("pyspark")),
+        *judge_connector(found_on_this_host(_pyspark_folder()), _version("pyspark")),
         judge_jar(str(_JAR), _sums(_JAR), _version(_DISTRIBUTION) or "of a checkout"),
     ]
 
@@ -140,8 +140,8 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _folder_of(package: str) -> Path | None:
-    spec = find_spec(package)
+def _pyspark_folder() -> Path | None:
+    spec = find_spec("pyspark")
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
@@ -240,7 +240,7 @@ class _Cluster:
         return [cluster.judge_level(found, used)]
 
     def _clock(self) -> list[Diagnosis]:
-        found: list[Clock] = []
+        clocks: list[Clock] = []
         for _ in range(_CLOCK_TRIES):
             began = time.time() * 1000
             try:
@@ -250,15 +250,15 @@ class _Cluster:
             ended = time.time() * 1000
             if there is None:
                 return [cluster.judge_clock(None, "they have no KRaft quorum with timestamps")]
-            found.append(Clock(there - (began + ended) / 2, (ended - began) / 2))
-        return [cluster.judge_clock(min(found, key=lambda clock: clock.within_ms))]
+            clocks.append(Clock(there - (began + ended) / 2, (ended - began) / 2))
+        return [cluster.judge_clock(min(clocks, key=lambda clock: clock.within_ms))]
 
     def _timeout(self) -> list[Diagnosis]:
         longest = self._number("transaction.max.timeout.ms")
         in_use: list[int] = []
         if self._sink_id is not None:
             ids = [t.transactional_id for t in list_transactions(self._admin, namespace(self._sink_id), ())]
-            log_id = f"{namespace(self._sink_id)}log"
+            log_id = commit_log_id(self._sink_id)
             in_use = [d.timeout_ms for d in describe(self._admin, ids).values() if d.transactional_id != log_id]
         return [cluster.judge_timeout(longest, max(in_use, default=0) or None, self._timeout_ms)]
 

@@ -19,34 +19,34 @@ KINDS = ("stream", "write")
 Lag = Mapping[str, int]
 
 
-def gauges(found: Inspection, readers: Lag | None = None, stable: Lag | None = None) -> list[Point]:
+def gauges(inspection: Inspection, readers: Lag | None = None, stable: Lag | None = None) -> list[Point]:
     """Return the sink's gauges and totals; ``readers`` and ``stable`` are None if the brokers refused them."""
-    sink, log = found.sink_id, found.log
+    sink, log = inspection.sink_id, inspection.log
     points = [
-        Point(i.OPEN, sum(t.verdict == verdict for t in found.open), {"sink": sink, "verdict": verdict})
+        Point(i.OPEN, sum(t.verdict == verdict for t in inspection.open), {"sink": sink, "verdict": verdict})
         for verdict in VERDICTS
     ]
 
     def add(instrument: Instrument, value: float, **attributes: str) -> None:
         points.append(Point(instrument, value, {"sink": sink, **attributes}))
 
-    add(i.OLDEST, found.oldest_s)
+    add(i.OLDEST, inspection.oldest_s)
     # without the commit log's transaction: it blocks no reader of the output, and its short timeout ends it
-    used = (t.age_s / t.timeout_s for t in found.open if t.verdict != "log" and t.timeout_s > 0)
+    used = (t.age_s / t.timeout_s for t in inspection.open if t.verdict != "log" and t.timeout_s > 0)
     add(i.TIMEOUT_USED, max(used, default=0.0))
-    add(i.UNPROVEN, len(found.decided))
-    add(i.UNPROVEN_AGE, max((_age_s(d.decided_ms, found.checked_ms) for d in found.decided), default=0.0))
-    if found.recent:
-        add(i.LAST_DECISION, min(_age_s(r.decided_ms, found.checked_ms) for r in found.recent))
-    if found.owner is not None:
-        add(i.CLAIMS, found.owner.claim.token)
-        if found.owner.alive is not None:
-            add(i.OWNER_ALIVE, int(found.owner.alive))
+    add(i.UNPROVEN, len(inspection.decided))
+    add(i.UNPROVEN_AGE, max((_age_s(d.decided_ms, inspection.checked_ms) for d in inspection.decided), default=0.0))
+    if inspection.recent:
+        add(i.LAST_DECISION, min(_age_s(r.decided_ms, inspection.checked_ms) for r in inspection.recent))
+    if inspection.owner is not None:
+        add(i.CLAIMS, inspection.owner.claim.token)
+        if inspection.owner.alive is not None:
+            add(i.OWNER_ALIVE, int(inspection.owner.alive))
     add(i.ABORTED, log.tally.aborted)
     add(i.REPLAYS, log.tally.completed, kind="completed")
     add(i.REPLAYS, log.tally.drained, kind="drained")
     add(i.REWRITTEN, log.tally.rewritten)
-    wrong = Counter((d.code, d.severity.value) for d in diagnose(SinkFacts(found)))
+    wrong = Counter((d.code, d.severity.value) for d in diagnose(SinkFacts(inspection)))
     for (code, severity), count in wrong.items():
         add(i.DIAGNOSIS, count, code=code, severity=severity)
     for instrument, lag in ((i.READER_LAG, readers), (i.STABLE_LAG, stable)):
@@ -55,10 +55,10 @@ def gauges(found: Inspection, readers: Lag | None = None, stable: Lag | None = N
     return points
 
 
-def output_topics(found: Inspection) -> set[str]:
+def output_topics(inspection: Inspection) -> set[str]:
     """Return the topics that the sink has written lately or is writing."""
-    recent = {topic for r in found.recent for topic in r.decision.topics}
-    return recent | {topic for t in found.open if t.verdict != "log" for topic, _ in t.partitions}
+    recent = {topic for r in inspection.recent for topic in r.decision.topics}
+    return recent | {topic for t in inspection.open if t.verdict != "log" for topic, _ in t.partitions}
 
 
 class History:

@@ -51,7 +51,7 @@ class Point(NamedTuple):
     attributes: dict[str, str]
 
 
-#: In seconds, from the fastest write to the commit log to a batch of 15 minutes; steps of 1, 2.5, 5.
+#: Bounds of histograms, from the fastest write to the commit log to a batch of 15 minutes, in steps of 1, 2.5, 5.
 BUCKETS_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
 
 CLUSTER_UP = Instrument(

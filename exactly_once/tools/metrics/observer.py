@@ -21,13 +21,13 @@ from exactly_once.tools.metrics.instruments import Instrument, Point
 
 log = logging.getLogger(__name__)
 
-#: To read one sink, which takes some 50 ms. A restarting broker may answer late, but the next sink waits.
+#: Budget for one sink, whose reading takes some 50 ms. A restarting broker may answer late, but the next sink waits.
 READ_BUDGET_S = 10.0
 
-#: For lags, which only some sinks have: a topic without a leader must not use up the budget of the reading.
+#: Budget for a sink's lags: a topic without a leader must not use up the budget of the reading.
 LAG_BUDGET_S = 3.0
 
-#: Figures older than this many intervals (or rounds, if these take longer) are no longer shown.
+#: Intervals (or rounds, if these take longer) after which figures are no longer shown.
 _STALE_AFTER = 4
 
 

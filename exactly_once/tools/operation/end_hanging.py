@@ -23,15 +23,16 @@ from exactly_once.tools.operation.model import (
     OperationOutcome,
     OperationStep,
     ResultTable,
+    dry_run_parameter,
     force_parameter,
     parameter,
     reason_parameter,
 )
-from exactly_once.tools.operation.rules import Refused, check_hanging, name_of
+from exactly_once.tools.operation.rules import Refused, check_hanging, name_of, refusal_of
 from exactly_once.txn.coordinators import describe, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, end_by_marker, find_hanging
 
-#: What comes of it where no phrase is needed, by whether the transaction is decided.
+#: The effect of ending a transaction that needs no phrase, by whether it is decided.
 _NO_PHRASE = {True: "its rows become visible", False: "the stream writes its rows again"}
 
 
@@ -49,12 +50,7 @@ class HangingParameters:
         form="transaction",
         chooses=True,
     )
-    dry_run: bool = parameter(
-        False,
-        "Only list the hanging transactions, each with its consequence; change nothing.",
-        form="dry_run",
-        form_default=True,
-    )
+    dry_run: bool = dry_run_parameter("Only list the hanging transactions, each with its consequence; change nothing.")
     force: str = force_parameter(
         "consequence",
         "The consequence of ending the transaction, typed out exactly as the dry run prints it; empty if it prints "
@@ -183,25 +179,22 @@ def list_hanging(
     return [attribute(h, logs) for h in find_hanging(connection, wanted, older_than_s, budget_s)]
 
 
-def consequence(found: Attributed) -> str:
+def consequence(transaction: Attributed) -> str:
     """Return the phrase that a person must type out before the transaction is ended; empty where none is needed; else
     why nobody may end it yet.
     """
-    try:
-        check_hanging(found)
-    except Refused as refused:
-        return refused.phrase or refused.way_out
-    return ""
+    refused = refusal_of(check_hanging, transaction)
+    return refused.phrase or refused.way_out if refused else ""
 
 
-def hanging_json(found: Attributed) -> dict[str, Any]:
+def hanging_json(transaction: Attributed) -> dict[str, Any]:
     """Return plain values."""
     return {
-        "name": found.hanging.name,
-        **found.hanging._asdict(),
-        "owner": found.owner,
-        "sink_id": found.sink_id,
-        "decided": name_of(found.decided.decision) if found.decided else None,
+        "name": transaction.hanging.name,
+        **transaction.hanging._asdict(),
+        "owner": transaction.owner,
+        "sink_id": transaction.sink_id,
+        "decided": name_of(transaction.decided.decision) if transaction.decided else None,
     }
 
 
@@ -230,10 +223,10 @@ def _table(hanging: Sequence[Attributed]) -> ResultTable:
     )
 
 
-def _whose(found: Attributed) -> str:
-    name = found.hanging.transactional_id
-    if found.decided is not None:
-        return f"sink {found.sink_id}, {name_of(found.decided.decision)}, decided"
-    if found.owner == "ours":
-        return f"sink {found.sink_id}, not decided"
-    return f"another application: {name}" if found.owner == "foreign" else "unknown"
+def _whose(transaction: Attributed) -> str:
+    name = transaction.hanging.transactional_id
+    if transaction.decided is not None:
+        return f"sink {transaction.sink_id}, {name_of(transaction.decided.decision)}, decided"
+    if transaction.owner == "ours":
+        return f"sink {transaction.sink_id}, not decided"
+    return f"another application: {name}" if transaction.owner == "foreign" else "unknown"

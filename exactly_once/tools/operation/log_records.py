@@ -1,8 +1,8 @@
 """The records of a commit log one by one, with their writers, and the way back from one that the sink did not write.
 
-Whoever may write to the topic of a commit log can forge a record. A forged decision of a later batch, for example, has
-every start refused. :data:`UNDO` puts the record of the same key before it in force again, and :data:`DROP_FOREIGN`
-takes away what is under keys that no sink uses.
+Whoever may write to the topic of a commit log can forge a record. After a forged decision of a later batch, for
+example, every start is refused. :data:`UNDO` puts the previous record of the same key in force again, and
+:data:`DROP_FOREIGN` removes the records under keys that no sink uses.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from exactly_once.tools.operation.model import (
     parameter,
     sink_parameter,
 )
-from exactly_once.tools.operation.rules import Refused
+from exactly_once.tools.operation.rules import Refused, refusal_of
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.scan import LogBatch, batches
 
-#: For looking at the log, and for writing to it.
+#: Budget for reading the log, and for writing to it.
 BUDGET_S = 30.0
 
 
@@ -192,16 +192,11 @@ class DropForeignParameters:
 def _examine_undo(context: OperationContext, p: UndoParameters) -> OperationOutcome:
     """Find the record to undo; raise InvalidOption when the log has none, or a later one of its key is in force."""
     wrong, before = find(log_records(context.connection, p.sink_id), p.offset, p.sink_id)
-    refusal = None
-    try:
-        check_undo(p.sink_id, wrong, before, p.force)
-    except Refused as refused:
-        refusal = refused
     return OperationOutcome(
         p.sink_id,
         f"{wrong.title} at offset {wrong.offset} is in force under {wrong.key_text!r}.",
         document={"undone": wrong.as_json(p.sink_id), "restored": before.as_json(p.sink_id) if before else None},
-        refusal=refusal,
+        refusal=refusal_of(check_undo, p.sink_id, wrong, before, p.force),
         value=(wrong, before),
     )
 

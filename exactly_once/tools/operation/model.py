@@ -8,21 +8,22 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.inspection.processes import AliveOf
-from exactly_once.inspection.sink import RECOVERY_BUDGET_S
+from exactly_once.inspection.sink import RECOVERY_BUDGET_S, inspect_sink
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Participant
+from exactly_once.protocol.names import check_sink_id
 from exactly_once.tools.diagnosis import Diagnosis
-from exactly_once.tools.operation.rules import Refused, check_owner
+from exactly_once.tools.operation.rules import Refused, check_owner, refusal_of
 
-#: For one look at a sink, or one request; a healthy cluster needs a fraction of a second.
+#: Budget for one look at a sink, or for one request; a healthy cluster needs a fraction of a second.
 BUDGET_S = 10.0
 
 #: The field of a launchpad with the streams to choose from; beside it, ``sink_id`` takes the id of any other sink.
 STREAM = "stream"
 
-#: The launchpad has the same default.
+#: Marker of a field to which the launchpad gives the same default.
 SAME = object()
 
 P = TypeVar("P")
@@ -49,7 +50,8 @@ class Parameter:
     choices : sequence of str
         The values that the terminal takes; empty: any.
     chooses : bool
-        Of several operations behind one verb, the terminal runs the one whose such parameter is given.
+        Whether it chooses the operation: behind a verb with several, the terminal runs the one whose parameter is
+        given.
     least : float or None
         The smallest value that terminal and launchpad take; None: any.
     """
@@ -103,6 +105,16 @@ def fence_parameter() -> Any:
     )
 
 
+def dry_run_parameter(text: str, *flags: str, **how: Any) -> Any:
+    """Make the field ``dry_run``, which a launchpad sets by default."""
+    return parameter(False, text, *flags, **{"form": "dry_run", "form_default": True, **how})
+
+
+def take_over_parameter(text: str) -> Any:
+    """Make the field ``take_over`` of a launchpad: also take the sink from a driver that is alive."""
+    return parameter(False, text, form="take_over", rarely=True)
+
+
 def reason_parameter(more: str = "") -> Any:
     """Make the field ``reason``."""
     return parameter("", f"The reason, for the audit trail{more}.", form="reason")
@@ -137,13 +149,13 @@ class OperationOutcome:
     ok : bool
         False: something is left for a person, and the command exits with 1.
     to_do : bool
-        Of an examination: whether there is anything to apply.
+        After an examination: whether there is anything to apply.
     refusal : ExactlyOnceError or None
-        Of an examination: why the operation would be refused now. Its ``phrase``, if it has one, overrules it.
+        After an examination: why the operation would be refused now. Its ``phrase``, if it has one, overrules it.
     failure : ExactlyOnceError or None
         What a job raises, so that somebody looks, where a command prints the outcome.
     audit : mapping
-        As ``facts``: the entries of the audit trail, where they are others.
+        The entries of the audit trail, in the form of ``facts``, where they differ from these.
     value
         The result as the Python function returns it, and as the next step takes it.
     """
@@ -180,7 +192,7 @@ class OperationContext:
     by : str
         The person who requested it, and why, for an audit record; "": the user of this process.
     alive_of : callable, optional
-        Is asked first whether a driver is alive (:func:`~exactly_once.inspection.sink.owner_of`).
+        The first to be asked whether a driver is alive (:func:`~exactly_once.inspection.sink.owner_of`).
     others : tuple of Participant
         The sink's outputs beside Kafka.
     topics : tuple of str
@@ -188,7 +200,7 @@ class OperationContext:
     budget_s, work_budget_s : float
         Seconds for one look, and for the whole operation.
     may_be_unused : bool
-        A sink that nobody has ever claimed is no mistake in the id.
+        Whether nobody need have claimed the sink; else an unclaimed one counts as a mistake in the id.
     may_fence : callable, optional
         ``may_fence(sink_id, owner)`` raises where the owner of the sink may not be fenced; default: ``check_owner``,
         which lets the phrase in ``force`` overrule it.
@@ -220,11 +232,11 @@ class OperationContext:
 
     def refusal(self, sink_id: str, owner: Owner | None, force: str) -> Refused | None:
         """Return why the sink may not be taken from its owner; None when it may."""
-        try:
-            self.admit(sink_id, owner, force)
-        except Refused as refused:
-            return refused
-        return None
+        return refusal_of(self.admit, sink_id, owner, force)
+
+    def inspect(self, sink_id: str, readers: bool = False) -> Inspection:
+        """Inspect a sink, with its waiting ``readers`` if asked."""
+        return inspect_sink(self.connection, check_sink_id(sink_id), self.budget_s, readers, self.alive_of)
 
 
 @dataclass(frozen=True)
@@ -281,7 +293,7 @@ class Operation(Generic[P]):
     takes_sink : bool
         It takes the sink from its owner.
     preset : mapping
-        Parameters that the verb says; with ``sink_id``, the job has one sink and no stream to choose.
+        Parameters that the verb sets; with ``sink_id``, the job has one sink and no stream to choose.
     """
 
     parameters: type[P]

@@ -12,10 +12,9 @@ from exactly_once.coordinator import recover as engine
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.inspection.findings import Inspection
-from exactly_once.inspection.sink import inspect_sink, owner_of
+from exactly_once.inspection.sink import owner_of
 from exactly_once.inspection.words import never_claimed, owner_sentence, plural
 from exactly_once.protocol.loss import lost_parts
-from exactly_once.protocol.names import check_sink_id
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import Decision
 from exactly_once.tools.diagnosis import Diagnosis, SinkFacts, diagnose
@@ -28,13 +27,15 @@ from exactly_once.tools.operation.model import (
     OperationOutcome,
     OperationStep,
     ResultTable,
+    dry_run_parameter,
     fence_parameter,
     parameter,
     reason_parameter,
     sink_parameter,
+    take_over_parameter,
 )
 
-#: A driver that failed, or was fenced, ends its JVM within seconds.
+#: Time for a driver that failed, or was fenced, to end its JVM; it needs seconds.
 LEAVING_S = 15.0
 
 #: The table of undecided parts that a recovery rolled back.
@@ -56,20 +57,14 @@ class RecoveryParameters:
     """The parameters of a recovery: which sink it works on."""
 
     sink_id: str = sink_parameter("The stream whose sink to recover.", "sink")
-    take_over: bool = parameter(
-        False,
-        "Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
-        form="take_over",
-        rarely=True,
+    take_over: bool = take_over_parameter(
+        "Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost."
     )
     force: str = fence_parameter()
-    dry_run: bool = parameter(
-        False,
+    dry_run: bool = dry_run_parameter(
         "Only inspect: show what a recovery would find, change nothing.",
         "--dry-run",
         flag_text="only show what a recovery would do",
-        form="dry_run",
-        form_default=True,
     )
     reason: str = reason_parameter("; a sensor writes here what it saw")
     restart: bool = parameter(
@@ -92,33 +87,33 @@ class _Recovering:
 
 
 def _examine(context: OperationContext, p: RecoveryParameters) -> OperationOutcome:
-    found = _inspected(context, p.sink_id)
-    if found.owner is None and found.quiet and not context.may_be_unused:
+    inspection = context.inspect(p.sink_id, readers=True)
+    if inspection.owner is None and inspection.quiet and not context.may_be_unused:
         raise never_claimed(p.sink_id)
-    numbers, shown = counts(found), tables.inspected(found)
-    diagnoses = diagnose(SinkFacts(found))
-    sentence = _sentence(found, diagnoses)
-    lost = {d.name: n for d in found.decided if (n := d.count(PartState.LOST))}
+    numbers, shown = counts(inspection), tables.inspected(inspection)
+    diagnoses = diagnose(SinkFacts(inspection))
+    sentence = _sentence(inspection, diagnoses)
+    lost = {d.name: n for d in inspection.decided if (n := d.count(PartState.LOST))}
     return OperationOutcome(
         p.sink_id,
         sentence,
-        {**numbers, "owner": owner_sentence(found), **shown},
+        {**numbers, "owner": owner_sentence(inspection), **shown},
         document={
-            "would_complete": [d.name for d in found.decided if d.name not in lost and not d.count("unknown")],
+            "would_complete": [d.name for d in inspection.decided if d.name not in lost and not d.count("unknown")],
             "lost_parts": lost,
-            "would_abort": [t.transactional_id for t in found.open if t.verdict == "undecided"],
-            **found.as_json(),
+            "would_abort": [t.transactional_id for t in inspection.open if t.verdict == "undecided"],
+            **inspection.as_json(),
             "diagnoses": [d.as_json() for d in diagnoses],
         },
         diagnoses=diagnoses,
-        remedy="" if found.open or found.decided else "The recovery would only claim the sink.",
-        refusal=context.refusal(p.sink_id, found.owner, p.force),
+        remedy="" if inspection.open or inspection.decided else "The recovery would only claim the sink.",
+        refusal=context.refusal(p.sink_id, inspection.owner, p.force),
         audit={
             "recovery_found": " ".join([sentence, *(d.text for d in diagnoses)]),
             **_nonzero("before", numbers),
             **shown,
         },
-        value=found,
+        value=inspection,
     )
 
 
@@ -174,18 +169,18 @@ def _sweep(context: OperationContext, p: RecoveryParameters, before: OperationOu
 
 def _verify(context: OperationContext, p: RecoveryParameters, before: OperationOutcome) -> OperationOutcome:
     work: _Recovering = before.value
-    found = engine.verify(context.connection, p.sink_id, context.budget_s)
-    after = _inspected(context, p.sink_id, readers=False)
-    report = replace(work.report, left_open=found.left_open, blocked=found.blocked)
+    verification = engine.verify(context.connection, p.sink_id, context.budget_s)
+    after = context.inspect(p.sink_id)
+    report = replace(work.report, left_open=verification.left_open, blocked=verification.blocked)
     awaited = {_batch(d) for d in report.to_rewrite}
-    at_rest = not (found.left_open or any(_batch(d) not in awaited for d in found.open_decisions))
+    at_rest = not (verification.left_open or any(_batch(d) not in awaited for d in verification.open_decisions))
     sentence = f"{report.sentence}{' A newer owner took the sink and continues.' if work.superseded else ''}"
     wrong = left(context, report, after)
     rests = "" if at_rest or work.superseded else _not_at_rest(report)
     return OperationOutcome(
         p.sink_id,
         sentence,
-        {"at_rest": at_rest, "left_open": tables.described(found.left_open), **tables.inspected(after)},
+        {"at_rest": at_rest, "left_open": tables.described(verification.left_open), **tables.inspected(after)},
         document={
             **report.as_metadata(),
             "clean": report.clean,
@@ -259,15 +254,11 @@ def counts(found: Inspection) -> dict[str, int]:
     }
 
 
-def _inspected(context: OperationContext, sink_id: str, readers: bool = True) -> Inspection:
-    return inspect_sink(context.connection, check_sink_id(sink_id), context.budget_s, readers, context.alive_of)
-
-
 def left(context: OperationContext, report: RecoveryReport, after: Inspection | None = None) -> tuple[Diagnosis, ...]:
-    """Return what is wrong with a sink ``after`` its recovery, which works on it no more; None: it is inspected now."""
+    """Return what is wrong with a sink after its recovery; without its inspection in ``after``, inspect it now."""
     if report.clean and not report.to_rewrite:
         return ()
-    found = replace(after or _inspected(context, report.sink_id, readers=False), owner=None)
+    found = replace(after or context.inspect(report.sink_id), owner=None)
     standing = tuple(Standing(b) for b in found.blocked if (b.topic, b.partition) in report.blocked)
     return diagnose(SinkFacts(found, standing=standing))
 

@@ -24,6 +24,7 @@ from exactly_once.tools.operation.model import (
     parameter,
     reason_parameter,
     sink_parameter,
+    take_over_parameter,
 )
 from exactly_once.tools.operation.repair.applying import Repair, Work
 from exactly_once.tools.operation.repair.files import read_files
@@ -78,24 +79,21 @@ class RepairParameters:
         rarely=True,
     )
     force: str = fence_parameter()
-    take_over: bool = parameter(
-        False,
-        "Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
-        form="take_over",
-        rarely=True,
+    take_over: bool = take_over_parameter(
+        "Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED)."
     )
     reason: str = reason_parameter()
 
 
 def _examine(context: OperationContext, p: RepairParameters) -> OperationOutcome:
     log = read_log(context.connection, check_sink_id(p.sink_id), context.budget_s)
-    found = _judged(log, p)
+    repair = _judged(log, p)
     refusal: Refused | None = None
-    if found.to_do:
+    if repair.to_do:
         owner = owner_of(log, context.alive_of)
-        refusal = _not_typed(p, consequence(found)) or context.refusal(p.sink_id, owner, p.force)
-    outcome = _outcome(found, consequence(found) if p.plan_anew else "")
-    return replace(outcome, to_do=bool(found.to_do), refusal=refusal, failure=_unusable(found))
+        refusal = _not_typed(p, consequence(repair)) or context.refusal(p.sink_id, owner, p.force)
+    outcome = _outcome(repair, consequence(repair) if p.plan_anew else "")
+    return replace(outcome, to_do=bool(repair.to_do), refusal=refusal, failure=_unusable(repair))
 
 
 def _put_right(context: OperationContext, p: RepairParameters, before: OperationOutcome) -> OperationOutcome:
@@ -105,16 +103,16 @@ def _put_right(context: OperationContext, p: RepairParameters, before: Operation
     """
     deadline = Deadline(context.work_budget_s)
     log = read_log(context.connection, p.sink_id, context.budget_s)
-    if not (found := _judged(log, p)).to_do:
-        return _done(found)
+    if not (repair := _judged(log, p)).to_do:
+        return _done(repair)
     context.admit(p.sink_id, owner_of(log, context.alive_of), p.force)
     claim = claim_sink(context.connection, p.sink_id, deadline.left, context.operator)
     assert claim is not None  # a log that can judge a checkpoint has an owner
     commit_log = CommitLog(context.connection, p.sink_id)
     try:
-        if not (found := _judged(commit_log.own(claim.token, deadline), p)).to_do:
-            return _done(found)
-        work = Work(found, claim.token, context.by, claim.operator)
+        if not (repair := _judged(commit_log.own(claim.token, deadline), p)).to_do:
+            return _done(repair)
+        work = Work(repair, claim.token, context.by, claim.operator)
         work.keep()
         reach("repair-kept")
         for finding in work.findings:
@@ -124,7 +122,7 @@ def _put_right(context: OperationContext, p: RepairParameters, before: Operation
         work.record(done=True)
     finally:
         commit_log.close()
-    return _done(replace(found, applied=True, claim=claim.token, kept_in=work.folder))
+    return _done(replace(repair, applied=True, claim=claim.token, kept_in=work.folder))
 
 
 REPAIR = Operation(
@@ -155,11 +153,11 @@ REPAIR = Operation(
 )
 
 
-def consequence(found: Repair) -> str:
+def consequence(repair: Repair) -> str:
     """Return the phrase that a person must type out before Spark plans a batch anew."""
-    removed = (f.name for f in found.findings if f.action is Action.REMOVE)
+    removed = (f.name for f in repair.findings if f.action is Action.REMOVE)
     batch = next((n.rpartition("/")[2] for n in removed if n.startswith("offsets/") and not n.endswith(".crc")), "")
-    return f"plan batch {batch} of {found.sink_id} anew" if batch else ""
+    return f"plan batch {batch} of {repair.sink_id} anew" if batch else ""
 
 
 def _not_typed(p: RepairParameters, wanted: str) -> Refused | None:
@@ -169,11 +167,11 @@ def _not_typed(p: RepairParameters, wanted: str) -> Refused | None:
     return Refused(f"plan_anew makes Spark forget its plan: {wanted}", f"Set consequence to: {wanted}")
 
 
-def _unusable(found: Repair) -> CheckpointUnusable | None:
-    if not found.refused:
+def _unusable(repair: Repair) -> CheckpointUnusable | None:
+    if not repair.refused:
         return None
     return CheckpointUnusable(
-        f"the checkpoint {found.location} cannot be repaired: {'; '.join(_action(f) for f in found.refused)}",
+        f"the checkpoint {repair.location} cannot be repaired: {'; '.join(_action(f) for f in repair.refused)}",
         "Do what this message says of each file, then launch the job exactly_once_checkpoint_repair again",
         safe="Nothing was changed",
     )
@@ -194,36 +192,36 @@ def _check_owned(log: LogState, sink_id: str, token: int) -> None:
         )
 
 
-def _outcome(found: Repair, typed: str = "") -> OperationOutcome:
+def _outcome(repair: Repair, typed: str = "") -> OperationOutcome:
     """Return what examination and repair have in common."""
-    rows = [(f.name or "the checkpoint", f.action.value, f.why, str(len(f.also))) for f in found.findings]
+    rows = [(f.name or "the checkpoint", f.action.value, f.why, str(len(f.also))) for f in repair.findings]
     facts: dict[str, Any] = {
-        "checkpoint": found.location,
-        "whole": found.whole,
+        "checkpoint": repair.location,
+        "whole": repair.whole,
         "findings": ResultTable(("file", "action", "why", "files_with_it"), rows),
         **({"consequence": typed} if typed else {}),
     }
-    act = "Do what is said of each refused file, then run this command again." if found.refused else ""
+    act = "Do what is said of each refused file, then run this command again." if repair.refused else ""
     return OperationOutcome(
-        found.sink_id, _sentence(found), facts, found.as_json(), remedy=act, ok=found.whole, value=found
+        repair.sink_id, _sentence(repair), facts, repair.as_json(), remedy=act, ok=repair.whole, value=repair
     )
 
 
-def _done(found: Repair) -> OperationOutcome:
-    outcome = _outcome(found)
+def _done(repair: Repair) -> OperationOutcome:
+    outcome = _outcome(repair)
     outcome = replace(outcome, document={"dry_run": False, **outcome.document, "refused": None, "force": None})
-    if not found.applied:
+    if not repair.applied:
         return outcome
-    made = {"claim": found.claim, "kept_in": f"{found.location}/{found.kept_in}"}
+    made = {"claim": repair.claim, "kept_in": f"{repair.location}/{repair.kept_in}"}
     then = "Start the stream: it takes the sink back and continues."
     return replace(outcome, facts={**outcome.facts, **made}, remedy=then)
 
 
-def _sentence(found: Repair) -> str:
-    if not found.findings:
-        return f"Checkpoint {found.location}: nothing is torn."
-    done = "done" if found.applied else "refused" if found.refused else "to do" if found.to_do else "nothing to do"
-    return f"Checkpoint {found.location}, {done}: {'; '.join(_action(f) for f in found.findings)}."
+def _sentence(repair: Repair) -> str:
+    if not repair.findings:
+        return f"Checkpoint {repair.location}: nothing is torn."
+    done = "done" if repair.applied else "refused" if repair.refused else "to do" if repair.to_do else "nothing to do"
+    return f"Checkpoint {repair.location}, {done}: {'; '.join(_action(f) for f in repair.findings)}."
 
 
 def _action(finding: FileFinding) -> str:

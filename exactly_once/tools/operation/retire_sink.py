@@ -15,8 +15,6 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import Fenced, InvalidOption
 from exactly_once.failpoints import reach
-from exactly_once.inspection.findings import Inspection
-from exactly_once.inspection.sink import inspect_sink
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import lost_parts
 from exactly_once.protocol.named_sources import Ends
@@ -29,6 +27,7 @@ from exactly_once.tools.operation.model import (
     OperationJob,
     OperationOutcome,
     OperationStep,
+    dry_run_parameter,
     parameter,
     reason_parameter,
     sink_parameter,
@@ -60,13 +59,10 @@ class SuccessorParameters:
         metavar="NEW",
         flag_text="the sink.id of the new query",
     )
-    dry_run: bool = parameter(
-        False,
+    dry_run: bool = dry_run_parameter(
         "Only show whether the old sink can be retired, and where the new stream would begin.",
         "--dry-run",
         flag_text="only show whether, and where, the new query would continue",
-        form="dry_run",
-        form_default=True,
     )
     loses_state: str = parameter(
         "",
@@ -109,19 +105,19 @@ def _compare(context: OperationContext, p: SuccessorParameters) -> OperationOutc
     Raises Refused when there is nothing to continue after, or the sink has another successor.
     """
     old_id, new_id = check_sink_id(p.predecessor), check_sink_id(p.sink_id)
-    found = _inspected(context, old_id)
-    check_names(old_id, new_id, found.log)
-    topics = tuple(sorted({topic for d in found.log.decisions for topic in d.topics}))
-    if (retired := found.log.retired) is not None:
+    inspection = context.inspect(old_id)
+    check_names(old_id, new_id, inspection.log)
+    topics = tuple(sorted({topic for d in inspection.log.decisions for topic in d.topics}))
+    if (retired := inspection.log.retired) is not None:
         return _outcome(context, p, retired, ends_of(retired), retired=retired, wrote=topics)
     old = OldSink(context.connection, old_id, p.checkpoint)
-    last, ends = old.ends(found.log)
-    new = _inspected(context, new_id)
+    last, ends = old.ends(inspection.log)
+    new = context.inspect(new_id)
     has_run, refusal = bool(new.log.decisions), None
     try:
-        check_at_rest(found)
+        check_at_rest(inspection)
         check_takes_over(ends, new)
-        old.judged(found.log, has_run, p.loses_state)
+        old.judged(inspection.log, has_run, p.loses_state)
     except Refused as e:
         refusal = e
     return _outcome(context, p, last, ends, has_run=has_run, refusal=refusal, wrote=topics)
@@ -177,7 +173,7 @@ def retire(context: OperationContext, p: SuccessorParameters) -> OperationOutcom
             last, ends = OldSink(connection, sink_id, p.checkpoint).judged(log, has_run, p.loses_state)
             if has_run:
                 claim_sink(connection, p.sink_id, max(1.0, deadline.left), context.operator)
-                check_takes_over(ends, _inspected(context, p.sink_id))
+                check_takes_over(ends, context.inspect(p.sink_id))
             text = {topic: {str(number): offset for number, offset in its.items()} for topic, its in ends.items()}
             retired = Retired(claim.token, p.sink_id, last.query_id, last.batch_id, text, now_ms())
             session.log.append(retired, deadline, check=partial(_check_closed, sink_id))
@@ -218,10 +214,6 @@ SUCCESSOR = Operation(
         passed="successor",
     ),
 )
-
-
-def _inspected(context: OperationContext, sink_id: str) -> Inspection:
-    return inspect_sink(context.connection, sink_id, context.budget_s, alive_of=context.alive_of)
 
 
 def _outcome(
@@ -285,7 +277,7 @@ def _check_closed(sink_id: str, state: LogState) -> None:
 
 
 def goes_on(successor: str, has_run: bool, wrote: Sequence[str], declared: Sequence[str]) -> Iterator[str]:
-    """Say with what the new stream goes on, and where it writes."""
+    """Yield what to know of the new stream: its checkpoint, and old outputs that get nothing more."""
     if has_run:
         yield f"{successor} has read the same input, and continues from its own checkpoint."
     if wrote and declared and not {*wrote} & {*declared}:

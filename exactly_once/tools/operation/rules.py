@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shlex
 import socket
+from collections.abc import Callable
+from typing import Any
 
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Decided, Owner, batch_name, naming
@@ -42,6 +44,15 @@ class Refused(ExactlyOnceError):
         if self.phrase is None:
             return self
         return Refused(self.what, f"{self._advice}. To do it anyway, set {field} to: {self.phrase}")
+
+
+def refusal_of(check: Callable[..., object], *facts: Any) -> Refused | None:
+    """Return why ``check(*facts)`` refuses; None when it does not."""
+    try:
+        check(*facts)
+    except Refused as refused:
+        return refused
+    return None
 
 
 def check_commit(
@@ -131,7 +142,7 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
     )
 
 
-def check_hanging(found: Attributed, force: str | None = None, commit: bool | None = None) -> bool:
+def check_hanging(transaction: Attributed, force: str | None = None, commit: bool | None = None) -> bool:
     """Make sure that a hanging transaction may be ended: committed in its partition if it is decided, else aborted.
 
     Parameters
@@ -150,13 +161,13 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
         When it is not known to be ours, when the log cannot tell, when a person gave up parts of its batch, or when the
         log says the opposite of ``commit``.
     """
-    h = found.hanging
-    if found.decided is not None and found.completed == ACCEPTED:
-        return _check_given_up(found, found.decided, force, commit)
-    if found.decided is not None:
-        _check_decided(found, found.decided, commit)
+    h = transaction.hanging
+    if transaction.decided is not None and transaction.completed == ACCEPTED:
+        return _check_given_up(transaction, transaction.decided, force, commit)
+    if transaction.decided is not None:
+        _check_decided(transaction, transaction.decided, commit)
         return True
-    if not found.told and (commit or (commit is None and force == _showing(h))):
+    if not transaction.told and (commit or (commit is None and force == _showing(h))):
         _overruled(
             force,
             _showing(h),
@@ -170,7 +181,7 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
             f"no decision names the hanging transaction {h.name}",
             f"To abort it, run exactly-once transactions abort --hanging {h.name}",
         )
-    if not found.told:
+    if not transaction.told:
         _overruled(
             force,
             f"lose up to {_count(h.records)} on {h.topic}-{h.partition}, if they were decided",
@@ -179,30 +190,31 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
             f"{_COMPARE}. If the rest is visible, run exactly-once transactions commit --hanging {h.name}, or the job "
             f'exactly_once_end_hanging, with the consequence "{_showing(h)}"',
         )
-    elif found.owner != "ours":
-        whose = f"belongs to {h.transactional_id!r}" if found.owner == "foreign" else "has an unknown writer"
+    elif transaction.owner != "ours":
+        whose = f"belongs to {h.transactional_id!r}" if transaction.owner == "foreign" else "has an unknown writer"
         _overruled(
             force,
-            f"lose up to {_count(h.records)} of {found.owner} producer {h.producer_id} on {h.topic}-{h.partition}",
+            f"lose up to {_count(h.records)} of {transaction.owner} producer {h.producer_id} on "
+            f"{h.topic}-{h.partition}",
             f"the hanging transaction {h.name} {whose}; its records may belong to another application",
             f"Ask the owner of the application that writes to topic {h.topic}",
         )
     return False
 
 
-#: How a person finds out what no log tells any more.
+#: The way to find out by hand what no log tells any more.
 _COMPARE = (
     "Run exactly-once verify --origin, which compares all output with all input, to find out whether the rest of "
     "its batch is visible"
 )
 
 
-def _check_decided(found: Attributed, decided: Decided, commit: bool | None) -> None:
-    h, name = found.hanging, name_of(decided.decision)
-    if not found.completed:
+def _check_decided(transaction: Attributed, decided: Decided, commit: bool | None) -> None:
+    h, name = transaction.hanging, name_of(decided.decision)
+    if not transaction.completed:
         raise Refused(
             f"the hanging transaction {h.name} is decided ({name}), but the commit log does not say yet how it ended",
-            f"Run exactly-once recover {found.sink_id}, or the job exactly_once_recovery, which commits {name} "
+            f"Run exactly-once recover {transaction.sink_id}, or the job exactly_once_recovery, which commits {name} "
             f"or has it "
             "written again. Then list the hanging transactions again",
         )
@@ -214,13 +226,13 @@ def _check_decided(found: Attributed, decided: Decided, commit: bool | None) -> 
         )
 
 
-def _check_given_up(found: Attributed, decided: Decided, force: str | None, commit: bool | None) -> bool:
+def _check_given_up(transaction: Attributed, decided: Decided, force: str | None, commit: bool | None) -> bool:
     """Return whether a transaction that a person gave up may be committed.
 
     A person may have written the missing rows again: to show these would double them. The mark does not say which parts
     were given up, so the transaction may also be one that was committed, of which an abort would lose the rest.
     """
-    h, name = found.hanging, name_of(decided.decision)
+    h, name = transaction.hanging, name_of(decided.decision)
     if commit is not False and force == _showing(h):
         return True
     _overruled(

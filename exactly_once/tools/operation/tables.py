@@ -11,20 +11,20 @@ from exactly_once.protocol.records import Decision
 from exactly_once.tools.operation.model import ResultTable
 from exactly_once.txn.coordinators import Description
 
-#: Rows of the table of open transactions: a sink has one for each part of its batch.
+#: Most rows of the table of open transactions: a sink has one for each part of its batch.
 ROWS = 30
 
 
-def inspected(found: Inspection) -> dict[str, ResultTable]:
+def inspected(inspection: Inspection) -> dict[str, ResultTable]:
     """Make the tables of open transactions, unproven decisions and waiting readers."""
-    return {"open": open_transactions(found), "decided": _decided(found), "blocked": _blocked(found)}
+    return {"open": open_transactions(inspection), "decided": _decided(inspection), "blocked": _blocked(inspection)}
 
 
-def open_transactions(found: Inspection) -> ResultTable:
+def open_transactions(inspection: Inspection) -> ResultTable:
     """Make the table of open transactions, oldest first, each with its age against its timeout."""
     # few and narrow columns: a wider table pushes the ends of the sentences beside it out of sight
     columns = ("transactional_id", "state", "verdict", "batch", "age", "partitions")
-    return ResultTable(columns, [_open_row(t) for t in found.open[:ROWS]])
+    return ResultTable(columns, [_open_row(t) for t in inspection.open[:ROWS]])
 
 
 def completed(decisions: Sequence[Decision]) -> ResultTable:
@@ -62,7 +62,7 @@ def described(transactions: Sequence[Description]) -> ResultTable:
     )
 
 
-def _decided(found: Inspection) -> ResultTable:
+def _decided(inspection: Inspection) -> ResultTable:
     states = (PartState.DECIDED, PartState.COMMITTED, PartState.LOST, "unknown")
     return ResultTable(
         ("batch", "query", "claim", "decided_at", "waiting", "committed", "lost", "unknown", "other_outputs"),
@@ -75,12 +75,12 @@ def _decided(found: Inspection) -> ResultTable:
                 *(str(d.count(state)) for state in states),
                 ", ".join(f"{output}: {count}" for output, count in d.unasked.items()),
             )
-            for d in found.decided
+            for d in inspection.decided
         ],
     )
 
 
-def _blocked(found: Inspection) -> ResultTable:
+def _blocked(inspection: Inspection) -> ResultTable:
     return ResultTable(
         ("partition", "waiting_offsets", "held_by", "groups"),
         [
@@ -90,7 +90,7 @@ def _blocked(found: Inspection) -> ResultTable:
                 "this sink" if b.ours else "another application",
                 ", ".join(b.groups),
             )
-            for b in found.blocked
+            for b in inspection.blocked
         ],
     )
 

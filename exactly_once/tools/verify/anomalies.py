@@ -81,7 +81,7 @@ class Anomaly(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One anomaly, with what offends: evidence of records. Severity and remedy have the diagnoses of the sink alone.
+    """One anomaly, with its evidence in the records. Only a finding about the sink itself has a severity and a remedy.
 
     Attributes
     ----------
@@ -137,5 +137,5 @@ class Finding:
         }
 
 
-#: Places in one finding: enough to look at; a lost day has millions.
+#: Most places in one finding: enough to look at; a lost day has millions.
 MOST_PLACES = 20

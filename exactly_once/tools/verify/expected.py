@@ -90,8 +90,8 @@ def expected_input(
 
     ``checkpoint``, the location of the stream's, says where the stream began; without a commit log (another guarantee,
     another sink), it also says how far Spark got. Only the topics in ``inputs``, if it names any; without a checkpoint,
-    they are compared from their beginning. With ``last``, the newest batches with at most so many offsets of input are
-    found, too; ``stop`` leaves out what these read from there on.
+    they are compared from their beginning. With ``last``, it has a window of the newest batches with at most that many
+    offsets of input, which ends at ``stop``.
 
     Raises InvalidOption when neither says where the stream began; CheckpointUnusable when nothing says what the stream
     has read; BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged or CommitLogBlocked.
@@ -138,7 +138,7 @@ def _before(number: int, done: Mapping[int, Positions], checkpoint: str | None) 
         if not end and checkpoint is not None:
             try:
                 end = _planned(checkpoint, batch_id)
-            except CheckpointUnusable:  # Spark keeps a hundred
+            except CheckpointUnusable:  # Spark keeps only the last hundred
                 return
         if not end:
             return
@@ -158,8 +158,8 @@ def input_of(decision: Decision) -> dict[Partition, int]:
 
 
 def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
-    """Return where the input of a decision ends, that of topics which named sources have dropped among it; empty when
-    nothing says it.
+    """Return where the input of a decision ends, with the topics that named sources have dropped; empty when nothing
+    says it.
     """
     end = input_of(decision) if decision.offsets else _planned_for(checkpoint, decision)
     return {**flat(decision.ended or {}), **end} if end else {}
@@ -173,7 +173,7 @@ def _planned_for(checkpoint: str | None, decision: Decision) -> dict[Partition, 
         )
     try:
         text = read_text(checkpoint, f"offsets/{decision.batch_id}")
-    except CheckpointUnusable:  # Spark keeps a hundred
+    except CheckpointUnusable:  # Spark keeps only the last hundred
         return {}
     if digest_of(text) != decision.offsets_digest:
         raise CheckpointUnusable(

@@ -36,9 +36,8 @@ def read_outputs(sink_id: str, decisions: Sequence[Decision], outputs: Iterable[
 def read_again(
     sink_id: str, decisions: Sequence[Decision], outputs: Iterable[Participant[Any]], seen: Mapping[str, Seen]
 ) -> dict[str, Seen]:
-    """Keep of what has no name only what newer decisions do not explain either.
-
-    A row tells its transaction and no more, so only the decision that names the transaction tells that it is right.
+    """Drop the finds without a name that newer decisions explain. A row tells nothing but its transaction, so only the
+    decision that names the transaction proves it right.
     """
     kept = dict(seen)
     for output in outputs:
@@ -105,48 +104,48 @@ def _judge_batch(decision: Decision, log: LogState, seen: Mapping[str, Seen], ve
 
 def _visible(seen: Mapping[str, Seen], handle: Any) -> bool:
     its = seen.get(handle.participant)
-    found = its.parts.get(handle.name) if its else None
-    return found is not None and found.visible and not found.unproven
+    view = its.parts.get(handle.name) if its else None
+    return view is not None and view.visible and not view.unproven
 
 
 def _judge_part(
-    h: Any, found: Found | None, output: str, decision: Decision, marked: bool, verdict: Verdict
+    h: Any, view: Found | None, output: str, decision: Decision, marked: bool, verdict: Verdict
 ) -> bool | None:
     """Return True when the part is proven, None when it is missing."""
     of = f"part {h.part} of {title(decision)} in {output}"
-    if found is None or found.unproven:
-        why = found.unproven if found else "this participant cannot report what its readers see"
+    if view is None or view.unproven:
+        why = view.unproven if view else "this participant cannot report what its readers see"
         verdict.unproven[f"{output}: {why}"] += 1
         return False
-    at = decision, h.name, found.places
-    why = f": {found.wrong}" if found.wrong else ""
-    if not found.visible and found.prepared and not marked:
+    at = decision, h.name, view.places
+    why = f": {view.wrong}" if view.wrong else ""
+    if not view.visible and view.prepared and not marked:
         verdict.unproven[UNDER_WAY] += 1
         return False
-    if not found.visible and found.prepared:
+    if not view.visible and view.prepared:
         what = f"{of} is decided and marked completed, and still waits for its commit"
         verdict.find(Anomaly.UNSEEN, what, *at, h.records)
         return None
-    if not found.visible:
+    if not view.visible:
         verdict.find(Anomaly.LOST, f"{of} is decided, and readers do not find it{why}", *at, h.records)
         return None
-    if len(found.places) > 1:
-        more = h.records * (len(found.places) - 1)
-        verdict.find(Anomaly.DUPLICATE, f"{of} is visible {len(found.places)} times", *at, more)
+    if len(view.places) > 1:
+        more = h.records * (len(view.places) - 1)
+        verdict.find(Anomaly.DUPLICATE, f"{of} is visible {len(view.places)} times", *at, more)
         return False
-    if found.records < h.records:
-        fewer = f"{of} is decided, and readers find {found.records} of its {h.records} rows{why}"
-        verdict.find(Anomaly.LOST, fewer, *at, h.records - found.records)
+    if view.records < h.records:
+        fewer = f"{of} is decided, and readers find {view.records} of its {h.records} rows{why}"
+        verdict.find(Anomaly.LOST, fewer, *at, h.records - view.records)
         return False
-    if found.records > h.records:
-        other = f"{of}: readers find {plural(found.records, 'row')}, but its task wrote {h.records}{why}"
-        verdict.find(Anomaly.PHANTOM, other, *at, found.records - h.records)
+    if view.records > h.records:
+        other = f"{of}: readers find {plural(view.records, 'row')}, but its task wrote {h.records}{why}"
+        verdict.find(Anomaly.PHANTOM, other, *at, view.records - h.records)
         return False
-    if found.wrong or (found.digest and h.digest and found.digest != h.digest):
-        other = why or f": its visible rows have the digest {found.digest}, but its task wrote {h.digest}"
+    if view.wrong or (view.digest and h.digest and view.digest != h.digest):
+        other = why or f": its visible rows have the digest {view.digest}, but its task wrote {h.digest}"
         verdict.find(Anomaly.CORRUPT, f"{of} differs{other}", *at, h.records)
         return False
-    if not found.digest or not h.digest:
+    if not view.digest or not h.digest:
         verdict.unproven[NO_DIGEST] += 1
         return False
     verdict.parts += 1
@@ -164,31 +163,31 @@ def judge_strange(
 ) -> Iterator[Finding]:
     """Yield a finding for each part that an output holds without a decision."""
     named = {h.name for d in (*decisions, *log.decisions) for h in d.handles}
-    for found in strange:
-        if found.name in named:
+    for view in strange:
+        if view.name in named:
             continue
-        part = PartName.parse(found.name)
-        anomaly, why = _classify(part, found, output, decisions, log)
+        part = PartName.parse(view.name)
+        anomaly, why = _classify(part, view, output, decisions, log)
         if anomaly is not None:
-            which = found.name or ", ".join(found.places)
+            which = view.name or ", ".join(view.places)
             batch = f"batch {part.batch_id}" if part is not None else ""
-            yield Finding(anomaly, f"{output}: {which} {why}", batch, found.name, found.places, found.records)
+            yield Finding(anomaly, f"{output}: {which} {why}", batch, view.name, view.places, view.records)
 
 
 def _classify(
-    part: PartName | None, found: Found, output: str, decisions: Sequence[Decision], log: LogState
+    part: PartName | None, view: Found, output: str, decisions: Sequence[Decision], log: LogState
 ) -> tuple[Anomaly | None, str]:
-    """Return what it is, and why; None where the log no longer tells."""
+    """Return the anomaly that a part without a decision is, and why; None where the log no longer tells."""
     if part is None:
         return (
             Anomaly.PHANTOM,
-            f"holds {plural(found.records, 'row')} among those of the sink, and no decision names it",
+            f"holds {plural(view.records, 'row')} among those of the sink, and no decision names it",
         )
     if not decisions or part.incarnation not in ("", _incarnation(decisions)):
         return None, ""  # perhaps of another commit log, which alone can tell
     its = [d for d in decisions if d.query_id == decisions[-1].query_id]
     last = log.last_decision(its[-1].query_id) or its[-1]
-    if found.prepared and not found.visible:
+    if view.prepared and not view.visible:
         owner = log.owner.token if log.owner else last.token
         if part.token < owner or (part.token == owner and part.batch_id <= last.batch_id):
             return Anomaly.LINGERING, "is prepared, is not decided, and no driver will decide it any more"

@@ -12,16 +12,16 @@ from exactly_once.tools.verify.by_origin.comparison import ORDERS, Question
 from exactly_once.tools.verify.by_origin.origin import Origin, PerInput
 from exactly_once.txn.leaders import OLDER_THAN_S
 
-#: Batches by the commit log, which keeps 64 of a stream.
+#: Batches that are judged: the commit log keeps 64 of a stream.
 BATCHES = 64
 
-#: What a healthy stream may show for a moment is read again for so long.
+#: Time for which findings are read again that a healthy stream may show for a moment.
 SETTLE_S = 15.0
 
 
 @dataclass(frozen=True)
 class VerifyParameters:
-    """The parameters of ``verify``; with :class:`Question` as ``origin``, that says what the output records tell."""
+    """The parameters of ``verify``; a :class:`Question` as ``origin`` replaces the other fields on origins."""
 
     sink_id: str = sink_parameter("The sink.", "sink", form="")
     checkpoint: str | None = parameter(

@@ -17,18 +17,18 @@ from exactly_once.tools.verify.anomalies import Finding
 
 RIGHT, WRONG, NOT_JUDGED, NOT_PROVEN = "right", "wrong", "not judged", "not proven"
 
-#: Why records are not judged.
+#: Reasons why records are not judged.
 OTHERS = "other writers"
 UNCOMPARED = "other writers' transactions, too many to compare with the decided parts"
 UNENDED = "other writers' transactions that have not ended"
 OTHER_BATCHES = "this sink's batches outside of those that were checked"
 
-#: Why records are not proven: of an undecided transaction of the sink.
+#: The reason why records of an undecided transaction of the sink are not proven.
 UNDECIDED = "this sink's transactions that have not ended and are not decided"
 
 
 class Answer(NamedTuple):
-    """One of the four, and the reason of the last two."""
+    """One of the four answers, and the reason of the last two."""
 
     kind: str
     why: str = ""
@@ -124,7 +124,7 @@ class Balance:
         }
 
 
-#: Findings of one anomaly in a report; the rest is counted.
+#: Most findings of one anomaly in a report; the rest is counted.
 MOST_FINDINGS = 50
 
 

@@ -38,21 +38,21 @@ from exactly_once.tools.verify.by_log.reading import extent, read_differing, rea
 from exactly_once.tools.verify.by_origin.against import Version, compare_versions
 from exactly_once.tools.verify.by_origin.comparison import ReadsElsewhere, compare_origins
 from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
-from exactly_once.tools.verify.expected import Positions, expected_input, flat
+from exactly_once.tools.verify.expected import Positions, expected_input, flat, input_of
 from exactly_once.tools.verify.outputs import judge_outputs, read_again, read_outputs
 from exactly_once.tools.verify.parameters import VerifyParameters
 from exactly_once.tools.verify.report import OnProgress, Report, limited
 from exactly_once.txn.coordinators import ids_of, list_transactions
 from exactly_once.txn.leaders import Trail, find_hanging, open_on, trail_of
 
-#: Reasons why something is not proven. Of NO_LOG, only a caller who names the outputs knows that no decision will tell.
+#: Reasons why something is not proven. NO_LOG is known only to a caller who names the outputs.
 NO_LOG = "batches of the checkpoint that are in no commit log"
 SILENT = "topics that no decision names, where a leader does not answer whether the sink wrote to them"
 UNMARKED = "batches that the log does not mark as completed, although their parts are visible"
 TORN = "torn files of the checkpoint"
 UNEXPLAINED = "offsets that are in the output and that this report does not explain"
 
-#: Between two readings.
+#: Pause between two readings.
 _PAUSE_S = 2.0
 
 
@@ -70,7 +70,8 @@ def verify(
     outputs : sequence of Participant
         The sink's outputs beside Kafka. Parts in outputs that are not given are unproven.
     elsewhere : callable, optional
-        Reads the records for the comparison by origin; by default, this process does. Not those for ``against``.
+        Reads the records for the comparison by origin; by default, this process does, as it always does for
+        ``against``.
 
     Raises BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable or
     InvalidOption.
@@ -85,7 +86,7 @@ def verify(
     decisions, since_ms = _newest(log, p.batches)
     since_ms = 0 if from_the_first(decisions, log) else since_ms
     reading = _read(task, decisions, since_ms, {} if p.settle_s >= _PAUSE_S else None)
-    first, settled = reading, Deadline(p.settle_s)  # from here on: a reading may take longer
+    first, settled = reading, Deadline(p.settle_s)  # it begins now: a reading may take longer
     while any(f.anomaly.may_pass for f in reading.report.findings) or reading.waiting or reading.unmarked:
         if settled.left < _PAUSE_S:
             break
@@ -170,7 +171,7 @@ class _Reading:
 
 
 def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
-    """Return the newest decisions, oldest first, and a time before the first record of them by the brokers' clock."""
+    """Return the newest decisions, oldest first, and a time before their first record, by the brokers' clock."""
     decisions = list(log.decisions)[-count:]
     times = [decided_ms(log, d) for d in log.decisions]
     before = times[: len(times) - len(decisions)]
@@ -193,21 +194,21 @@ def _read(
         planned = task.offsets_digest(progress, soon)  # before Spark deletes the file: it keeps a hundred
         ids = {t.producer_id: t.transactional_id for t in listed}
         ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
-        known = soon.decisions or decisions
+        in_log = soon.decisions or decisions
         committed = [
             t.transactional_id for t in listed if t.state == "CompleteCommit" and PartId.parse(t.transactional_id)
         ]
-        search = bool(known or committed)
+        search = bool(in_log or committed)
         parts = [i for i, name in ids.items() if name != commit_log_id(task.sink_id)]  # it also writes the progress
-        trail = _trail(task, admin.renew(task.asked.budget_s), known, parts) if search else Trail()
+        trail = _trail(task, admin.renew(task.asked.budget_s), in_log, parts) if search else Trail()
         marks, output = extent(
-            admin.renew(task.asked.budget_s), known, (*task.asked.topics, *trail.found) if search else ()
+            admin.renew(task.asked.budget_s), in_log, (*task.asked.topics, *trail.found) if search else ()
         )
         scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
         scopes_of = scopes_to_try(scopes, frozenset(ids))
         ledger = read_output(admin, marks, decisions, since_ms, scopes_of, task.asked.budget_s, task.on_progress)
         seen = read_outputs(task.sink_id, decisions, task.outputs)
-        outputs = sorted({topic for d in known for topic in d.topics})
+        outputs = sorted({topic for d in in_log for topic in d.topics})
         hangs = find_hanging(task.connection, outputs, task.asked.hanging_age_s, task.asked.budget_s) if outputs else []
         later = task.log()
         read_differing(admin.renew(task.asked.budget_s), marks, latest(decisions, later), ledger)
@@ -251,14 +252,14 @@ def _read(
             undecided=undecided,
         )
     )
-    found_of_sink = list(sink_findings.findings(diagnoses))
-    verdict.findings += (f for f in found_of_sink if f.anomaly is not Anomaly.HANGING)
-    verdict.findings[:0] = (f for f in found_of_sink if f.anomaly is Anomaly.HANGING)  # the cause comes first
+    of_sink = list(sink_findings.findings(diagnoses))
+    verdict.findings += (f for f in of_sink if f.anomaly is not Anomaly.HANGING)
+    verdict.findings[:0] = (f for f in of_sink if f.anomaly is Anomaly.HANGING)  # the cause comes first
     if alone:
         verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
     elif task.asked.checkpoint is not None:
         verdict.unproven[TORN] += len(progress.torn)
-        if not any(f.anomaly is Anomaly.CHECKPOINT_REWOUND for f in found_of_sink):
+        if not any(f.anomaly is Anomaly.CHECKPOINT_REWOUND for f in of_sink):
             judge_balance(progress, soon, verdict)
     stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
     report = Report(
@@ -295,24 +296,24 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
 def _published(task: _Task, admin: Admin, log: LogState) -> tuple[tuple[OffsetSkew, ...], dict[str, int]]:
     """Return how the consumer group contradicts the log; nothing where it may not be read: it is for lag tools."""
     last = log.decisions[-1] if log.decisions else None
-    topics = sorted(sink_findings.input_of(last)) if last is not None else []
+    topics = sorted({topic for topic, _ in input_of(last)}) if last is not None else []
     try:
-        found = published_offsets(admin, offsets_group(task.sink_id), settled=True)
+        published = published_offsets(admin, offsets_group(task.sink_id), settled=True)
     except ExactlyOnceError:
         return (), {}
-    if not found.offsets and not found.batches:  # never published, not to be seen, or expired
+    if not published.offsets and not published.batches:  # never published, not to be seen, or expired
         return (), {}
     sizes = admin.sizes(topics) if topics else {}
-    skewed = last is not None and bool(found.offsets and sink_findings.skewed([last], found, sizes))
-    if not skewed and not sink_findings.forgotten(log, found):
+    skewed = last is not None and bool(published.offsets and sink_findings.skewed([last], published, sizes))
+    if not skewed and not sink_findings.forgotten(log, published):
         return (), {}
     now = task.log()  # a stream decides meanwhile
     skews: list[OffsetSkew] = []
     if skewed and last is not None:
         known = [(d.query_id, d.batch_id) for d in now.decisions]
         key = last.query_id, last.batch_id
-        skews = sink_findings.skewed(now.decisions[known.index(key) if key in known else 0 :], found, sizes)
-    return tuple(skews), sink_findings.forgotten(now, found)
+        skews = sink_findings.skewed(now.decisions[known.index(key) if key in known else 0 :], published, sizes)
+    return tuple(skews), sink_findings.forgotten(now, published)
 
 
 def _claims_of(task: _Task, ids: Mapping[int, str]) -> dict[str, int]:

@@ -19,13 +19,13 @@ from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.tools.verify.by_log.ledger import Ledger
 from exactly_once.txn.coordinators import Listing
 
-#: A sweep ends within its budget of a minute after its claim.
+#: Time from a claim to the end of its sweep, whose budget is a minute.
 SWEEP_MS = 60_000
 
-#: Topic -> partition -> offset.
+#: Offsets by topic and partition.
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: The anomaly that a diagnosis of the sink is; the others (a batch in doubt, a frozen driver) contradict nothing.
+#: Diagnoses of the sink that are an anomaly; the others (a batch in doubt, a frozen driver) contradict nothing.
 ANOMALIES = {
     "HEALTH-STALE-TRANSACTIONS": Anomaly.LINGERING,
     "HEALTH-HANGING": Anomaly.HANGING,
@@ -93,10 +93,10 @@ def foreign_aborts(
     """Transactions of ids that only *begin like* this sink's, aborted while this sink swept.
 
     ``ids`` has the transactional id of each producer that wrote to the outputs and that a coordinator knows;
-    ``claims_ms`` is when this sink claimed, by the brokers' clock; ``other_claims_ms`` when another sink last claimed,
-    which has aborted its own transactions then.
+    ``claims_ms`` is when this sink claimed, by the brokers' clock; ``other_claims_ms`` is when another sink last
+    claimed: then it aborted its own transactions.
     """
-    found = []
+    aborts = []
     stem = namespace(sink_id).removesuffix(":")
     for (producer_id, epoch), spans in ledger.spans.items():
         name = ids.get(producer_id, "")
@@ -113,13 +113,8 @@ def foreign_aborts(
         ]
         if swept:
             places = tuple(s.place for s in swept)
-            found.append(ForeignAbort(name, producer_id, epoch, places, sum(s.records for s in swept)))
-    return tuple(found)
-
-
-def input_of(decision: Decision) -> Offsets:
-    """Return where the batch's input ends, by topic and partition; empty when the decision does not keep it."""
-    return kafka_offsets(source_lines(decision.offsets))
+            aborts.append(ForeignAbort(name, producer_id, epoch, places, sum(s.records for s in swept)))
+    return tuple(aborts)
 
 
 def skewed(decisions: Iterable[Decision], published: Published, sizes: Mapping[str, int]) -> list[OffsetSkew]:
@@ -143,7 +138,7 @@ def skewed(decisions: Iterable[Decision], published: Published, sizes: Mapping[s
 def _beside(decision: Decision, published: Published, sizes: Mapping[str, int]) -> Iterator[OffsetSkew]:
     batch = batch_name(decision.query_id, decision.batch_id)
     its_own = published.batches.get(decision.query_id) == decision.batch_id
-    for topic, partitions in input_of(decision).items():
+    for topic, partitions in kafka_offsets(source_lines(decision.offsets)).items():
         for partition, wanted in sorted(partitions.items()):
             offset = published.offsets.get(topic, {}).get(partition)
             if offset == wanted or (offset is None and not (its_own and partition < sizes.get(topic, 0))):

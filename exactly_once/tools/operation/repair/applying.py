@@ -19,7 +19,7 @@ from exactly_once.checkpoint import file_system
 from exactly_once.tools.operation.repair.files import REPAIRS, checksum_of, content_of
 from exactly_once.tools.operation.repair.verdicts import Action, FileFinding
 
-#: Files are put back before others are removed: a repair that is killed half-way leaves nothing that Spark would run.
+#: The order of actions: a repair that is killed between putting back and removing leaves nothing that Spark would run.
 _ORDER = (Action.REBUILD, Action.REMOVE)
 
 
@@ -69,12 +69,12 @@ class Repair:
 class Work:
     """One repair under way."""
 
-    def __init__(self, found: Repair, claim: int, by: str, operator: str = ""):
-        self._found, self._claim, self._by, self._operator = found, claim, by or _user(), operator
-        self._fs, self._root = file_system(found.location)
+    def __init__(self, repair: Repair, claim: int, by: str, operator: str = ""):
+        self._repair, self._claim, self._by, self._operator = repair, claim, by or _user(), operator
+        self._fs, self._root = file_system(repair.location)
         self._began = datetime.now(UTC)
         self.folder = f"{REPAIRS}/{self._began:%Y%m%dT%H%M%S.%fZ}"
-        self.findings: Sequence[FileFinding] = sorted(found.to_do, key=lambda f: _ORDER.index(f.action))
+        self.findings: Sequence[FileFinding] = sorted(repair.to_do, key=lambda f: _ORDER.index(f.action))
         self._before: dict[str, dict[str, Any]] = {}
 
     def keep(self) -> None:
@@ -93,7 +93,7 @@ class Work:
         with a wrong one.
         """
         self._delete(finding.also)
-        if finding.name == "offsets/0" and finding.also:  # nor may empty state folders stay where a query begins
+        if finding.name == "offsets/0" and finding.also:  # Spark begins no query above state folders, even empty ones
             self._fs.delete_dir_contents(self._at("state"))
         if finding.action is Action.REBUILD:
             self._delete([checksum_of(finding.name)])
@@ -104,8 +104,8 @@ class Work:
     def record(self, done: bool) -> None:
         """Write the audit record."""
         record = {
-            "sink_id": self._found.sink_id,
-            "location": self._found.location,
+            "sink_id": self._repair.sink_id,
+            "location": self._repair.location,
             "by": {
                 "who": self._by,
                 "host": socket.gethostname(),
@@ -117,7 +117,7 @@ class Work:
             "claim": self._claim,
             "findings": [
                 {**f.as_json(), "now_sha256": hashlib.sha256(f.content.encode()).hexdigest() if f.content else None}
-                for f in self._found.findings
+                for f in self._repair.findings
             ],
             "before": self._before,
         }

@@ -130,20 +130,20 @@ class _Judge:
         files, owner = self._files, self._owner
         metadata = files.metadata
         whole = metadata is not None and fault_of("metadata", metadata.content) is None
-        found = query_id_of(metadata.text) if metadata is not None and whole else None
+        query_id = query_id_of(metadata.text) if metadata is not None and whole else None
         if metadata is None and not files.offsets:
             yield _refused("", "there is no checkpoint here")
         elif owner is None:
             yield _refused("", f"sink {self._sink_id!r} was never used, so no commit log says what is decided")
         elif not self._query_id or self._query_id == WRITE:
             yield _refused("", f"sink {self._sink_id!r} belongs to batch writes, which have no checkpoint")
-        elif found is not None and found != self._query_id:
+        elif query_id is not None and query_id != self._query_id:
             yield _refused(
                 "",
-                f"the checkpoint belongs to query {found}, but sink {self._sink_id!r} belongs to query "
+                f"the checkpoint belongs to query {query_id}, but sink {self._sink_id!r} belongs to query "
                 f"{self._query_id}",
             )
-        elif found is None and not same_location(owner.checkpoint, files.location):
+        elif query_id is None and not same_location(owner.checkpoint, files.location):
             yield _refused(
                 "metadata",
                 f"the file does not name its query, and sink {self._sink_id!r} was last claimed for another location, "
@@ -174,7 +174,7 @@ class _Judge:
         wanted = {n for n in (self._last - 1, self._last, self._planned - 1) if n in self._decisions}
         oldest = min(known, default=self._last)
         for n in sorted({*known, *(n for n in wanted if n >= oldest)}):
-            finding = self._decided(n) if self._is_decided(n) else self._undecided(n)
+            finding = self._decided(n) if n in self._decisions else self._undecided(n)
             if finding is not None:
                 yield finding
 
@@ -215,7 +215,7 @@ class _Judge:
         n = self._planned
         if n < 0:
             return _refused("", "no batch is planned yet")
-        if self._is_decided(n):
+        if n in self._decisions:
             done = (
                 "and Spark has committed it" if n in self._files.commits else "so Spark must run it as it was decided"
             )
@@ -225,7 +225,7 @@ class _Judge:
     def _comes_later(self, removed: set[str]) -> bool:
         """Return whether Spark must first run the batch before the planned one, as its commit is or will be missing."""
         before = self._planned - 1
-        if self._is_decided(self._planned) or not self._is_decided(before):
+        if self._planned in self._decisions or before not in self._decisions:
             return False
         deleted = before not in self._files.commits and self._names_state()
         return deleted or f"commits/{before}" in removed
@@ -253,9 +253,9 @@ class _Judge:
         return FileFinding(name, Action.REMOVE, why, also=tuple(sorted(state)))
 
     def _follows(self, decision: Decision) -> bool:
-        """Return whether ``offsets`` of the last decided batch may be put after the one before it: that one is as
-        decided, and Kafka's offsets name the input. Other sources keep their own list of files, which may be newer or
-        older.
+        """Return whether ``offsets`` of the last decided batch may be put behind those of the batch before it: the
+        latter are as decided, and all input is Kafka's. Other sources keep a list of files of their own, which may be
+        newer or older.
         """
         n, lines = decision.batch_id, source_lines(decision.offsets)
         before, earlier = self._files.offsets.get(n - 1), self._decisions.get(n - 1)
@@ -288,7 +288,7 @@ class _Judge:
                 newest = False
             elif not newest:
                 yield FileFinding(file.name, Action.KEEP, f"{file.fault}; Spark no longer reads the file")
-            elif not self._is_decided(n):
+            elif n not in self._decisions:
                 yield _refused(
                     file.name,
                     f"{file.fault}; batch {n} is not decided: the batch ran under a weaker guarantee or with another "
@@ -364,11 +364,6 @@ class _Judge:
             f"as requested; batch {n} is completed: Spark goes on with the next batch",
             f"{version}\n{json.dumps(body, separators=(',', ':'))}",
         )
-
-    # -- plumbing -------------------------------------------------------------------------------------------------
-
-    def _is_decided(self, n: int) -> bool:
-        return n in self._decisions
 
 
 def _refused(name: str, why: str) -> FileFinding:

@@ -16,6 +16,7 @@ from exactly_once.protocol import takeover
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id, offsets_group
 from exactly_once.protocol.records import Decision
+from exactly_once.tools.operation.model import BUDGET_S
 from exactly_once.tools.operation.successor.verdicts import (
     OldCheckpoint,
     check_history,
@@ -27,9 +28,6 @@ from exactly_once.tools.operation.successor.verdicts import (
     not_retired,
 )
 
-#: For one inspection of a sink.
-INSPECTION_BUDGET_S = 10.0
-
 
 @dataclass(frozen=True)
 class OldSink:
@@ -40,8 +38,8 @@ class OldSink:
     location: str = ""
 
     def judged(self, log: LogState, has_run: bool, loses_state: str) -> tuple[Decision, dict[str, dict[int, int]]]:
-        """Return the last decided batch and the ends of its input, after every verdict that needs no broker's word of
-        what is open; raise Refused.
+        """Return the last decided batch and the ends of its input, after every check but that for open transactions;
+        raise Refused.
         """
         last = last_decided(self.sink_id, log)
         checkpoint = self._checkpoint(log, last)
@@ -53,7 +51,7 @@ class OldSink:
         return last, ends
 
     def ends(self, log: LogState) -> tuple[Decision, dict[str, dict[int, int]]]:
-        """Return the last decided batch and the ends of its input, whatever else there is to say."""
+        """Return the last decided batch and the ends of its input, without further checks."""
         last = last_decided(self.sink_id, log)
         return last, ends_of(self.sink_id, last, self._checkpoint(log, last))
 
@@ -76,12 +74,12 @@ class OldSink:
             return OldCheckpoint(location, fault=e.what)
 
     def _published(self, query_id: str) -> int | None:
-        with suppress(ExactlyOnceError), Admin(self.connection, INSPECTION_BUDGET_S) as admin:
+        with suppress(ExactlyOnceError), Admin(self.connection, BUDGET_S) as admin:
             return published_offsets(admin, offsets_group(self.sink_id), settled=True).batches.get(query_id)
         return None
 
     def _ids(self, last: Decision) -> dict[str, str]:
-        with suppress(ExactlyOnceError), Admin(self.connection, INSPECTION_BUDGET_S) as admin:
+        with suppress(ExactlyOnceError), Admin(self.connection, BUDGET_S) as admin:
             return admin.topic_ids(sorted(last.input_ids))
         return {}
 
@@ -97,7 +95,7 @@ def starting_offsets(options: Mapping[str, str], predecessor: str, *topics: str,
         if not beside:
             _check_taken_over(connection, predecessor, sink_id)
         return takeover.option(begun, {}, topics)  # which Spark will not read any more
-    log = read_log(connection, predecessor, INSPECTION_BUDGET_S, whole=True)
+    log = read_log(connection, predecessor, BUDGET_S, whole=True)
     check_names(predecessor, sink_id, log)
     if log.retired is not None:
         ends = takeover.ends_of(log.retired)
@@ -113,7 +111,7 @@ def _check_taken_over(connection: Connection, predecessor: str, sink_id: str) ->
     write the same records. Passes where nothing can be told: that sink's log is gone, or may not be read any more.
     """
     with suppress(NotAuthorized):
-        log = read_log(connection, predecessor, INSPECTION_BUDGET_S, whole=True)
+        log = read_log(connection, predecessor, BUDGET_S, whole=True)
         if log.owner is not None:
             check_names(predecessor, sink_id, log)
             if log.retired is None:
@@ -122,6 +120,6 @@ def _check_taken_over(connection: Connection, predecessor: str, sink_id: str) ->
 
 def sizes(connection: Connection, topics: Iterable[str]) -> dict[str, int]:
     """Return the partitions of the topics that this cluster has; the input may be on another one."""
-    with suppress(ExactlyOnceError), Admin(connection, INSPECTION_BUDGET_S) as admin:
+    with suppress(ExactlyOnceError), Admin(connection, BUDGET_S) as admin:
         return admin.sizes(sorted(topics))
     return {}

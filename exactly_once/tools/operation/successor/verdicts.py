@@ -17,7 +17,7 @@ from exactly_once.protocol.records import WRITE, Decision
 from exactly_once.protocol.topics import recreated
 from exactly_once.tools.operation.rules import Refused
 
-#: Of a source that had no input yet, in an ``offsets/N`` that counts the sources.
+#: The offset of a source that had no input yet, in an ``offsets/N`` that counts the sources.
 _NOTHING_YET = "-"
 
 
@@ -93,9 +93,9 @@ def not_retired(predecessor: str, sink_id: str) -> Refused:
     )
 
 
-def check_at_rest(found: Inspection) -> None:
+def check_at_rest(inspection: Inspection) -> None:
     """Refuse a sink with a batch that is open, or that a driver may still write to."""
-    sink_id, owner = found.sink_id, found.owner
+    sink_id, owner = inspection.sink_id, inspection.owner
     then = "then repeat this command"
     if owner is not None and owner.works is not False:
         knows = "is alive" if owner.works else "may be alive: this host cannot tell"
@@ -104,17 +104,17 @@ def check_at_rest(found: Inspection) -> None:
             "Stop the stream. If it has ended and its application lives on, or its host is gone for good, take the "
             f"sink from that driver with exactly-once recover {sink_id}, which says what to type; {then}",
         )
-    if found.decided:
-        names = ", ".join(d.name for d in found.decided)
+    if inspection.decided:
+        names = ", ".join(d.name for d in inspection.decided)
         raise Refused(
             f"{names} of sink {sink_id!r} is decided and not proven committed",
             f"Run exactly-once recover {sink_id}. If it finds lost parts, start the old stream once more, which writes "
             f"them again; {then}",
         )
-    if found.open:
+    if still_open := inspection.open:
         raise Refused(
-            f"{plural(len(found.open), 'transaction')} of sink {sink_id!r} {are(len(found.open))} open, such as "
-            f"{found.open[0].transactional_id}",
+            f"{plural(len(still_open), 'transaction')} of sink {sink_id!r} {are(len(still_open))} open, such as "
+            f"{still_open[0].transactional_id}",
             f"Run exactly-once recover {sink_id}, which ends them; {then}",
         )
 
@@ -186,7 +186,7 @@ def ends_of(sink_id: str, last: Decision, checkpoint: OldCheckpoint) -> dict[str
             f"long for it, and offsets/{last.batch_id} of {checkpoint.location} is not there as it was decided",
             "Name the checkpoint (--checkpoint LOCATION)",
         )
-    found: dict[str, dict[int, int]] = {}
+    ends_by_topic: dict[str, dict[int, int]] = {}
     for number, line in enumerate(source_lines(text)):
         name, _, _ = line.partition(":") if names_sources(text) else (str(number), "", "")
         ends = kafka_offsets([line])
@@ -199,13 +199,13 @@ def ends_of(sink_id: str, last: Decision, checkpoint: OldCheckpoint) -> dict[str
                 "Start the new query by hand, after what the old one has read",
             )
         for topic, partitions in ends.items():
-            if any(found.get(topic, {}).get(p, offset) != offset for p, offset in partitions.items()):
+            if any(ends_by_topic.get(topic, {}).get(p, offset) != offset for p, offset in partitions.items()):
                 raise Refused(
                     f"two sources of query {last.query_id} have read the topic {topic} up to different offsets",
                     "Let the old stream read all of its input, then stop it; then repeat this command",
                 )
-            found.setdefault(topic, {}).update(partitions)
-    return found
+            ends_by_topic.setdefault(topic, {}).update(partitions)
+    return ends_by_topic
 
 
 def check_takes_over(ends: Ends, successor: Inspection) -> None:

@@ -29,8 +29,8 @@ from exactly_once.tools.verify.by_log.orphans import judge_copies, judge_orphans
 from exactly_once.tools.verify.expected import Positions, input_of
 from exactly_once.tools.verify.report import WRONG, Answer
 
-#: Reasons why a batch without a decision is not called lost, a checkpoint leaves something open, a repaired batch is
-#: not proven, or nothing is said of the input of a batch.
+#: Reasons why a batch without a decision is not called lost, why a checkpoint leaves something open, why a repaired
+#: batch is not proven, and why the input of a batch is not judged.
 UNDECIDED = "batches that no decision names, which a weaker guarantee or another sink may have written"
 TOO_FEW = "batches that the log should still keep before its first one: another sink wrote them, or they are gone"
 UNCOMMITTED = "completed batches that Spark has not committed in the checkpoint: the next start drains them"

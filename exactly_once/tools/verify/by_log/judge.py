@@ -29,11 +29,11 @@ from exactly_once.tools.verify.by_log.ledger import (
 )
 from exactly_once.tools.verify.report import NOT_PROVEN, RIGHT, WRONG, Answer
 
-#: A marker carries the clock of its partition's leader, a decision that of the commit log's: between two brokers they
-#: may differ by so much.
+#: Difference of two brokers' clocks: a marker carries that of its partition's leader, a decision that of the commit
+#: log's.
 CLOCKS_MS = 1_000
 
-#: Why a part is not proven.
+#: Reasons why a part is not proven.
 NO_HANDLES = "the log keeps no handles of the batch"
 OTHER_OUTPUT = "in an output that was not given"
 UNDER_WAY = "decided, and its commit is under way"
@@ -42,8 +42,8 @@ RECREATED = "the topic was deleted and recreated after the decision"
 TOPIC_GONE = "the topic is gone"
 NO_DIGEST = "its digest cannot be computed from what a reader gets"
 
-#: Of a part that is in the log, and that readers do not get because of a hanging transaction before it: wrong, and its
-#: cause is another finding.
+#: The fault of a part that is in the log, but that a hanging transaction before it keeps from readers: its cause is
+#: another finding.
 HELD = "held back by a hanging transaction"
 
 
@@ -186,8 +186,8 @@ class Verdict:
         return Answer(NOT_PROVEN, why)
 
     def lacks(self, decision: Decision, name: str, what: str, marked: bool, torn: str = "", records: int = 0) -> None:
-        """Find what it means for a batch that an output does not show all of it: ``name`` is the first transaction that
-        is missing, ``what`` says how it is, ``torn`` which of the parts are there ("" when none is, or nobody says it).
+        """Add the findings for a batch of which an output does not show all: ``name`` is the first missing transaction,
+        ``what`` describes it, ``torn`` says which parts are there ("": none, or nobody knows).
         """
         if torn:
             self.find(Anomaly.TORN_BATCH, f"{title(decision)}: {torn}", decision, name, records=records)
@@ -200,9 +200,9 @@ class Verdict:
 class OutputState:
     """The state of the topics and of the checkpoint, as far as it explains that records are not there or not read.
 
-    ``removed`` has, by partition of which records may be missing for a good reason, the first offset that is certainly
-    whole (a very large number: the topic is compacted). ``topic_ids`` are the brokers' ids of the output topics now, ""
-    of one that is gone. ``held`` has the offset at which a hanging transaction begins: readers come no further.
+    ``removed`` has partitions of which records may be missing for a good reason, with the first offset from which on
+    none is (a very large number: the topic is compacted). ``topic_ids`` are the brokers' ids of the output topics now,
+    "" of one that is gone. ``held`` has the offset at which a hanging transaction begins: readers come no further.
     ``committed_by_spark`` are the batches in Spark's ``commits/``.
     """
 
@@ -222,7 +222,7 @@ class OutputState:
 def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger, output: OutputState) -> Verdict:
     """Judge every part of ``decisions``, oldest first. ``log`` is theirs, for marks and times."""
     verdict = Verdict()
-    whole: set[Partition] = set()  # where a batch before this one has records: retention did not come to this one
+    whole: set[Partition] = set()  # an earlier batch has records there: retention has not reached this one
     for decision in decisions:
         _judge_batch(decision, log, ledger, output, whole, verdict)
         spans = (s for h in decision.transactions for s in ledger.of((h.producer_id, h.epoch)))
@@ -238,8 +238,8 @@ def parts_of(decision: Decision, ledger: Ledger) -> list[PartSpans]:
 
 
 def differing(decisions: Iterable[Decision], ledger: Ledger) -> list[Span]:
-    """Return the spans of parts that are there and have another digest than their handles, and ask for their records
-    again: only of those it counts what an agent may have added.
+    """Return the spans of parts that are there with another digest than their handles', and ask for their records
+    again: only for those it matters what an agent may have added.
     """
     parts = (part for d in decisions for part in parts_of(d, ledger) if part.settled and part.handle.digest)
     told = (part for part in parts if any(map(has_headers, part.scopes)) and not part.is_dated)
@@ -311,7 +311,7 @@ def _judge_missing(
     committed_by_spark: frozenset[int],
     verdict: Verdict,
 ) -> None:
-    """Judge what it means for the batch that some of its parts are not completely visible."""
+    """Add the findings for a batch of which some parts are not completely visible."""
     if not missing:
         return
     name = missing[0].name

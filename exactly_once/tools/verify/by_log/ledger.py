@@ -92,7 +92,7 @@ class Span:
         return f"{self.where[0]}-{self.where[1]}@{self.first}..{self.last}"
 
 
-#: The scopes in which a writer's digest is to be computed; None: it is none of the sink's.
+#: A function that returns the scopes in which a writer's digest is computed, or None for a writer of another sink.
 ScopesOf = Callable[[Writer], tuple[str, ...] | None]
 
 
@@ -287,7 +287,7 @@ def name_of(transactional_id: str, writer: Writer) -> str:
     return f"{transactional_id} (producer {writer[0]}, epoch {writer[1]})"
 
 
-#: Where a span begins -> the answer on its records.
+#: Answers by the partition and first offset of the span of records that each is about.
 Answers = dict[tuple[Partition, int], Answer]
 
 

@@ -15,10 +15,10 @@ from exactly_once.tools.verify.by_log.judge import NO_HANDLES, Verdict
 from exactly_once.tools.verify.by_log.ledger import Ledger, Span, decided_ms, digest_of, give, name_of, title
 from exactly_once.tools.verify.report import NOT_PROVEN, WRONG, Answer
 
-#: After its completed mark, the end markers of a batch are written by then.
+#: Time after a batch's completed mark by which its end markers are written.
 _MARKERS_MS = 60_000
 
-#: Why a transaction that no decision names is not called an orphan.
+#: Reasons why a transaction that no decision names is not called an orphan.
 OLDER = "committed transactions that no decision names, which may be of batches older than the log"
 
 
@@ -154,7 +154,7 @@ def _classify(
 
 def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, list[_Range]]:
     """Return, by partition, the range of each batch, in the order of the partition."""
-    found: dict[Partition, list[_Range]] = {}
+    ranges: dict[Partition, list[_Range]] = {}
     for d in decisions:
         here: dict[Partition, _Range] = {}
         for h in d.transactions:
@@ -162,10 +162,10 @@ def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, li
                 r = here.setdefault(s.where, _Range(d, s.first, s.end))
                 r.first, r.end = min(r.first, s.first), max(r.end, s.end)
         for where, r in here.items():
-            found.setdefault(where, []).append(r)
-    for some in found.values():
+            ranges.setdefault(where, []).append(r)
+    for some in ranges.values():
         some.sort(key=lambda r: r.first)
-    return found
+    return ranges
 
 
 def _same_rows(spans: Sequence[Span], decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:

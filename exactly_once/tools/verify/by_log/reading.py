@@ -17,18 +17,17 @@ from exactly_once.txn.scan import LogBatch, batches
 #: The ends of each partition.
 Marks = dict[Partition, Watermarks]
 
-#: How far before the first guess the reading begins when a part was not found whole; the next step is eight times as
-#: long.
+#: Offsets by which the reading begins earlier when a part was not found whole; the next step is eight times as long.
 _FIRST_STEP = 20_000
 _STEPS_GROW = 8
 
-#: Stands for "no offset of this topic is certainly whole": it is compacted.
+#: The mark of a compacted topic, of which no offset is certainly whole.
 EVERY_OFFSET = 1 << 62
 
-#: Progress is told after so many records.
+#: Records between two reports of progress.
 _TELL_EVERY = 50_000
 
-#: The decision before the first one is older than its markers, by the clocks of two brokers.
+#: Time before the first decision from which records are read: the clocks of two brokers may differ.
 _EARLIER_MS = 60_000
 
 

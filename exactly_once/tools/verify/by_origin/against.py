@@ -38,7 +38,7 @@ from exactly_once.tools.verify.by_origin.tally import UnlikeTally
 from exactly_once.tools.verify.expected import Expected, Positions, expected_input
 from exactly_once.tools.verify.report import OnProgress
 
-#: Why the comparison says nothing of an input record.
+#: Reasons why the comparison does not judge an input record.
 FEWER = "input records of which one sink has less, where outputs were removed, or readers do not reach them yet"
 
 
@@ -120,7 +120,7 @@ class _Comparison:
             tuple(tally.findings(lambda source, offset: difference(*contents[source, offset], self._values))),
             {"input": records, "same": same, **tally.counts()},
             self._outputs.read,
-            {why: n for why, n in tally.unproven.items() if n},
+            dict(+tally.unproven),
             sink_id=old.sink_id,
             offsets=self._compared.offsets,
         )
@@ -172,7 +172,7 @@ class _Comparison:
                 ]
 
     def _doubtful(self, source: Partition, some: Unlike) -> Flags:
-        """Return of which of these input records one sink has less, and may have had more."""
+        """Return which of these input records have fewer outputs in one sink, which may have had more."""
         doubtful = np.zeros(len(some.offsets), np.bool_)
         for number, fewer in enumerate((some.old < some.new, some.new < some.old)):
             if fewer.any():
@@ -184,7 +184,7 @@ class _Comparison:
         self, wanted: Mapping[Partition, set[int]]
     ) -> Mapping[tuple[Partition, int], tuple[list[Content], list[Content]]]:
         """Return what either sink has of these input records."""
-        found: dict[tuple[Partition, int], tuple[list[Content], list[Content]]] = {
+        contents: dict[tuple[Partition, int], tuple[list[Content], list[Content]]] = {
             (source, offset): ([], []) for source, offsets in wanted.items() for offset in offsets
         }
         seen = set(self._replaced)
@@ -193,12 +193,12 @@ class _Comparison:
             if not any(low <= offset <= high for offset in wanted.get(chunk.source, ())):
                 continue
             for place, record in self._outputs.again(chunk.where, chunk.at[0], chunk.at[1] + 1):
-                both = found.get((place.partition, place.offset)) if place.partition == chunk.source else None
+                both = contents.get((place.partition, place.offset)) if place.partition == chunk.source else None
                 stands = chunk.where, record.offset
                 if both is not None and stands not in seen:
                     seen.add(stands)
                     both[self._ledger.number_of(chunk.where)].append(content_of(record, self._origin.header))
-        return found
+        return contents
 
 
 def versions_of(

@@ -21,10 +21,10 @@ from exactly_once.txn.scan import LogBatch
 #: Lengths of fields that have no bytes: null, and a header that the record lacks.
 NULL, ABSENT = -1, -2
 
-#: Zeros before and behind the bytes: a step may look at so many that are of no record.
+#: Zeros before and behind the bytes: a step may look at this many that belong to no record.
 _MARGIN = 32
 
-#: Longer keys are hashed one by one.
+#: Longest key, in bytes, that is hashed together with others; longer ones are hashed one by one.
 _LONGEST_BY_WORDS = 256
 
 #: Odd numbers whose products spread over all bits (MurmurHash3's, SplitMix64's).
@@ -84,19 +84,19 @@ class RecordColumns:
 
     def hashes(self, spans: FieldBytes) -> Hashes:
         """Return a hash of each of these fields in 64 bits, the same in every call of this process."""
-        found = _mixed(spans.length.astype(np.uint64))
+        hashes = _mixed(spans.length.astype(np.uint64))
         rows, done = np.flatnonzero((spans.length > 0) & (spans.length <= _LONGEST_BY_WORDS)), 0
         while len(rows):
             left = spans.length[rows] - done
             words = self._words[spans.at[rows] + done]
             partial = np.flatnonzero(left < 8)
             words[partial] &= (np.uint64(1) << (left[partial] * 8).astype(np.uint64)) - np.uint64(1)
-            found[rows] = (found[rows] ^ _mixed(words)) * _SPREAD[2]
-            found[rows] ^= found[rows] >> _HALF
+            hashes[rows] = (hashes[rows] ^ _mixed(words)) * _SPREAD[2]
+            hashes[rows] ^= hashes[rows] >> _HALF
             rows, done = rows[left > 8], done + 8
         for row in np.flatnonzero(spans.length > _LONGEST_BY_WORDS).tolist():
-            found[row] = hash(self.text(spans, row)) & 0xFFFFFFFFFFFFFFFF
-        return found
+            hashes[row] = hash(self.text(spans, row)) & 0xFFFFFFFFFFFFFFFF
+        return hashes
 
     def _starts(self, batches: Sequence[LogBatch], payloads: Sequence[bytes]) -> tuple[Offsets, Offsets]:
         """Return where each record begins, behind its length, and where it ends."""

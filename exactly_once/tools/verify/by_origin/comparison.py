@@ -38,10 +38,10 @@ from exactly_once.tools.verify.by_origin.tally import FindingTally
 from exactly_once.tools.verify.expected import Expected
 from exactly_once.tools.verify.report import OnProgress
 
-#: What is expected to keep the order of the input.
+#: The unit whose outputs are expected in the order of the input.
 ORDERS = ("key", "partition", "none")
 
-#: Why a comparison says nothing of a record.
+#: Reasons why a comparison does not judge a record.
 NOT_EXACTLY = "input records without an output, because the number of outputs of each is not fixed"
 RETENTION = "input offsets that retention has deleted"
 OUTPUT_REMOVED = "input records that are in no output, where retention or compaction removed outputs"
@@ -97,7 +97,8 @@ class Remainder:
     complete: Mapping[Partition, Iterable[int]] = field(default_factory=dict)
 
 
-#: Reads both topics, and counts what is right; notes in ``ledger.outputs`` what was read, foreign and sent again.
+#: A function that reads both topics and counts what is right; it notes in ``ledger.outputs`` which records were read,
+#: foreign, and sent again.
 ReadsElsewhere = Callable[[ToCompare], Remainder]
 
 
@@ -176,8 +177,8 @@ class _Comparison:
             "foreign": foreign.count,
             **self._sums,
         }
-        known = {why: n for why, n in unproven.items() if n}
-        return ComparisonResult(tuple(self._tally.findings()), sums, self._outputs.read, known, self._expected.window)
+        findings = tuple(self._tally.findings())
+        return ComparisonResult(findings, sums, self._outputs.read, dict(+unproven), self._expected.window)
 
     # -- while reading --------------------------------------------------------------------------------------------
 

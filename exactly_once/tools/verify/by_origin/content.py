@@ -18,7 +18,7 @@ from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Partition
 from exactly_once.protocol import batch_headers, dead_letters
 
-#: Hashes have 64 bits.
+#: All 64 bits of a hash.
 MASK = (1 << 64) - 1
 
 #: Verdicts on records that were sent again, by the letter that they name.
@@ -28,18 +28,18 @@ Offsets = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
-#: Of a key, a value or a header in a report: records may hold what not every reader of a report may see.
+#: Bytes of a key, a value or a header in a report: records may hold what not every reader of a report may see.
 MOST_SHOWN = 40
 
-#: Shown before the first byte that differs.
+#: Bytes that are shown before the first one that differs.
 _SHARED = 12
 
-#: Of what a letter says: the sink that wrote it, its batch and its output, in which two streams with the same rows
-#: differ. The message of a dead letter names the output too.
+#: Headers of a letter in which two streams with the same rows differ: the sink that wrote it, its batch and its output.
+#: The message of a dead letter names the output too.
 _OF_THE_SINK = frozenset({"sink", "batch", "output.topic"})
 _NAMES_TOPIC = _OF_THE_SINK | {"message"}
 
-#: ``hash_of(record, source, where)``, in 64 bits; of one process, for Python seeds its hashes.
+#: ``hash_of(record, source, where)``, in 64 bits; comparable within one process only, for Python seeds its hashes.
 HashOf = Callable[[Any, Partition, Partition], int]
 
 

@@ -27,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 #: numpy costs.
 BLOCK = 1 << 18
 
-#: Of all blocks in work. The rest is packed.
+#: Most memory of all blocks in work; the rest is packed.
 MOST_BYTES = 128 * 1024 * 1024
 
 #: Kinds of input offsets. UNKNOWN: nothing tells whether there is (or was) a record; it may be in the outputs.
@@ -40,7 +40,7 @@ FINE, DUPLICATE, OF_NO_RECORD, OF_ABORTED, BEFORE, BEYOND, TOO_MANY = range(7)
 KindsOf = Callable[[int, int], Bytes]
 
 
-#: Whose block it is, and its number.
+#: The owner of a block, and the block's number.
 Key = tuple[Hashable, int]
 
 

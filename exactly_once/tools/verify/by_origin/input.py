@@ -12,8 +12,8 @@ from exactly_once.txn.scan import LogBatch, batches
 
 
 class Existing:
-    """Reads the input, a block at a time, mostly from one end to the other, with so many bytes of each partition in
-    memory; ``on_read`` is told how many offsets were read.
+    """Reads the input, a block at a time, mostly from one end to the other, with ``at_once`` bytes of each partition in
+    memory; calls ``on_read`` with the number of offsets read.
 
     ``marks`` has the ends of each partition, ``removed`` the first offset that retention has left.
     """
@@ -36,7 +36,7 @@ class Existing:
 
     def kinds(self, where: Partition, start: int, stop: int) -> Bytes:
         """Return the kind of each offset from ``start`` to ``stop``."""
-        found = np.full(stop - start, NO_RECORD, np.uint8)
+        kinds = np.full(stop - start, NO_RECORD, np.uint8)
         if where not in self.marks:  # the topic was recreated, with fewer partitions
             return np.full(stop - start, UNKNOWN, np.uint8)
         reader, ends = self._readers.get(where), self.marks[where]
@@ -45,13 +45,13 @@ class Existing:
             its = batches(self._admin, where, first, ends.last_stable, ends.high, self._at_once)
             reader = self._readers[where] = _Reader(start, its)
         for batch in reader.until(stop):
-            _mark(found, batch, start)
+            _mark(kinds, batch, start)
         self._on_read(stop - start)
         low = self._admin.renew(self._budget_s).earliest([where])[where]
         self.removed[where] = max(self.removed[where], low)
-        found[: max(0, low - start)] = UNKNOWN
-        found[max(0, ends.high - start) :] = UNKNOWN  # the topic was recreated, and is shorter
-        return found
+        kinds[: max(0, low - start)] = UNKNOWN
+        kinds[max(0, ends.high - start) :] = UNKNOWN  # the topic was recreated, and is shorter
+        return kinds
 
 
 class _Reader:

@@ -17,7 +17,7 @@ from exactly_once.tools.verify.by_origin.tails import Removed, Tails, compacted,
 from exactly_once.tools.verify.expected import Expected, Positions, Window
 from exactly_once.tools.verify.report import OnProgress, Progress
 
-#: Why a comparison says nothing of a record.
+#: Reasons why a comparison does not judge a record.
 UNREADABLE = "output records whose origin cannot be read"
 
 
@@ -25,12 +25,12 @@ UNREADABLE = "output records whose origin cannot be read"
 class ComparisonResult:
     """The result of a comparison by origin: with the input, or with the output of an older sink.
 
-    ``counts`` has, with the input: ``input`` records expected; ``output`` records read, of which so many are
-    ``foreign``, came from ``earlier`` input, or from input of batches that are ``under way``, or were ``sent again`` in
-    the place of others. With the older sink ``sink_id``: ``input`` records have an output, ``same`` the same one in
-    both, and those of each anomaly. It is empty where there was nothing to compare yet. ``read`` counts output records;
-    ``unproven``, by reason, what it says nothing of. ``window`` is the part of the input that was compared, None for
-    all of it; ``offsets`` are those of input that both sinks have worked off.
+    ``counts`` has, with the input: ``input`` records expected; ``output`` records read, and how many of them are
+    ``foreign``, came from ``earlier`` input or from that of batches ``under way``, or were ``sent again`` in the place
+    of others. With the older sink ``sink_id``: ``input`` records have an output, ``same`` the same one in both, and
+    those of each anomaly. It is empty where there was nothing to compare yet. ``read`` counts output records;
+    ``unproven``, by reason, what it does not judge. ``window`` is the part of the input that was compared, None for all
+    of it; ``offsets`` are those of input that both sinks have worked off.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -111,7 +111,7 @@ class OriginLedger:
     def held_back(
         self, number: int, source: Partition, offsets: Offsets, bounds: Mapping[Partition, tuple[int, int]]
     ) -> Flags:
-        """Return of which of these input records a sink has outputs in the log, where readers do not get to.
+        """Return which of these input records have outputs of a sink in the log that readers do not reach.
 
         ``bounds`` has the first offset of each input partition and the one after the last that may be asked for; the
         first call reads them all.
@@ -133,7 +133,7 @@ class OriginLedger:
 
 
 def telling(on_progress: OnProgress, step: str, of: int) -> Callable[[int], None]:
-    """Return what is told how many offsets were read, of so many that this step will read."""
+    """Return a function that reports the offsets it is called with as read, of all that this step will read."""
     done = 0
 
     def tell(offsets: int) -> None:

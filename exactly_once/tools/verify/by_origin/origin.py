@@ -18,13 +18,13 @@ from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Partition
 from exactly_once.protocol.dead_letters import own_headers
 
-#: Returns the text of a record that says what it came from; None where it has none.
+#: A function that returns the text of a record that names its origin, or None.
 TextOf = Callable[[Any], bytes | None]
 
 #: The most outputs of one input record that are told apart.
 MOST_OUTPUTS = 64
 
-#: An offset has 63 bits.
+#: Most digits of an offset, which has 63 bits.
 MOST_DIGITS = 18
 
 _AT_MOST = re.compile(r"at[- ]most[- ](\d+)")

@@ -23,16 +23,16 @@ from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
 
-#: Of all partitions that are read in step.
+#: Most memory of all partitions that are read in step.
 _MOST_BYTES = 128 * 1024 * 1024
 
-#: Of one partition: a record may be as large, and is read whole all the same.
+#: Least memory of one partition; a larger record is read whole all the same.
 _FEWEST_BYTES = 64 * 1024
 
-#: Letters that are no further apart are read in one go.
+#: Most offsets between two letters that are read in one go.
 _GAP = 1_000
 
-#: For the ends of a partition.
+#: Budget for the ends of a partition.
 _ASK_S = 30.0
 
 
@@ -132,9 +132,8 @@ class Outputs:
             for batch in batches(self._admin, where, w.last_stable, w.last_stable, w.high):
                 if batch.marker is not None:
                     ends.setdefault(batch.producer_id, []).append((batch.base_offset, batch.marker))
-            found = batches(self._admin, where, w.last_stable, w.last_stable, w.high)
             some: list[LogBatch] = []
-            for batch in found:
+            for batch in batches(self._admin, where, w.last_stable, w.last_stable, w.high):
                 if batch.marker is None and not (batch.transactional and _aborted(batch, ends)):
                     some.append(batch)
                     if sum(b.count for b in some) >= TOGETHER:
@@ -189,18 +188,18 @@ class Outputs:
     ) -> Iterator[Arrivals]:
         """Yield what names its input; what was sent again goes to ``resent``."""
         records, texts, alone = self._columns(some)
-        found = OriginColumns.of(records, texts, self.topics)
+        origins = OriginColumns.of(records, texts, self.topics)
         inside = records.offsets >= self.marks[where].low  # a batch may be cut by retention, or by the window
-        found.topics[alone | ~inside] = -1
+        origins.topics[alone | ~inside] = -1
         hashes, again = np.zeros(len(alone), np.uint64), Resent()
-        for row, record in _one_by_one(some, np.flatnonzero(inside & (found.topics < 0)), alone):
+        for row, record in _one_by_one(some, np.flatnonzero(inside & (origins.topics < 0)), alone):
             if record is None:
                 said, at = records.text(texts, row), int(records.offsets[row])
                 place = self._own_or_foreign(where, at, partial(self._places.read_any, said))
             else:
                 place = self.place_of(where, record, again)
             if place is not None:
-                found.put(row, place, self.topics)
+                origins.put(row, place, self.topics)
                 if self._hash_of is not None:
                     hashes[row] = self._hash_of(record, place.partition, where)
         self.read += int(inside.sum())
@@ -208,11 +207,11 @@ class Outputs:
             resent += again.arrivals(where)
         if self._hash_of is None:
             hashes = records.hashes(records.keys)
-        for source, rows in found.by_partition(self.topics):
+        for source, rows in origins.by_partition(self.topics):
             its = hashes[rows]
             if self._hash_of is None:
                 its = salted(its, records.keys.length[rows] < 0, source, where)
-            yield Arrivals(where, source, found.offsets[rows], found.ks[rows], records.offsets[rows], its)
+            yield Arrivals(where, source, origins.offsets[rows], origins.ks[rows], records.offsets[rows], its)
 
     def _columns(self, some: Sequence[LogBatch]) -> tuple[RecordColumns, FieldBytes, Flags]:
         """Return the records with the texts of their origins, and which of them have to be decoded one by one."""

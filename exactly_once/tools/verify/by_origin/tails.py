@@ -22,10 +22,10 @@ from exactly_once.txn.scan import batches
 #: The first step back from the end of an output partition; each further step is four times as long.
 FIRST_STEP = 5_000
 
-#: Of the outputs, at most this many times the window is read: they may hold markers, and records of a backfill.
+#: Most outputs that are read, in multiples of the window: they may hold markers, and records of a backfill.
 OUTPUTS_PER_INPUT = 4
 
-#: A step reads on from its first offset until it meets a record of the stream: mostly the very first one.
+#: Bytes of a step's fetch: it ends at the first record of the stream, mostly the very first one.
 _FETCH_BYTES = 64 * 1024
 
 

@@ -53,7 +53,8 @@ class _Group:
     shown: list[tuple[Partition, int]] = field(default_factory=list)
 
 
-#: Returns how many records an input partition has from one offset to another, and how many are wholly in the outputs.
+#: A function that returns how many records an input partition has between two offsets, and how many of them are wholly
+#: in the outputs.
 Present = Callable[[Partition, int, int], tuple[int, int]]
 
 
@@ -69,7 +70,7 @@ class FindingTally:
 
     def findings(self, text: Callable[[Partition, int], str] = lambda source, offset: "") -> list[Finding]:
         """All findings, by anomaly; ``text`` says how the outputs of an input record that is shown differ."""
-        found = [
+        findings = [
             Finding(
                 anomaly,
                 f"{what}: {g.records:,}",
@@ -80,7 +81,7 @@ class FindingTally:
             )
             for (anomaly, what, batch), g in self._groups.items()
         ]
-        return sorted([*found, *self._torn], key=lambda f: list(Anomaly).index(f.anomaly))
+        return sorted([*findings, *self._torn], key=lambda f: list(Anomaly).index(f.anomaly))
 
     def missing(self, anomaly: Anomaly, source: Partition, offsets: Offsets) -> None:
         """Input records without all of their outputs: lost, or unseen."""

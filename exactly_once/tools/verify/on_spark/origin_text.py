@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from exactly_once.error_headers import CODE, OFFSET, PARTITION, RESENT, TOPIC
 from exactly_once.tools.verify.by_origin.origin import MOST_DIGITS, Origin
 
-#: What a record of the output is to Spark: it names an input record; it is another writer's; it must be read alone.
+#: Kinds of output records on Spark: it names an input record; it is another writer's; it must be read alone.
 NAMED, FOREIGN, ALONE = range(3)
 
 

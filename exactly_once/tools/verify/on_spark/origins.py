@@ -188,7 +188,7 @@ class _Comparison:
 
     def _alone(self, output: DataFrame) -> list[tuple[Any, ...]]:
         """Read the records that Spark cannot read, and return the places of those that name an input record."""
-        found, foreign, strange = list[tuple[Any, ...]](), self._outputs.foreign, list[tuple[int, int]]()
+        places, foreign, strange = list[tuple[Any, ...]](), self._outputs.foreign, list[tuple[int, int]]()
         for w, rows in groupby(_ordered(output.filter(f.col("kind") == ALONE)), lambda row: row.w):
             again, where = Resent(), self._wheres[w]
             for row in rows:
@@ -196,7 +196,7 @@ class _Comparison:
                 before, record = foreign.count, _Record(row.at, _bytes(row.its_key), _bytes(row.its_value), headers)
                 named = self._outputs.place_of(where, record, again)
                 if named is not None:
-                    found.append((w, row.at, *named.partition, named.offset, named.k, row.hash))
+                    places.append((w, row.at, *named.partition, named.offset, named.k, row.hash))
                 elif foreign.count > before and len(strange) < MOST_PLACES:
                     strange.append((w, row.at))
             self._outputs.resent += again.arrivals(where)
@@ -206,7 +206,7 @@ class _Comparison:
         foreign.count += count
         names = [(self._wheres[w], at) for w, at in sorted([*strange, *map(tuple, first)])[:MOST_PLACES]]
         foreign.first = [f"{topic}-{partition}@{at}" for (topic, partition), at in names]
-        return found
+        return places
 
     def _of_sources(self) -> list[tuple[Any, ...]]:
         """Return for each input partition the bounds of what is known of it, and from where on a record that is missing
