@@ -35,6 +35,7 @@ _PREPARED = PreparedReport(
     attempt="1.14",
     execution="e1",
     plan=Plan.REPLAY,
+    others=("80049561", "80049562"),
     id="eo:orders:1:3:1.2",
     producer=2**40,
     epoch=7,

@@ -22,8 +22,6 @@ from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
-from exactly_once.kafka.errors import of_delivery, of_sender
-from exactly_once.kafka.login_probe import reason_of
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.participant import PartName, PartWriter
 from exactly_once.participants.kafka import digest_scope
@@ -116,7 +114,7 @@ class PartTransaction:
             seen = self._describe()
             self._producer.begin_transaction()
         except KafkaException as e:
-            raise of_sender(reason_of(e, connection), self.name) from e
+            raise PrepareFailed(f"{self.name}: {e}", "Look at the broker") from e
         self.producer_id, self.epoch = seen.producer_id, seen.producer_epoch
         self._began = time.monotonic()
 
@@ -193,7 +191,7 @@ class PartTransaction:
                         "Check the brokers' health; it is safe to start the stream again at any time",
                     ) from None
             except KafkaException as e:
-                raise of_sender(e, self.name, topic, key, value) from e
+                raise PrepareFailed(f"{self.name}: {topic}: {e}", "Look at the broker") from e
 
     def flush(self, timeout_s: float) -> None:
         """Wait until every record is acknowledged; raise PrepareFailed, InvalidRecord or NotAuthorized when one was
@@ -207,7 +205,7 @@ class PartTransaction:
             fatal = e if isinstance(e, KafkaException) else e.__cause__
             if not isinstance(fatal, KafkaException):
                 raise
-            raise of_sender(fatal, self.name) from e
+            raise PrepareFailed(f"{self.name}: {fatal}", "Look at the broker") from e
         self._raise_failure()
         if left:
             raise PrepareFailed(
@@ -294,7 +292,7 @@ class PartTransaction:
         # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             self._admin.renew(10.0).check_rights(where.rpartition("-")[0], ("WRITE",))
-        raise of_delivery(error, self.name, where, key, size)
+        raise PrepareFailed(f"{self.name}: {where}: {key!r}: {size}: {error}", "Look at the broker")
 
     def abort(self) -> None:
         """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""

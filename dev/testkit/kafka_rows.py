@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from exactly_once.errors import InvalidRecord
 from exactly_once.framing import Framing
-from exactly_once.kafka.errors import shown
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
 from exactly_once.protocol.row_schema import READY, SCHEMA_IDS, check_columns, check_topic_option
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
@@ -84,7 +83,7 @@ class Columns:
         for number, topic in enumerate(topics):
             if why := self.rule.refusal(topic):
                 raise InvalidRecord(
-                    f"{_row(batch, pc.index(names.indices, number))} names the topic {shown(topic)}, which {why}",
+                    f"{_row(batch, pc.index(names.indices, number))} names the topic {topic!r}, which {why}",
                     "Correct the expression that fills the column 'topic'",
                 )
         return map(topics.__getitem__, names.indices.to_pylist())
@@ -165,7 +164,7 @@ def _parted(headers: list[tuple[str, bytes | None]], counts: list[int]) -> Itera
 
 def _row(batch: pa.RecordBatch, row: pa.Scalar) -> str:
     found = (batch.column(name)[row.as_py()].as_py() for name in (READY["key"], "key") if name in batch.schema.names)
-    return f"a row (key {shown(next((key for key in found if key is not None), None))})"
+    return f"a row (key {next((key for key in found if key is not None), None)!r})"
 
 
 def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -27,10 +27,8 @@ from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
     ExactlyOnceError,
-    InvalidRecord,
     InvalidTransactionTimeout,
     NotAuthorized,
-    PrepareFailed,
     UnknownTopic,
 )
 from exactly_once.kafka.codes import MAY_PASS, OF_THE_RECORD, OF_THE_TRANSACTION
@@ -291,107 +289,8 @@ def silent_log(topic: str, what: str) -> BrokerUnreachable:
     )
 
 
-def of_sender(
-    e: KafkaException,
-    name: str,
-    topic: str = "",
-    key: object = None,
-    value: bytes | None = None,
-) -> ExactlyOnceError:
-    """Return the error for a failure of the producer ``name``; with a topic, on a record that it did not take, or on
-    the batch that begins with it: librdkafka does not say which record of a batch the brokers refuse.
-    """
-    error: KafkaError = e.args[0]
-    sentence, who = _said(error), f"{name} (topic {topic!r}, first key {shown(key)})" if topic else name
-    match cause_of(error):
-        case Cause.TOO_LARGE:
-            return InvalidRecord(
-                f"a record of this part (topic {topic!r}, key {shown(key)}, value of {len(value or b'')} bytes) is "
-                f"too large: {sentence}",
-                "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
-                "smaller",
-            )
-        case Cause.NO_TOPIC:
-            return InvalidRecord(
-                f"a record goes to a topic or partition that does not exist"
-                f"{f' ({topic}, first key {shown(key)})' if topic else ''}: it never existed, or was deleted while the "
-                f"stream was running: {sentence}",
-                "Create the topic or partition to which the record goes, or correct the option topic, or the column "
-                "'topic' or the column 'partition', that names it",
-            )
-        case Cause.TIMEOUT:
-            return InvalidTransactionTimeout(
-                f"{who}: kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: {sentence}",
-                "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor shows, "
-                "or raise transaction.max.timeout.ms on the brokers",
-            )
-        case Cause.DENIED:
-            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
-                return lacking(["WRITE"], topic, f"{who}: {sentence}: ")
-            part = PartId.parse(name)
-            prefix = f" with the prefix {namespace(part.sink_id)}" if part else ""
-            return NotAuthorized(
-                f"{who}: {sentence}",
-                f"Grant WRITE on the transactional ids{prefix}; docs/reference.md lists all rights"
-                if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                else _let_in(error.str()),
-            )
-        case Cause.RECORD:
-            return InvalidRecord(
-                f"the brokers refuse a batch of this part (topic {topic!r}, first key {shown(key)}): {sentence}",
-                _RECORD_WAY_OUT.get(error.code(), "Correct the row, or the setting of the topic that refuses it"),
-            )
-        case Cause.REFUSED:
-            return BrokerRefused(
-                f"{who}: the brokers, or the Kafka client itself, refuse a request: {sentence}",
-                _REFUSED_WAY_OUT.get(
-                    error.code(),
-                    "Correct the setting that the brokers or the Kafka client refuse: in the options, on the topic or "
-                    "on the brokers",
-                ),
-                "None of this batch is visible to a read_committed reader",
-            )
-    return PrepareFailed(
-        f"{who}: {sentence}",
-        "Start the stream again: it writes the batch again. If it fails in the same way, run exactly-once doctor "
-        f"--topic {topic or 'TOPIC'} to see which partitions have no leader or too few replicas in sync",
-    )
-
-
-_REFUSED_WAY_OUT = {
-    KafkaError.UNKNOWN: "Find the exception in the brokers' server.log, because the answer does not name it. Then "
-    "check compression.type of the topic, and authorizer.class.name and log.dirs of the broker",
-    KafkaError.UNSUPPORTED_VERSION: f"Run exactly-once doctor. If transaction.version is 0: {RAISE}",
-}
-
-_RECORD_WAY_OUT = {
-    KafkaError.TOPIC_EXCEPTION: "Correct the option or the column that names the topic",
-    KafkaError.INVALID_TIMESTAMP: "Correct the column 'timestamp' (often in a wrong time zone, or in seconds and "
-    "not milliseconds) or, without that column, the clock of the executor's host. Or change "
-    "message.timestamp.before.max.ms, message.timestamp.after.max.ms or message.timestamp.type of the topic",
-    KafkaError.INVALID_RECORD: "Correct the row (a compacted topic refuses a row without a key), or the setting of "
-    "the topic that refuses it",
-}
-
-
 def _said(error: KafkaError) -> str:
     return f"{shortened(error.str())} ({error.name()})"
-
-
-def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int) -> ExactlyOnceError:
-    """Return the error for a record, with a value of ``size`` bytes, that the brokers did not take from producer
-    ``name``; ``where`` is its topic-partition.
-    """
-    topic = where.rpartition("-")[0]
-    if cause_of(error) is not Cause.TOO_LARGE:
-        no_topic = cause_of(error) is Cause.NO_TOPIC  # perhaps the partition alone
-        return of_sender(KafkaException(error), name, where if no_topic else topic, key)
-    limit = "max.message.bytes" if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else "segment.bytes"
-    return InvalidRecord(
-        f"the brokers refuse a request of this part because it exceeds {limit} of topic {topic!r}; its largest record "
-        f"has the key {shown(key)} and a value of {size} bytes: {_said(error)}",
-        f"Raise {limit} of topic {topic!r}, or keep both kafka.batch.size and the record below that limit",
-    )
 
 
 def shown(key: object) -> str:

@@ -36,10 +36,3 @@ def refusal_of(connection: Connection) -> KafkaException | None:
             if error.code() in _TELLING or cause_of(error) is Cause.DENIED:
                 return KafkaException(error)
     return None
-
-
-def reason_of(e: KafkaException, connection: Connection) -> KafkaException:
-    """Return what stands behind a producer's error: the brokers' refusal of this client, when ``e`` says only that none
-    of them answered in time; else ``e``.
-    """
-    return (refusal_of(connection) or e) if cause_of(e) is Cause.SILENT else e

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from exactly_once.errors import ExactlyOnceError, Fenced, PrepareFailed
-from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import PreparedPart, PreparedTransaction
 from exactly_once.protocol.replay import Replay
@@ -44,38 +42,6 @@ class Ticket:
     incarnation: str = ""
     log_end: int = 0
     too_long: int = 0
-
-
-def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError | None:
-    """Return the error for a task with ``ticket`` that is too late according to the commit log; None when it is not.
-
-    Its execution is over when a later claim exists, when its driver has marked the execution as aborted, or when its
-    batch is decided under its own claim: the driver then already had the results of all tasks that count. The decision
-    that a replay amends was written under an older claim. Nothing else in the log concerns the task.
-    """
-    owner, aborted = state.owner, state.aborted
-    name = f"batch {ticket.batch.batch_id} of sink {sink_id!r}"
-    if owner is not None and owner.token > ticket.token:
-        return Fenced(
-            f"this task of {name} runs for claim {ticket.token}, but {owner.title} has taken the sink",
-            "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
-            f"the sink back. If nobody knows that owner, run exactly-once log {sink_id} to see who wrote the claim",
-        )
-    if aborted is not None and aborted.execution == ticket.execution:
-        return PrepareFailed(
-            f"this task is too late: its driver has aborted this execution of {name}",
-            "No action is needed: the task has ended its own transaction, and the next start writes the batch",
-        )
-    if any(
-        d.token >= ticket.token and (d.query_id, d.batch_id) == (ticket.batch.query_id, ticket.batch.batch_id)
-        for d in state.decisions
-    ):
-        return PrepareFailed(
-            f"this task is too late: {name} is decided with the results of other attempts",
-            "No action is needed: the task has ended its own transaction, and the output holds its rows once",
-            safe="The batch is decided; the records of this attempt are not visible to a read_committed reader",
-        )
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from exactly_once.errors import NotAuthorized, way_out_in
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.errors import of_sender
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
@@ -440,7 +439,7 @@ class Reader(Role):
         try:
             [message] = consumer.consume(1, timeout=30)
             if error := message.error():
-                raise of_sender(KafkaException(error), "reader", self.scene.output)
+                raise KafkaException(error)
         finally:
             consumer.close()
 

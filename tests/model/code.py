@@ -31,14 +31,10 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "abort": ("participants.kafka.transactions.sweep", "txn.coordinators.end_all"),
     "plan": ("coordinator.claim._replay", "protocol.planning.plan_batch", "coordinator.micro_batch.Coordinator.plan"),
     "rest": ("coordinator.recover.recover", "coordinator.recover.sweep_undecided"),
-    "task asks": ("participants.kafka.late.LateCheck", "java:Cluster.checkInTime"),
-    "init": ("participants.kafka.part.PartTransaction", "java:Opening.opened"),
-    "begin": ("participants.kafka.part.KafkaPart._begin", "java:PartWriter.open"),
-    "prepare": (
-        "participants.kafka.part.PartTransaction.prepare",
-        "participants.kafka.part.KafkaPart.pre_commit",
-        "java:PartWriter.prepare",
-    ),
+    "task asks": ("java:Cluster.checkInTime",),
+    "init": ("java:Opening.opened",),
+    "begin": ("java:PartWriter.open",),
+    "prepare": ("java:PartWriter.prepare",),
     "task fails": ("spark.jvm.Coordinators._abort",),
     "task retried": ("protocol.names.attempt_of",),
     "look": ("participants.kafka.transactions.confirm", "commitlog.commit_log.CommitLog.own"),
@@ -119,7 +115,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "what was decided and lost is written again",
         ("coordinator.claim._replay", "coordinator.micro_batch.Coordinator.plan"),
     ),
-    "replays_only_lost": ("and nothing else of its batch", ("spark.tasks.write_part", "java:Ticket.keeps")),
+    "replays_only_lost": ("and nothing else of its batch", ("spark.tasks.PartOutputs", "java:Ticket.keeps")),
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
     "leader_was_asked": (
         "a leader that knows no such transaction, or another one than its task wrote, forbids the decision",
@@ -139,14 +135,13 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "late_task_asks": (
         "a task asks the log whether it is too late, before it begins and when it has begun",
-        ("participants.kafka.late.LateCheck", "protocol.ticket.too_late", "java:Cluster.checkInTime"),
+        ("java:Cluster.checkInTime",),
     ),
     "asks_behind_begin": (
         "it asks again behind the beginning of its transaction, though its records may still be on their way",
         (
             "java:LateCheck.asked",
             "java:TransactionalProducer.isKnownToCoordinator",
-            "participants.kafka.part.KafkaPart",
         ),
     ),
     "aborted_before_sweep": (
@@ -159,7 +154,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "late_task_knows_decided": (
         "a task whose batch is decided under its claim is too late",
-        ("protocol.ticket.too_late",),
+        ("java:Cluster.checkInTime",),
     ),
     "sweeps_after_batch": (
         "a batch that went through leaves no attempt open",

@@ -60,7 +60,6 @@ def test_without_a_topic_the_column_says_it(topic: str | None) -> None:
         ({"sink.operator": ""}, "operator", ""),
         ({"sink.operator": " dagster/prod/0a1b "}, "operator", "dagster/prod/0a1b"),
         ({"kafka.transaction.timeout.ms": "60000"}, "timeout_ms", 60_000),
-        ({"kafka.delivery.timeout.ms": "30000"}, "delivery_timeout_s", 30.0),
     ],
 )
 def test_a_value_is_read_as_what_it_is(changes: dict[str, str | None], attribute: str, value: object) -> None:

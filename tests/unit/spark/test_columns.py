@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 import exactly_once
-from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
+from exactly_once.errors import InvalidOption, InvalidSchema
 from exactly_once.framing import Framing
 from exactly_once.options import SinkOptions
 from exactly_once.schema_options import Registry, Side
@@ -185,26 +185,6 @@ BYTES = {
     "large binary": pa.array([b"a", None, "ä€".encode()], pa.large_binary()),
 }
 AS_BYTES = [b"a", None, "ä€".encode()]
-
-
-def headers(*rows: Any) -> list[Any]:
-    columns = columns_of(schema(value=StringType(), headers=HEADERS), "t")
-    producing = send(columns, value=pa.array(["v"] * len(rows)), headers=pa.array(rows, ARROW_HEADERS))
-    return [s.headers for s in producing.sent]
-
-
-def test_headers_keep_order_repetition_and_nulls() -> None:
-    """Header keys may repeat, and a header's value may be null, which is not empty."""
-    row = [{"key": "k", "value": b"1"}, {"key": "k", "value": None}, {"key": "", "value": b""}]
-    assert headers(row, [], None) == [[("k", b"1"), ("k", None), ("", b"")], None, None]
-
-
-@pytest.mark.parametrize("bad", [[{"key": None, "value": b"1"}], [None]], ids=["a null key", "a null header"])
-def test_a_header_without_a_key_is_refused_with_a_sentence(bad: list[Any]) -> None:
-    """Kafka has no such header. The client library writes a null key as the word "None" (tried), without a
-    complaint."""
-    with pytest.raises(InvalidRecord, match="header"):
-        headers([{"key": "k", "value": b"1"}], bad)
 
 
 UTC = dt.UTC

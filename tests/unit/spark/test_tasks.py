@@ -61,7 +61,7 @@ def test_an_output_without_a_handle_does_not_shift_the_handles_of_the_others() -
     outputs = [Output("a", "has nothing", said), Output("b", "prepares", said), Output("c", "fails", said)]
     outputs.append(Output("d", "prepares", said))
     with pytest.raises(RuntimeError):
-        _prepare(PART, outputs, TICKET, iter([pa.RecordBatch.from_pydict({"value": ["x"]})]))
+        list(_prepare(PART, outputs, TICKET, iter([pa.RecordBatch.from_pydict({"value": ["x"]})])))
     assert said == ["b rolls back b", "c gives up", "d gives up"]
 
 

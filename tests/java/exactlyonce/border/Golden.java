@@ -19,14 +19,15 @@ final class Golden {
     private static final String SCHEMA = "{\"type\":\"struct\",\"fields\":[]}";
     private static final Map<String, String> PEM = Map.of("trust", "a certificate");
 
-    private static final Border.TaskReport EMPTY = new Border.TaskReport(1, "0.12", "e1", Border.Plan.DRAIN);
+    private static final Border.TaskReport EMPTY = new Border.TaskReport(1, "0.12", "e1", Border.Plan.DRAIN, List.of());
     private static final Border.PreparedReport LEAST = new Border.PreparedReport(
-            2, "0.13", "e1", Border.Plan.WRITE, "eo:orders:1:2:0.1", 41, 0, 0, 0, "", "plain", List.of(), 0, List.of());
+            2, "0.13", "e1", Border.Plan.WRITE, List.of(), "eo:orders:1:2:0.1", 41, 0, 0, 0, "", "plain", List.of(), 0, List.of());
     private static final Border.PreparedReport PREPARED = new Border.PreparedReport(
             3,
             "1.14",
             "e1",
             Border.Plan.REPLAY,
+            List.of("80049561", "80049562"),
             "eo:orders:1:3:1.2",
             1L << 40,
             7,

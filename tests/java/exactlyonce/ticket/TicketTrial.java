@@ -47,6 +47,7 @@ public final class TicketTrial {
                 new Rows(topic, -1, null, null, -1, -1, -1, null),
                 null,
                 false,
+                -1,
                 client);
     }
 }
