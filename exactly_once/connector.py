@@ -134,8 +134,7 @@ def incomplete(
             f"this Spark session has no class {CLIENT}, with which the sink's tasks send"
             + (f": its connector has that class as {SHADED}{CLIENT}, as on Databricks" if shaded else ""),
             f"Add {_CLIENT_JAR} to spark.jars.packages, or to the cluster's libraries"
-            + ("" if shaded or jar is not None else f", as spark.jars.packages={coordinate(spark_version)} does")
-            + "; or write with exactly_once.foreach_batch, which sends without it",
+            + ("" if shaded or jar is not None else f", as spark.jars.packages={coordinate(spark_version)} does"),
         )
     if sends and _SINCE_3_1 in missing:
         return ConnectorUnusable(

@@ -29,9 +29,9 @@ from exactly_once.spark.border import TaskReport
 from exactly_once.spark.columns import record_of
 from exactly_once.spark.jvm import plan_tasks
 from exactly_once.spark.location import located
-from exactly_once.spark.modes import check_session, check_sources, running_sources
+from exactly_once.spark.modes import check_planned, check_session, check_sources, check_task, running_sources
 from exactly_once.spark.run import QueryRun
-from exactly_once.spark.session import check_driver, check_jar
+from exactly_once.spark.session import check_connector, check_driver, check_jar
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import PartOutputs, check_batch
 
@@ -138,6 +138,8 @@ class ForeachBatch:
         rows = record_of(df, columns)
         fields = [StructField(f.name, f.dataType) for f in rows.schema.fields]  # all may be null beside handles
         handles = [StructField(HANDLES, BinaryType())] if self._others else []
+        context = df.sparkSession.sparkContext
+        check_task(lambda name: context.getLocalProperty(name) or context.getConf().get(name))
         tasks = plan_tasks(run, StructType(fields), check)
         ticket = ticket_of(run)
         if ticket.plan is Plan.REPLAY and KAFKA not in ticket.replay:
@@ -173,6 +175,7 @@ class ForeachBatch:
             check_session(df.sparkSession)
             if self._columns(df) is not None:
                 check_jar(df.sparkSession)
+                check_connector(df.sparkSession, reads=False)
             check_participants(df, self._options, self._others)
             if self._run is not None:
                 self._run.close()
@@ -188,6 +191,8 @@ class ForeachBatch:
                 f"{batch.batch_id}",
                 "Give the query the same checkpointLocation as the sink's options",
             )
+        setting = spark.sparkContext.getLocalProperty
+        check_planned(batch, setting("sql.streaming.queryId") or "", batch_id)
         if batch.named is not None:
             check_sources(batch, running_sources(spark, batch.query_id))
 

@@ -30,16 +30,15 @@ def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Partici
     """See :func:`exactly_once.check`."""
     start.check_mode(mode)
     check_session(df.sparkSession)
-    if participants:
-        check_driver(df.sparkSession)
-    elif has_jvm(df.sparkSession):
-        check_jar(df.sparkSession)
-    # rows of a session without a connector are not Kafka's; foreach_batch sends by a client of its own
-    check_connector(df.sparkSession, reads=False, sends=not participants)
-    options = located(options, df.sparkSession)
-    columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]
     # without a topic the rows go to the participants alone, as in foreach_batch
     to_kafka = not participants or bool(options.get("topic")) or "topic" in df.columns
+    if participants:
+        check_driver(df.sparkSession)
+    if to_kafka and has_jvm(df.sparkSession):
+        check_jar(df.sparkSession)
+    check_connector(df.sparkSession, reads=False, sends=to_kafka)  # rows of a session without one are not Kafka's
+    options = located(options, df.sparkSession)
+    columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]
     checked = start.check(options, columns if to_kafka else None, batch=not df.isStreaming)
     if to_kafka:
         encoders.check(checked.registry, types_of(df.schema))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from exactly_once.error_headers import origin_in
 from exactly_once.errors import InvalidOption, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.outputs.files import FileParticipant
 from exactly_once.protocol.dead_letters import own_headers
 from exactly_once.protocol.names import VARIANTS, PartId, commit_log_topic, namespace
 from exactly_once.tools.verify import VerifyParameters, verify
@@ -414,10 +416,11 @@ def test_a_dead_letter_topic_that_cannot_hold_every_row_is_refused_at_the_start(
         assert commit_log_topic(shop.bench.sink_id) not in admin.topics()
 
 
-def test_foreach_batch_refuses_a_dead_letter_topic(shop: Shop) -> None:
+def test_foreach_batch_with_other_outputs_refuses_a_dead_letter_topic(shop: Shop, tmp_path: Path) -> None:
     """Guards against an option without effect: rows that stop a stream which was to go on."""
-    with pytest.raises(InvalidOption, match=r"foreach_batch has no sink\.dead\.letter\.topic"):
-        exactly_once.foreach_batch({**shop.bench.job.options, "sink.dead.letter.topic": shop.dead})
+    files = FileParticipant("archive", str(tmp_path))
+    with pytest.raises(InvalidOption, match=r"other outputs has no sink\.dead\.letter\.topic"):
+        exactly_once.foreach_batch({**shop.bench.job.options, "sink.dead.letter.topic": shop.dead}, files)
 
 
 @pytest.mark.long

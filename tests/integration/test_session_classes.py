@@ -96,7 +96,7 @@ def test_a_session_whose_kafka_has_another_name_is_refused_with_the_way_out(
     connection: Connection, tmp_path: Path
 ) -> None:
     """Mishap on Databricks: register and check pass, and the first batch ends with NoClassDefFoundError."""
-    words = ("org.apache.kafka.clients.producer.KafkaProducer", "kafkashaded", "kafka-clients:3.9", "foreach_batch")
+    words = ("org.apache.kafka.clients.producer.KafkaProducer", "kafkashaded", "kafka-clients:3.9")
     assert_refused(driver(renamed(connector_jars(), tmp_path), connection, tmp_path), *words)
 
 
@@ -111,7 +111,7 @@ def test_the_way_out_of_renamed_classes_works(connection: Connection, tmp_path: 
 @pytest.mark.parametrize(
     ("jars", "words"),
     [
-        (without("kafka-clients"), ("KafkaProducer", "kafka-clients:3.9", "foreach_batch")),
+        (without("kafka-clients"), ("KafkaProducer", "kafka-clients:3.9")),
         (without("spark-token-provider"), ("spark-token-provider-kafka-0-10", "spark.jars.packages=")),
         (without("commons-pool2"), ("commons-pool2", "spark.jars.packages=")),
     ],
