@@ -49,7 +49,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "dead-letters": (DEAD, "dead_letters_since_last_look"),
     "rejected": (UNREADABLE, "rejected_since_last_look"),
     "table": ("lake", "Row count", "records_committed"),
-    "successor": (SUCCESSOR_JOB, "new stream: it begins there."),
+    "successor": (SUCCESSOR_JOB, "Launch the new stream: it begins there."),
     "same-as-blue": ("paid_shadow", "same_as_blue"),
     "all-streams": (ALL_STREAMS, "flight_delays", "delay_by_hour"),
 }

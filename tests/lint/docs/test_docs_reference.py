@@ -115,10 +115,9 @@ def test_every_option_of_the_sink_is_explained_and_no_other() -> None:
     assert sorted(explained) == sorted(options._SINK)
 
 
-def test_every_option_of_the_connection_and_of_the_producer_is_named_and_no_other() -> None:
-    """Guards against a setting that a user believes to be refused. What Java's producer has alone is Kafka's."""
-    ours = {"transaction.timeout.ms", "buffer.memory"}
-    known = {f"kafka.{name}" for name in connection.OPTIONS | set(options._PRODUCER) | ours}
+def test_every_option_of_the_connection_is_named_and_no_other() -> None:
+    """Guards against a setting that a user believes to be refused. The options of Java's producer are Kafka's."""
+    known = {f"kafka.{name}" for name in connection.OPTIONS | {"transaction.timeout.ms", "buffer.memory"}}
     assert set(named_options("kafka")) == known
 
 
