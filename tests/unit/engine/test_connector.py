@@ -54,9 +54,9 @@ WITHOUT_PROVIDER, WITHOUT_POOL = (frozenset([name]) for name in CLASSES[2:])
 @pytest.mark.parametrize(
     ("jar", "missing", "shaded", "words"),
     [
-        (JAR, {CLIENT, *TOO_OLD}, True, [CLIENT, SHADED + CLIENT, "Databricks", "kafka-clients:3.9", "foreach_batch"]),
-        (JAR, {CLIENT, *TOO_OLD}, False, [CLIENT, "kafka-clients:3.9", "foreach_batch"]),
-        (None, set(CLASSES), False, [CLIENT, "spark-sql-kafka-0-10_2.13:4.2.0", "foreach_batch"]),
+        (JAR, {CLIENT, *TOO_OLD}, True, [CLIENT, SHADED + CLIENT, "Databricks", "kafka-clients:3.9"]),
+        (JAR, {CLIENT, *TOO_OLD}, False, [CLIENT, "kafka-clients:3.9"]),
+        (None, set(CLASSES), False, [CLIENT, "spark-sql-kafka-0-10_2.13:4.2.0"]),
         (JAR, TOO_OLD, False, ["older than 3.1", "kafka-clients:3.9"]),
         (JAR, WITHOUT_PROVIDER, False, ["without spark-token-provider-kafka-0-10,", "spark-sql-kafka-0-10_2.13:4.2.0"]),
         (JAR, WITHOUT_POOL, False, ["without commons-pool2,", "spark-sql-kafka-0-10_2.13:4.2.0"]),
