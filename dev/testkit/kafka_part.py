@@ -388,5 +388,8 @@ class PythonKafka(KafkaParticipant):
         super().__init__(options.connection, options.sink_id, options)
         self._sent, self._columns, self._ticket = options, columns, ticket
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_admin": None, "_settings": None}  # connections stay where they were opened
+
     def begin(self, part: PartName) -> KafkaPart:
         return KafkaPart(self._sent, self._columns, self._ticket, part)

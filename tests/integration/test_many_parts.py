@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.kafka.admin import ENDS_A_CONNECTION, IDS_AT_ONCE, MOST_CONNECTIONS, Admin
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.asking import ENDS_A_CONNECTION, IDS_AT_ONCE, MOST_CONNECTIONS
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome

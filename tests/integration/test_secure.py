@@ -16,7 +16,6 @@ from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.doors import check_doors
-from exactly_once.participants.kafka import part as kafka_transaction
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import end_one
@@ -83,16 +82,6 @@ def test_a_wrong_password_is_named_at_the_start(secure: SecureBroker, way: str) 
     with pytest.raises(NotAuthorized) as refused:
         Admin(secure.connection(way, "wrong"), 3)
     assert "wrong" not in str(refused.value) and PASSWORD not in str(refused.value)
-
-
-@pytest.mark.parametrize("way", [PLAIN, SCRAM])
-def test_a_password_that_was_changed_is_named_by_the_task_that_comes_in_with_the_old_one(
-    secure: SecureBroker, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mishap: librdkafka's producer knows only that its time is over, and the error sends its reader to the brokers."""
-    monkeypatch.setattr(kafka_transaction, "OPEN_BUDGET_S", 1.0)
-    with Admin(secure.connection(way)) as admin, pytest.raises(NotAuthorized, match="Correct the credentials"):
-        PartTransaction(secure.connection(way, "old"), {}, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])

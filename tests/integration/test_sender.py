@@ -111,32 +111,6 @@ def test_every_column_arrives_and_the_handle_says_where(connection: Connection) 
 
 #: What a topic refuses -> its settings, the rows, what the broker says.
 DAY_AFTER_TOMORROW = int(time.time() * 1000) + 2 * 86_400_000
-REFUSED = {
-    "no key for a compacted topic": (
-        {"cleanup.policy": "compact"},
-        [Row(b"k0", b"v"), Row(None, b"v"), Row(b"k2", b"v")],
-        "key",
-    ),
-    "a timestamp ahead of the brokers": (
-        {"message.timestamp.after.max.ms": "3600000"},
-        [Row(b"k0", b"v"), Row(b"k1", b"v", timestamp_ms=DAY_AFTER_TOMORROW), Row(b"k2", b"v")],
-        "imestamp",
-    ),
-}
-
-
-@pytest.mark.parametrize("refused", REFUSED)
-def test_a_batch_that_the_brokers_refuse_is_named_and_restarts_nothing(refused: str, connection: Connection) -> None:
-    """A restart storm over one row, with a notice that blames healthy brokers and names no key. librdkafka fails a
-    batch, and does not tell which record of it.
-    """
-    settings, rows, said = REFUSED[refused]
-    topic = create_topic(connection.bootstrap_servers, partitions=1, config=settings)
-    with part(connection) as opened, pytest.raises(InvalidRecord) as raised:
-        send(opened, topic, rows)
-        opened.prepare(0, 30)
-    assert not raised.value.restart_heals
-    assert topic in raised.value.what and "first key b'k0'" in raised.value.what and said in raised.value.what
 
 
 def test_a_part_of_which_an_abort_marker_took_the_head_is_not_decided(connection: Connection) -> None:
@@ -198,42 +172,6 @@ def test_a_transaction_that_began_anew_between_two_requests_of_its_task_is_not_p
         opened.send(topic, None, b"b", 1)
         with pytest.raises(Expiring, match=f"coordinator does not name {topic}-0"):
             opened.prepare(0, 30)
-
-
-@pytest.mark.parametrize("size", [20_000, 900])
-def test_a_record_that_the_topic_refuses_is_named_with_its_key_and_size(size: int, connection: Connection) -> None:
-    """Guards against an error that blames a client's limit, and the first record of the request in place of the large
-    one: nobody would find it. The second size is allowed, but not the request that it is sent in.
-    """
-    topic = create_topic(connection.bootstrap_servers, config={"max.message.bytes": "10000"})
-    with part(connection, linger_ms="200") as opened:
-        for n in range(30):
-            opened.send(topic, b"small-%d" % n, b"x" * 500)
-        opened.send(topic, b"large", b"x" * size)
-        with pytest.raises(InvalidRecord) as refused:
-            opened.prepare(0, 30)
-    said = str(refused.value)
-    assert (
-        f"max.message.bytes of topic '{topic}'" in said and "key b'large'" in said and f"value of {size} bytes" in said
-    )
-    assert "max.request.size" not in said
-
-
-def test_a_record_above_the_users_own_limit_is_refused_before_it_is_sent(connection: Connection) -> None:
-    """Guards against an error that does not name the row, or the option."""
-    topic = create_topic(connection.bootstrap_servers)
-    with part(connection, message_max_bytes="5000") as opened, pytest.raises(InvalidRecord) as refused:
-        send(opened, topic, [Row(b"a", b"1"), Row(b"big", b"x" * 9_000)])
-        opened.prepare(0, 30)
-    assert "key b'big', value of 9000 bytes" in str(refused.value) and "max.request.size" in str(refused.value)
-
-
-def test_a_partition_that_does_not_exist_is_named(connection: Connection) -> None:
-    """Guards against rows that wait for a partition that never comes."""
-    topic = create_topic(connection.bootstrap_servers, partitions=2)
-    with part(connection, message_timeout_ms="5000") as opened, pytest.raises(InvalidRecord, match=topic):
-        opened.send(topic, None, b"v", 9)
-        opened.prepare(0, 30)
 
 
 def test_a_part_that_was_initialised_again_elsewhere_is_not_prepared(connection: Connection) -> None:
