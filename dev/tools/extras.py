@@ -38,7 +38,7 @@ EXAMPLE = re.findall(
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.inspection.sink
-import exactly_once.coordinator.micro_batch, testkit.kafka_part
+import exactly_once.coordinator.micro_batch
 import exactly_once.tools.operation.recover, exactly_once.tools.operation.successor.old_sink
 import exactly_once_local.cluster.embedded_broker
 from exactly_once.sparkenv.jars import pinned
@@ -208,14 +208,14 @@ def try_extra(extra: str, base: Path, wheels: tuple[Path, Path], folder: Path) -
     empty.mkdir()
     engine, dagster = wheels
     of_engine = f"{engine}[{extra}]" if extra else str(engine)
-    what = f"{dagster}{extra.removeprefix(DAGSTER)}" if extra.startswith(DAGSTER) else of_engine
-    (folder / "engine.txt").write_text(f"{NAME} @ {engine.as_uri()}\n")  # by itself, pip would look for it in an index
-    constraints = ["-c", str(PROJECT / "constraints.txt"), "-c", str(folder / "engine.txt")]
-    pip(environment, "install", "--no-compile", *constraints, what)
+    of_dagster = [str(engine), f"{dagster}{extra.removeprefix(DAGSTER)}"]  # together, as neither is in an index
+    what = of_dagster if extra.startswith(DAGSTER) else [of_engine]
+    pip(environment, "install", "--no-compile", "-c", str(PROJECT / "constraints.txt"), *what)
     pip(environment, "check")
     before = files(environment)
     run([str(environment / "bin" / "python"), "-c", NOBODYS + PROMISES[extra]], empty)
-    run([str(environment / "bin" / "exactly-once"), "demo", "--help"], empty)
+    if extra in ("demo", "metrics", "tools") or extra.startswith(DAGSTER):  # those that bring the tools
+        run([str(environment / "bin" / "exactly-once"), "demo", "--help"], empty)
     if extra == "demo":
         hold_a_duel(environment, empty, folder / "home")
     written = sorted(files(environment) ^ before) + sorted(str(p) for p in empty.iterdir())
