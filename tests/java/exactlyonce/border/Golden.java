@@ -21,7 +21,21 @@ final class Golden {
 
     private static final Border.TaskReport EMPTY = new Border.TaskReport(1, "0.12", "e1", Border.Plan.DRAIN, List.of());
     private static final Border.PreparedReport LEAST = new Border.PreparedReport(
-            2, "0.13", "e1", Border.Plan.WRITE, List.of(), "eo:orders:1:2:0.1", 41, 0, 0, 0, "", "plain", List.of(), 0, List.of());
+            2,
+            "0.13",
+            "e1",
+            Border.Plan.WRITE,
+            List.of(),
+            "eo:orders:1:2:0.1",
+            41,
+            0,
+            0,
+            0,
+            "",
+            "plain",
+            List.of(),
+            0,
+            List.of());
     private static final Border.PreparedReport PREPARED = new Border.PreparedReport(
             3,
             "1.14",
