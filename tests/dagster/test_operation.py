@@ -7,8 +7,9 @@ One story on one cluster, told in order; each test leaves the stream where the n
 import pytest
 
 from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.checkpoint import read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS
@@ -61,8 +62,10 @@ def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagst
     dagster.wait_for(recovery, "SUCCESS", 10)
     tags = dagster.tags(recovery)
     assert tags[TAG_RESTART_OF] == killed and killed[:8] in tags[TAG_CAUSE]
+    requested = tags[RUN_KEY_TAG]
     tags = dagster.tags(new)
-    assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
+    assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and killed[:8] in tags[TAG_CAUSE]
+    assert tags[TAG_BESIDE] == requested, "both in one tick"
     assert len(story.recoveries(killed)) == 1
     story.assert_one_stream(new)
     ended = dagster.recoveries(TRANSACTIONS)

@@ -5,10 +5,12 @@ stream again. What a run leaves that is killed in the middle of its work is in t
 import dagster as dg
 import pytest
 
+from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.runs.history import classify
 from dagster_exactly_once.runs.tags import (
     ENDLESS,
     TAG_ATTEMPT,
+    TAG_BESIDE,
     TAG_CAUSE,
     TAG_CONTINUES,
     TAG_PID,
@@ -48,8 +50,10 @@ def test_a_run_that_is_killed_at_its_start_is_recovered_and_started_again_by_the
     dagster.wait_for(recovery, "SUCCESS", PATIENCE_S)
     tags = dagster.tags(recovery)
     assert tags[TAG_RESTART_OF] == killed and killed[:8] in tags[TAG_CAUSE]
+    requested = tags[RUN_KEY_TAG]
     tags = dagster.tags(new)
-    assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
+    assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and killed[:8] in tags[TAG_CAUSE]
+    assert tags[TAG_BESIDE] == requested, "both in one tick"
     owner = read_log(story.site.connection, SINK_ID).owner
     driver = f"{owner.pid}@{owner.pid_started:.2f}"
     assert (tags[TAG_PID], new) == (driver, owner.operator.rpartition("/")[2])  # what a claim names is found
