@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from kafka.errors import KafkaError as BrokerError
 
 from exactly_once.deadline import Deadline
 from exactly_once.digest import RowDigest
@@ -33,7 +34,7 @@ from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.records import Extent, Place, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
-from exactly_once.txn.coordinators import Description, describe, describe_beside
+from exactly_once.txn.coordinators import Description, describe
 from testkit.kafka_rows import Columns
 from testkit.late_check import LateCheck
 
@@ -72,6 +73,16 @@ def _settings(
         "partitioner": "murmur2_random",  # the Java client's partitioner: the same key goes where Spark's sink puts it
         "logger": librdkafka_log,
     }
+
+
+def describe_beside(admin: Admin, transactional_id: str, topic: str) -> tuple[Description, int]:
+    """Return the coordinator's view of one id, and the high watermark of partition 0 of ``topic``, asked at once."""
+    asked = admin.begin(lambda: admin.end_of((topic, 0)))
+    described = describe(admin, [transactional_id])[transactional_id]
+    try:
+        return described, admin.run(lambda: asked)
+    except BrokerError:
+        return described, admin.high_watermark(topic, 0)
 
 
 class PartTransaction:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The column in which a Python worker hands on the handles of its part; java/exactlyonce/Ticket.java knows it.
+#: The column in which a Python worker hands on the handles of its part; java/exactlyonce/ticket/Ticket.java knows it.
 HANDLES = "exactly_once_handles"
 
 #: Beginning of the name of a query's thread in Spark, before its ids.

@@ -206,16 +206,6 @@ def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Descri
     return admin.ask(question) if ids else {}
 
 
-def describe_beside(admin: Admin, transactional_id: str, topic: str) -> tuple[Description, int]:
-    """Return the coordinator's view of one id, and the high watermark of partition 0 of ``topic``, asked at once."""
-    asked = admin.begin(lambda: admin.end_of((topic, 0)))
-    described = describe(admin, [transactional_id])[transactional_id]
-    try:
-        return described, admin.run(lambda: asked)
-    except KafkaError:
-        return described, admin.high_watermark(topic, 0)
-
-
 def _description(admin: Admin, node: int, t: Any) -> Description:
     if name_of(t.error_code) == "TRANSACTIONAL_ID_NOT_FOUND":
         return Description(t.transactional_id, coordinator=node)

@@ -134,7 +134,7 @@ def test_each_published_method_takes_the_engine_s_arguments(client: Any, name: s
 
 
 def test_a_question_is_run_and_a_broken_one_raises_its_own_error(client: Any) -> None:
-    """By run(), and by call_soon() and run() together: as describe_beside asks two things at once."""
+    """By run(), and by call_soon() and run() together: as begins_of asks several leaders at once."""
 
     async def answer() -> int:
         return 7
