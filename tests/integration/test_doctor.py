@@ -21,8 +21,8 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.tools import cli
-from exactly_once.tools.cli import doctor
 from exactly_once.tools.diagnosis import Diagnosis, Severity
+from exactly_once.tools.doctor.probes import examine
 from exactly_once.tools.operation.rules import Refused, check_owner
 from exactly_once.txn.coordinators import list_transactions
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -179,7 +179,7 @@ def authorizing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authorizin
 
 def look(authorizing: AuthorizingBroker, sink_id: str, topic: str, rights: list[Right]) -> list[Diagnosis]:
     authorizing.grant(rights)
-    return doctor.examine(lambda: authorizing.connection, sink_id, [topic], None, 10)
+    return examine(lambda: authorizing.connection, sink_id, [topic], None, 10)
 
 
 def test_a_principal_learns_which_rights_it_lacks(authorizing: AuthorizingBroker) -> None:

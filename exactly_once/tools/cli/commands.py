@@ -28,6 +28,7 @@ from exactly_once.tools.cli.operations import Result
 from exactly_once.tools.diagnosis import Severity, SinkFacts, diagnose
 from exactly_once.tools.diagnosis.facts import HangingName
 from exactly_once.tools.diagnosis.model import worst
+from exactly_once.tools.doctor.probes import examine
 from exactly_once.tools.operation.end_hanging import hanging_json, list_hanging
 from exactly_once.tools.operation.log_records import in_force, log_records
 from exactly_once.tools.operation.model import BUDGET_S
@@ -139,7 +140,7 @@ def _verify(args: argparse.Namespace) -> Result:
 def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     connect = partial(connection_of, args)
-    lines = doctor.examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
+    lines = examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
     return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Severity.ERROR else 0)
 
 

@@ -1,46 +1,22 @@
-"""``exactly-once doctor``: what a stream needs of this host, of its checkpoint and of its cluster."""
+"""``exactly-once doctor``: its lines, for people and for scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from exactly_once.errors import InvalidOption
-from exactly_once.kafka.connection import Connection
 from exactly_once.tools.cli.tables import show_line, show_whole, wrapped
 from exactly_once.tools.diagnosis import Diagnosis, Severity
 from exactly_once.tools.diagnosis.model import worst
-from exactly_once.tools.doctor.probes import examine_checkpoint, examine_cluster, examine_host
 
 #: Name of each severity, in the table and in the document for scripts; and its colour.
 _VERDICTS = {Severity.OK: ("ok", "green"), Severity.WARN: ("warn", "yellow"), Severity.ERROR: ("wrong", "bold red")}
 
 #: The width of the column of verdicts.
 _MARK = 7
-
-
-def examine(
-    connect: Callable[[], Connection],
-    sink_id: str | None,
-    topics: Sequence[str],
-    checkpoint: str | None,
-    budget_s: float,
-    timeout_ms: int | None = None,
-) -> list[Diagnosis]:
-    """Examine this host, the checkpoint if there is one, and the cluster that ``connect`` names: the other steps need
-    none.
-    """
-    lines = examine_host()
-    if checkpoint is not None:
-        lines += examine_checkpoint(checkpoint, sink_id)
-    try:
-        connection = connect()
-    except InvalidOption as e:
-        return [*lines, Diagnosis("DOCTOR-NO-ANSWER", Severity.ERROR, "cluster", f"{e.code}: {e.what}", e.way_out)]
-    return lines + examine_cluster(connection, sink_id, topics, budget_s, timeout_ms)
 
 
 def as_json(lines: Sequence[Diagnosis]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, Level, Topic, may_
 from exactly_once.kafka.errors import LOWERED, RAISE
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SHORTEST_TRANSACTION_TIMEOUT_MS
 from exactly_once.tools.diagnosis import Diagnosis, SinkFacts, diagnose
-from exactly_once.tools.doctor.host import ok, warn, wrong
+from exactly_once.tools.doctor.host import DoctorCheck
 from exactly_once.txn.coordinators import FENCING_VERSION, Description
 
 #: Kafka's default of max.request.size: what a sink sends in one batch at most.
@@ -30,25 +30,6 @@ SAFE_REPLICAS = 3
 
 
 @dataclass(frozen=True)
-class Broker:
-    """One broker, or one address of ``bootstrap.servers``.
-
-    Attributes
-    ----------
-    name : str
-        ``broker 1 at host:port``, or an address.
-    took_ms : float or None
-        How long its answer took; None when it did not answer.
-    error : str
-        Why it did not answer.
-    """
-
-    name: str
-    took_ms: float | None
-    error: str = ""
-
-
-@dataclass(frozen=True)
 class Clock:
     """The brokers' clock minus this host's, in ms, and how far off that may be: half of the fastest round trip."""
 
@@ -61,56 +42,53 @@ class Clock:
 
 def judge_level(found: Level, used: Iterable[int] = ()) -> Diagnosis:
     """Judge what the brokers can do; ``used`` has the EndTxn versions of the sink's decisions."""
-    name = "broker's level"
     release = ".".join(map(str, found.version))
     level = found.features.get("transaction.version", 0)
     state = f"The brokers support the requests of Kafka {release}; transaction.version is {level}"
     if metadata := found.features.get("metadata.version"):
         state += f", metadata.version {metadata}"
+    check = DoctorCheck("broker's level", state)
     if found.end_txn < 3 or not found.describes:
-        return wrong(name, f"{state}: they cannot describe transactions (EO-BROKER-OLD)", "Use Kafka 3.0 or newer")
+        return check.wrong(": they cannot describe transactions (EO-BROKER-OLD)", "Use Kafka 3.0 or newer")
     if level == 0 and max(used, default=0) >= FENCING_VERSION:
-        return wrong(name, f"{state}. The next start of the sink is refused (EO-BROKER-REFUSED): {LOWERED}", RAISE)
+        return check.wrong(f". The next start of the sink is refused (EO-BROKER-REFUSED): {LOWERED}", RAISE)
     if level < 2:
-        return warn(
-            name,
-            f"{state}: a transaction's late records are not fenced by its epoch (KIP-890)",
+        return check.warn(
+            ": a transaction's late records are not fenced by its epoch (KIP-890)",
             "When all brokers are Kafka 4.0 or newer, run kafka-features.sh upgrade --feature transaction.version=2",
         )
-    return ok(name, state)
+    return check.ok()
 
 
-def judge_brokers(brokers: Sequence[Broker], bootstrap: Sequence[Broker]) -> list[Diagnosis]:
-    """Judge whether every broker answers this host, and every address of ``bootstrap.servers``."""
-    lines = [_reached(broker) for broker in brokers]
-    silent = [b for b in bootstrap if b.took_ms is None]
-    lines += [
-        warn(
-            "bootstrap.servers",
-            f"{b.name} does not answer ({b.error}); {len(bootstrap) - len(silent)} of {len(bootstrap)} addresses do",
-            f"Correct the address {b.name}, or start its broker: the next client may try this address first",
+def judge_brokers(brokers: Mapping[str, float | str], bootstrap: Mapping[str, float | str]) -> list[Diagnosis]:
+    """Judge whether every broker answers this host, and every address of ``bootstrap.servers``: both by name, with how
+    many ms the answer took, or why there is none.
+    """
+    silent = {address: why for address, why in bootstrap.items() if isinstance(why, str)}
+    others = f"{len(bootstrap) - len(silent)} of {len(bootstrap)} addresses do"
+    return [_reached(name, took_ms) for name, took_ms in brokers.items()] + [
+        DoctorCheck("bootstrap.servers").warn(
+            f"{address} does not answer ({why}); {others}",
+            f"Correct the address {address}, or start its broker: the next client may try this address first",
         )
-        for b in silent
+        for address, why in silent.items()
     ]
-    return lines
 
 
-def _reached(broker: Broker) -> Diagnosis:
-    if broker.took_ms is None:
-        return wrong(
-            "broker",
-            f"{broker.name} does not answer this host ({broker.error})",
+def _reached(name: str, took_ms: float | str) -> Diagnosis:
+    check = DoctorCheck("broker", name)
+    if isinstance(took_ms, str):
+        return check.wrong(
+            f" does not answer this host ({took_ms})",
             "Start the broker, or correct its advertised.listeners, the network or DNS",
         )
-    return ok("broker", f"{broker.name} answers within {broker.took_ms:.0f} ms")
+    return check.ok(f" answers within {took_ms:.0f} ms")
 
 
 def judge_clock(clock: Clock | None, why: str = "") -> Diagnosis:
     """Judge this host's clock against the brokers'; None when no answer tells theirs, for the reason ``why``."""
-    name = "clock"
     if clock is None:
-        return warn(
-            name,
+        return DoctorCheck("clock").warn(
             f"The brokers do not report their time ({why})",
             "No action is needed if all hosts follow one time service (chronyc tracking shows it); otherwise grant "
             "DESCRIBE on the cluster, so that doctor can compare the clocks",
@@ -119,14 +97,13 @@ def judge_clock(clock: Clock | None, why: str = "") -> Diagnosis:
     surely = off - clock.within_ms
     where = "behind" if clock.ahead_ms > 0 else "ahead of"
     state = f"This host's clock is {_seconds(off)} {where} the controller's, give or take {_seconds(clock.within_ms)}"
-    way_out = "Set the clock, and keep it right by a time service (NTP)"
+    check, way_out = DoctorCheck("clock", state), "Set the clock, and keep it right by a time service (NTP)"
     if surely > CLOCK_WRONG_MS and clock.ahead_ms < 0:
-        return wrong(name, f"{state}: the brokers refuse records with its timestamps", way_out)
+        return check.wrong(": the brokers refuse records with its timestamps", way_out)
     if surely > CLOCK_WARN_MS:
-        return warn(
-            name, f"{state}, so commands and sensors show ages of transactions that are wrong by that much", way_out
-        )
-    return ok(name, state)
+        misled = ", so commands and sensors show ages of transactions that are wrong by that much"
+        return check.warn(misled, way_out)
+    return check.ok()
 
 
 def _seconds(ms: float) -> str:
@@ -148,36 +125,27 @@ def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int |
     asked_ms : int or None
         The kafka.transaction.timeout.ms that the stream is to have; counts in place of ``in_use_ms``.
     """
-    name = "transaction timeout"
     wanted = asked_ms or in_use_ms or DEFAULT_TRANSACTION_TIMEOUT_MS
     whose = "the sink's transactions have" if in_use_ms else "the sink's default is"
     if asked_ms is not None:
         whose = "the stream would have"
     if longest_ms is None:
-        return warn(
-            name,
+        return DoctorCheck("transaction timeout").warn(
             f"This principal may not read transaction.max.timeout.ms; {whose} {wanted:,} ms",
             "Grant DESCRIBE_CONFIGS on the cluster: without it, a timeout that is too long fails in the first task",
         )
     state = f"The brokers' transaction.max.timeout.ms is {longest_ms:,}; {whose} {wanted:,} ms"
+    check = DoctorCheck("transaction timeout", state)
     raise_it = f"Raise transaction.max.timeout.ms on the brokers to {max(wanted, DEFAULT_TRANSACTION_TIMEOUT_MS)}"
     if longest_ms < max(SHORTEST_TRANSACTION_TIMEOUT_MS, LOG_TRANSACTION_TIMEOUT_MS):
-        return wrong(name, f"{state}; the commit log needs {LOG_TRANSACTION_TIMEOUT_MS:,} ms (EO-TIMEOUT)", raise_it)
-    by_option = asked_ms is not None or wanted != DEFAULT_TRANSACTION_TIMEOUT_MS  # a start lowers the default itself
-    if by_option and longest_ms < wanted:
-        return wrong(
-            name,
-            f"{state}: a start with this kafka.transaction.timeout.ms is refused (EO-TIMEOUT)",
-            f"{raise_it}, or lower the option to {longest_ms}",
-        )
-    if longest_ms < wanted:
-        return warn(
-            name,
-            f"{state}: a driver that is down for longer than {longest_ms / 1000:,.0f} s after a decision finds parts "
-            "lost (EO-LOST)",
-            raise_it,
-        )
-    return ok(name, state)
+        return check.wrong(f"; the commit log needs {LOG_TRANSACTION_TIMEOUT_MS:,} ms (EO-TIMEOUT)", raise_it)
+    if longest_ms >= wanted:
+        return check.ok()
+    if asked_ms is not None or wanted != DEFAULT_TRANSACTION_TIMEOUT_MS:  # a start lowers the default itself
+        refused = ": a start with this kafka.transaction.timeout.ms is refused (EO-TIMEOUT)"
+        return check.wrong(refused, f"{raise_it}, or lower the option to {longest_ms}")
+    late = f"a driver that is down for longer than {longest_ms / 1000:,.0f} s after a decision"
+    return check.warn(f": {late} finds parts lost (EO-LOST)", raise_it)
 
 
 def judge_replication(
@@ -199,41 +167,33 @@ def judge_replication(
     now = "" if in_sync is None else f", {in_sync} in sync"
     needs = "min.insync.replicas is not readable" if least is None else f"min.insync.replicas is {least}"
     state = f"{plural(replicas, 'replica')}{now}; {needs}; the cluster has {plural(brokers, 'broker')}"
+    check = DoctorCheck(name, state)
     if leaderless:
-        return wrong(
-            name,
-            f"{state}; {plural(leaderless, 'partition')} without a leader",
-            "Start the brokers that hold the replicas of these partitions",
-        )
+        missing = f"; {plural(leaderless, 'partition')} without a leader"
+        return check.wrong(missing, "Start the brokers that hold the replicas of these partitions")
     if in_sync is None and replicas > brokers:
-        return wrong(
-            name,
-            f"{state}: the topic cannot be created with that many replicas",
-            "Start the missing brokers, or lower the replication factor",
-        )
+        too_many = ": the topic cannot be created with that many replicas"
+        return check.wrong(too_many, "Start the missing brokers, or lower the replication factor")
     if least is not None and least > replicas:
-        return wrong(name, f"{state}: no record can be written", "Lower min.insync.replicas, or add replicas")
+        return check.wrong(": no record can be written", "Lower min.insync.replicas, or add replicas")
     if least is not None and in_sync is not None and in_sync < least:
-        return wrong(name, f"{state}: no record can be written", "Start the brokers that hold the missing replicas")
+        return check.wrong(": no record can be written", "Start the brokers that hold the missing replicas")
     if replicas == 1:
-        return warn(
-            name,
-            f"{state}: the loss of one disk loses records that are committed",
+        return check.warn(
+            ": the loss of one disk loses records that are committed",
             f"On a cluster of three brokers or more, use {SAFE_REPLICAS} replicas and min.insync.replicas=2",
         )
     if least == 1:
-        return warn(
-            name,
-            f"{state}: a record is acknowledged when one broker has it, and the loss of that broker loses the record",
+        return check.warn(
+            ": a record is acknowledged when one broker has it, and the loss of that broker loses the record",
             "Set min.insync.replicas=2",
         )
     if least == replicas:
-        return warn(
-            name,
-            f"{state}: nothing can be written while one of these brokers is down",
+        return check.warn(
+            ": nothing can be written while one of these brokers is down",
             f"Use {max(SAFE_REPLICAS, replicas)} replicas and one less for min.insync.replicas",
         )
-    return ok(name, state)
+    return check.ok()
 
 
 def judge_election(topic: str, config: Mapping[str, str]) -> list[Diagnosis]:
@@ -242,11 +202,10 @@ def judge_election(topic: str, config: Mapping[str, str]) -> list[Diagnosis]:
     """
     if not may_elect_uncleanly(config):
         return []
+    loses = "a broker without the newest records may become leader, and records that are committed are lost"
     return [
-        warn(
-            "leader election",
-            f"{UNCLEAN_ELECTION}=true on {topic}: a broker without the newest records may become leader, and records "
-            "that are committed are lost (EO-WARN-UNCLEAN)",
+        DoctorCheck("leader election").warn(
+            f"{UNCLEAN_ELECTION}=true on {topic}: {loses} (EO-WARN-UNCLEAN)",
             f"Set {UNCLEAN_ELECTION}=false on {topic}",
         )
     ]
@@ -254,18 +213,12 @@ def judge_election(topic: str, config: Mapping[str, str]) -> list[Diagnosis]:
 
 def judge_log_settings(log: Topic) -> list[Diagnosis]:
     """Judge the settings of a commit log that exists."""
-    name = "commit log's settings"
+    check = DoctorCheck("commit log's settings")
     if not log.config:
-        return [
-            warn(
-                name,
-                f"This principal may not read the settings of {log.name}",
-                f"Grant DESCRIBE_CONFIGS on the topic {log.name}, or check {_settings(NEEDED)} by hand",
-            )
-        ]
+        by_hand = f"Grant DESCRIBE_CONFIGS on the topic {log.name}, or check {_settings(NEEDED)} by hand"
+        return [check.warn(f"This principal may not read the settings of {log.name}", by_hand)]
     lines = [
-        wrong(
-            name,
+        check.wrong(
             f"{setting}={log.config[setting]}{_retention(log, setting)}: {otherwise} (EO-LOG)",
             f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}",
         )
@@ -273,15 +226,14 @@ def judge_log_settings(log: Topic) -> list[Diagnosis]:
         if log.config.get(setting, TOPIC_CONFIG[setting]) != TOPIC_CONFIG[setting]
     ]
     if log.partitions > 1:
-        lines.append(
-            warn(
-                name,
+        lines += [
+            check.warn(
                 f"{log.name} has {log.partitions} partitions; the sink uses the first",
                 "No action is needed while the others are empty; once one of them holds a record, the sink refuses "
                 "to start (EO-LOG)",
             )
-        )
-    return lines or [ok(name, f"{_settings(NEEDED)}; the brokers keep every key, whatever retention.ms says")]
+        ]
+    return lines or [check.ok(f"{_settings(NEEDED)}; the brokers keep every key, whatever retention.ms says")]
 
 
 def _retention(log: Topic, setting: str) -> str:
@@ -299,34 +251,28 @@ def judge_log_size(log: Topic) -> list[Diagnosis]:
     if not limits:
         return []
     size, setting = min(limits)
-    parts = size // BYTES_OF_A_PART
-    state = f"{setting} of {log.name} is {size:,} bytes: room for the decision of a batch of about {parts:,} parts"
-    if size < SMALL_BATCH:
-        return [
-            warn(
-                "message size",
-                f"{state}; a batch with more is refused (EO-LOG-SIZE)",
-                f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}",
-            )
-        ]
-    return [ok("message size", state)]
+    parts = f"room for the decision of a batch of about {size // BYTES_OF_A_PART:,} parts"
+    check = DoctorCheck("message size", f"{setting} of {log.name} is {size:,} bytes: {parts}")
+    if size >= SMALL_BATCH:
+        return [check.ok()]
+    refused = "; a batch with more is refused (EO-LOG-SIZE)"
+    return [check.warn(refused, f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}")]
 
 
 def judge_topic_size(topic: str, limit: int | None) -> list[Diagnosis]:
     """Judge max.message.bytes of an output; nothing when it is not readable."""
     if limit is None:
         return []
-    state = f"max.message.bytes of {topic} is {limit:,}"
-    if limit < REQUEST_BYTES:
-        return [
-            warn(
-                "message size",
-                f"{state}, below the sink's max.request.size of {REQUEST_BYTES:,}, so the brokers refuse records "
-                "(with foreach_batch, whole record batches) between the two sizes (EO-RECORD)",
-                f"Set max.message.bytes={REQUEST_BYTES} on {topic}, or kafka.max.request.size={limit} in the options",
-            )
-        ]
-    return [ok("message size", f"{state}; a sink's default max.request.size is {REQUEST_BYTES:,}")]
+    check = DoctorCheck("message size", f"max.message.bytes of {topic} is {limit:,}")
+    if limit >= REQUEST_BYTES:
+        return [check.ok(f"; a sink's default max.request.size is {REQUEST_BYTES:,}")]
+    return [
+        check.warn(
+            f", below the sink's max.request.size of {REQUEST_BYTES:,}, so the brokers refuse records (with "
+            "foreach_batch, whole record batches) between the two sizes (EO-RECORD)",
+            f"Set max.message.bytes={REQUEST_BYTES} on {topic}, or kafka.max.request.size={limit} in the options",
+        )
+    ]
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -340,10 +286,11 @@ def judge_transactions(
     if under_way:
         oldest = min(under_way, key=lambda d: d.started_ms)
         state += f", the oldest ({oldest.transactional_id}) of {oldest.timeout_ms / 1000:,.0f} s"
-    lines = [ok("transactions", state)]
+    check = DoctorCheck("transactions", state)
+    line = check.ok()
     if len(inspections) < sinks:
-        state += (
-            f". Of {sinks:,} sinks with open transactions, only the {len(inspections):,} with the oldest were examined"
+        line = check.warn(
+            f". Of {sinks:,} sinks with open transactions, only the {len(inspections):,} with the oldest were examined",
+            "Run exactly-once transactions list, which examines all",
         )
-        lines = [warn("transactions", state, "Run exactly-once transactions list, which examines all")]
-    return [*lines, *(d for inspection in inspections for d in diagnose(SinkFacts(inspection)))]
+    return [line, *(d for inspection in inspections for d in diagnose(SinkFacts(inspection)))]

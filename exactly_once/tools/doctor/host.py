@@ -34,7 +34,7 @@ LEAST_FREE_BYTES = 1024**3
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
-#: The codes: the checks that each is about, and what is wrong; :func:`_code` has those of the other checks.
+#: The codes: the checks that each is about, and what is wrong; :class:`DoctorCheck` has those of the other checks.
 DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
     "DOCTOR-VERSION": (
         ("Python", "Java", "connector", "the sink's jar"),
@@ -59,24 +59,29 @@ DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
 _CODES = {check: code for code, (checks, _) in DOCTOR_CODES.items() for check in checks}
 
 
-def _code(check: str) -> str:
-    topic = check.startswith(("topic ", "__"))
-    return _CODES.get(check, "DOCTOR-REPLICATION" if topic else "DOCTOR-VERSION")
+@dataclass(frozen=True)
+class DoctorCheck:
+    """A check by its name, which makes its lines; ``state`` begins the sentence of each."""
 
+    name: str
+    state: str = ""
 
-def ok(check: str, sentence: str) -> Diagnosis:
-    """Make the line of a check that finds all as it should be."""
-    return Diagnosis(_code(check), Severity.OK, check, sentence)
+    def ok(self, sentence: str = "") -> Diagnosis:
+        """Make the line of a check that finds all as it should be."""
+        return self._line(Severity.OK, sentence)
 
+    def warn(self, sentence: str, remedy: str) -> Diagnosis:
+        """Make a line for what works, and what something that may happen would stop, or make mislead its operators."""
+        return self._line(Severity.WARN, sentence, remedy)
 
-def warn(check: str, sentence: str, remedy: str) -> Diagnosis:
-    """Make a line for what works, and what something that may happen would stop, or make mislead its operators."""
-    return Diagnosis(_code(check), Severity.WARN, check, sentence, remedy)
+    def wrong(self, sentence: str, remedy: str) -> Diagnosis:
+        """Make a line for what must be changed: a stream cannot run, or does not keep its promise."""
+        return self._line(Severity.ERROR, sentence, remedy)
 
-
-def wrong(check: str, sentence: str, remedy: str) -> Diagnosis:
-    """Make a line for what must be changed: a stream cannot run, or does not keep its promise."""
-    return Diagnosis(_code(check), Severity.ERROR, check, sentence, remedy)
+    def _line(self, severity: Severity, sentence: str, remedy: str = "") -> Diagnosis:
+        topic = self.name.startswith(("topic ", "__"))
+        code = _CODES.get(self.name, "DOCTOR-REPLICATION" if topic else "DOCTOR-VERSION")
+        return Diagnosis(code, severity, self.name, f"{self.state}{sentence}", remedy)
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
@@ -84,11 +89,10 @@ def wrong(check: str, sentence: str, remedy: str) -> Diagnosis:
 
 def judge_python(version: tuple[int, int, int]) -> Diagnosis:
     """Judge the Python of this process."""
-    said = ".".join(map(str, version))
+    check = DoctorCheck("Python", f"Python {'.'.join(map(str, version))}")
     if version[:2] < OLDEST_PYTHON:
-        oldest = ".".join(map(str, OLDEST_PYTHON))
-        return wrong("Python", f"Python {said} is too old", f"Use Python {oldest} or newer")
-    return ok("Python", f"Python {said}")
+        return check.wrong(" is too old", f"Use Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
+    return check.ok()
 
 
 def java_major(said: str) -> int | None:
@@ -99,13 +103,13 @@ def java_major(said: str) -> int | None:
 
 def judge_java(executable: str | None, major: int | None) -> Diagnosis:
     """Judge the ``java`` of ``JAVA_HOME`` or of the ``PATH``, None when there is none."""
-    install = f"Install Java {OLDEST_JAVA} or newer, or set JAVA_HOME to one"
+    check, install = DoctorCheck("Java"), f"Install Java {OLDEST_JAVA} or newer, or set JAVA_HOME to one"
     if executable is None or major is None:
         found = "No Java was found" if executable is None else f"{executable} does not report its version"
-        return warn("Java", f"{found}: Spark and the embedded broker do not start on this host", install)
+        return check.warn(f"{found}: Spark and the embedded broker do not start on this host", install)
     if major < OLDEST_JAVA:
-        return wrong("Java", f"{executable} is Java {major}: Spark does not start with it", install)
-    return ok("Java", f"Java {major}, {executable}")
+        return check.wrong(f"{executable} is Java {major}: Spark does not start with it", install)
+    return check.ok(f"Java {major}, {executable}")
 
 
 def judge_packages(required: Sequence[str], version_of: Callable[[str], str | None]) -> list[Diagnosis]:
@@ -131,31 +135,25 @@ def judge_connector(connectors: Sequence[str], spark: str | None) -> list[Diagno
     """Judge the Kafka connectors on this host (:func:`exactly_once.connector.found_on_this_host`), for this version of
     Spark.
     """
-    name = "connector"
     if spark is None:  # the line of the package says it
         return []
-    add = f"Start sessions with spark.jars.packages={coordinate(spark)}"
+    check, add = DoctorCheck("connector"), f"Start sessions with spark.jars.packages={coordinate(spark)}"
     if not connectors:
-        return [
-            warn(
-                name,
-                "Spark's Kafka connector was not found on this host: only a session that names the jar can read Kafka",
-                add,
-            )
-        ]
+        missing = "Spark's Kafka connector was not found on this host: only a session that names the jar can read Kafka"
+        return [check.warn(missing, add)]
     usable = [text for text in connectors if unusable(text, spark) is None]
     if not usable:
         return [
-            wrong(name, f"The Kafka connector {connectors[0]} is built for another Spark version than {spark}", add)
+            check.wrong(f"The Kafka connector {connectors[0]} is built for another Spark version than {spark}", add)
         ]
     fitting = [_minor(spark), _minor(version_of(coordinate(spark)))]
     best = next((text for text in usable if _minor(version_of(text)) in fitting), None)
     if best is None:
         version = version_of(usable[0])
-        return [warn(name, f"Spark's Kafka connector is {version}, and Spark is {spark} ({usable[0]})", add)]
+        return [check.warn(f"Spark's Kafka connector is {version}, and Spark is {spark} ({usable[0]})", add)]
     version = version_of(best)
     serves = f", which serves Spark {spark}" if _minor(version) != _minor(spark) else ""
-    return [ok(name, f"Spark's Kafka connector {version}{serves}, {best}")]
+    return [check.ok(f"Spark's Kafka connector {version}{serves}, {best}")]
 
 
 def _minor(release: str | None) -> list[str]:
@@ -172,26 +170,26 @@ def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Diagnosi
     version : str
         Of this package.
     """
-    name, again = "the sink's jar", "Install this package again (pip install --force-reinstall --no-deps)"
+    check, again = (
+        DoctorCheck("the sink's jar", path),
+        "Install this package again (pip install --force-reinstall --no-deps)",
+    )
     if sums is None:
-        return wrong(
-            name,
-            f"{path}, or the checksum file beside it, cannot be read: no session can use format('kafka_exactly_once')",
-            again,
-        )
+        unread = ", or the checksum file beside it, cannot be read: no session can use format('kafka_exactly_once')"
+        return check.wrong(unread, again)
     if sums[0] != sums[1]:
-        return wrong(name, f"{path} is not the jar of this package, version {version}: its sha256 is {sums[0]}", again)
-    return ok(name, f"{path} has the sha256 of the jar of version {version}")
+        return check.wrong(f" is not the jar of this package, version {version}: its sha256 is {sums[0]}", again)
+    return check.ok(f" has the sha256 of the jar of version {version}")
 
 
 def _package(requirement: Requirement, version: str | None) -> Diagnosis:
-    name, bounds = requirement.name, str(requirement.specifier)
-    way_out = f"Install {name} {bounds}"
+    check, bounds = DoctorCheck(requirement.name, requirement.name), str(requirement.specifier)
+    way_out = f"Install {requirement.name} {bounds}"
     if version is None:
-        return wrong(name, f"{name} is not installed", way_out)
+        return check.wrong(" is not installed", way_out)
     if not requirement.specifier.contains(version, prereleases=True):
-        return wrong(name, f"{name} {version} is not one of the tested versions {bounds}", way_out)
-    return ok(name, f"{name} {version}")
+        return check.wrong(f" {version} is not one of the tested versions {bounds}", way_out)
+    return check.ok(f" {version}")
 
 
 # -- the checkpoint ----------------------------------------------------------------------------------------------------
@@ -228,39 +226,32 @@ def judge_checkpoint(checkpoint: Checkpoint, place: CheckpointPlace, sink_id: st
 
 
 def _content(checkpoint: Checkpoint) -> Diagnosis:
-    name = "checkpoint"
+    check = DoctorCheck("checkpoint")
     if checkpoint.query_id is None:
-        return warn(
-            name,
+        return check.warn(
             f"There is no checkpoint at {shown(checkpoint.location)}",
             "No action is needed if the stream has never started; otherwise correct the location"
             + (OR_ELSEWHERE if is_on(checkpoint.location, "") else ""),
         )
     last = "no batch" if checkpoint.last_commit is None else f"batch {checkpoint.last_commit} committed"
     under_way = "" if checkpoint.in_flight is None else f", batch {checkpoint.in_flight} in flight"
-    return ok(name, f"The checkpoint of query {checkpoint.query_id} is readable: {last}{under_way}")
+    return check.ok(f"The checkpoint of query {checkpoint.query_id} is readable: {last}{under_way}")
 
 
 def _place(location: str, place: CheckpointPlace) -> Diagnosis:
-    name = "checkpoint's place"
+    check = DoctorCheck("checkpoint's place")
     kind = f"a {place.kind} file system{f' ({place.mount})' if place.mount else ''}"
     if place.writable is False:
-        return wrong(
-            name,
+        return check.wrong(
             f"This user may not write to {location}, on {kind}",
             f"Grant this user write access to {location}, or run exactly-once doctor as the stream's user",
         )
     if place.mount in _IN_MEMORY:
-        return warn(
-            name,
-            f"{location} is on {kind}: it is gone after a restart of the machine, and the sink then refuses to start "
-            "(EO-REWOUND)",
-            "Put the checkpoint on a disk",
-        )
+        gone = "it is gone after a restart of the machine, and the sink then refuses to start (EO-REWOUND)"
+        return check.warn(f"{location} is on {kind}: {gone}", "Put the checkpoint on a disk")
     free = "" if place.free is None else f", {place.free / 1024**3:,.1f} GiB free"
     if place.free is not None and place.free < LEAST_FREE_BYTES:
-        return warn(
-            name, f"{location} is on {kind}{free}: a full disk tears the checkpoint's files", "Free space on the disk"
-        )
+        tears = f"{location} is on {kind}{free}: a full disk tears the checkpoint's files"
+        return check.warn(tears, "Free space on the disk")
     may = "writable" if place.writable else "only an attempt to write can show whether it is writable"
-    return ok(name, f"{location} is on {kind}, {may}{free}")
+    return check.ok(f"{location} is on {kind}, {may}{free}")

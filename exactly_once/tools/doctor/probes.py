@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +30,7 @@ from exactly_once.inspection.findings import sink_of
 from exactly_once.inspection.sink import UNDER_WAY, inspect_sink
 from exactly_once.kafka import cluster_info, servers
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.cluster_info import Member, Topic
+from exactly_once.kafka.cluster_info import Topic
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.new_topic import what_is_left_out
 from exactly_once.kafka.servers import Address
@@ -38,9 +38,10 @@ from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespa
 from exactly_once.tools.diagnosis import Diagnosis, Severity
 from exactly_once.tools.diagnosis.model import worst
 from exactly_once.tools.doctor import cluster, rights
-from exactly_once.tools.doctor.cluster import Broker, Clock
+from exactly_once.tools.doctor.cluster import Clock
 from exactly_once.tools.doctor.host import (
     CheckpointPlace,
+    DoctorCheck,
     java_major,
     judge_checkpoint,
     judge_connector,
@@ -48,7 +49,6 @@ from exactly_once.tools.doctor.host import (
     judge_java,
     judge_packages,
     judge_python,
-    warn,
 )
 from exactly_once.txn.coordinators import describe, list_transactions
 
@@ -77,6 +77,34 @@ _CLOCK_TRIES = 5
 _ANY_SINK = "SINK"
 
 
+def examine(
+    connect: Callable[[], Connection],
+    sink_id: str | None,
+    topics: Sequence[str],
+    checkpoint: str | None,
+    budget_s: float,
+    timeout_ms: int | None = None,
+) -> list[Diagnosis]:
+    """Examine this host, the checkpoint if there is one, and the cluster that ``connect`` names: the other steps need
+    none.
+
+    Parameters
+    ----------
+    budget_s : float
+        For each probe of the cluster.
+    timeout_ms : int, optional
+        The kafka.transaction.timeout.ms that the stream is to have.
+    """
+    lines = examine_host()
+    if checkpoint is not None:
+        lines += examine_checkpoint(checkpoint, sink_id)
+    try:
+        with Admin(connect(), budget_s) as admin:
+            return lines + _Cluster(admin, sink_id, topics, budget_s, timeout_ms).lines()
+    except ExactlyOnceError as e:
+        return [*lines, _failed("cluster", e)]
+
+
 def examine_host() -> list[Diagnosis]:
     """Look at the versions on this host, those of jars too."""
     executable = _java()
@@ -96,27 +124,6 @@ def examine_checkpoint(location: str, sink_id: str | None) -> list[Diagnosis]:
         return judge_checkpoint(read_checkpoint(location), _place(location), sink_id)
     except (CheckpointUnusable, CheckpointAway) as e:
         return [_failed("checkpoint", e)]
-
-
-def examine_cluster(
-    connection: Connection,
-    sink_id: str | None,
-    topics: Iterable[str],
-    budget_s: float,
-    timeout_ms: int | None = None,
-) -> list[Diagnosis]:
-    """Probe a cluster; ``budget_s`` holds for each probe.
-
-    Parameters
-    ----------
-    timeout_ms : int, optional
-        The kafka.transaction.timeout.ms that the stream is to have.
-    """
-    try:
-        with Admin(connection, budget_s) as admin:
-            return _Cluster(admin, sink_id, topics, budget_s, timeout_ms).lines()
-    except ExactlyOnceError as e:
-        return [_failed("cluster", e)]
 
 
 def _failed(check: str, e: ExactlyOnceError) -> Diagnosis:
@@ -186,7 +193,7 @@ class _Cluster:
     """The probes of one cluster, over one connection."""
 
     def __init__(
-        self, admin: Admin, sink_id: str | None, topics: Iterable[str], budget_s: float, timeout_ms: int | None
+        self, admin: Admin, sink_id: str | None, topics: Sequence[str], budget_s: float, timeout_ms: int | None
     ):
         self._admin = admin
         self._sink_id = sink_id
@@ -210,27 +217,25 @@ class _Cluster:
             ("output topics", self._topics),
             ("transactions", self._transactions),
         ]
-        return [line for check, probe in probes for line in self._guarded(check, probe)]
-
-    def _guarded(self, check: str, probe: Callable[[], list[Diagnosis]]) -> list[Diagnosis]:
-        self._admin.renew(self._budget_s)
-        try:
-            return probe()
-        except ExactlyOnceError as e:
-            return [_failed(check, e)]
+        lines: list[Diagnosis] = []
+        for check, probe in probes:
+            self._admin.renew(self._budget_s)
+            try:
+                lines += probe()
+            except ExactlyOnceError as e:
+                lines.append(_failed(check, e))
+        return lines
 
     def _brokers(self) -> list[Diagnosis]:
         members, self._rights = cluster_info.members(self._admin)
         self._alive = len(members)
         self._config = self._admin.broker_config()
-        answers = [self._answer(member) for member in members]
-        doors = [_knock(address) for address in servers.read(self._admin.connection.bootstrap_servers)]
-        return [*cluster.judge_brokers(answers, doors), rights.judge_cluster_rights(self._rights)]
-
-    def _answer(self, member: Member) -> Broker:
-        name = f"broker {member.node} at {member.host}:{member.port}"
-        found = cluster_info.answer_ms(self._admin, member.node, _ANSWER_MS)
-        return Broker(name, None, found) if isinstance(found, str) else Broker(name, found)
+        answers = {
+            f"broker {m.node} at {m.host}:{m.port}": cluster_info.answer_ms(self._admin, m.node, _ANSWER_MS)
+            for m in members
+        }
+        reachable = {str(a): _connects_ms(a) for a in servers.read(self._admin.connection.bootstrap_servers)}
+        return [*cluster.judge_brokers(answers, reachable), rights.judge_cluster_rights(self._rights)]
 
     def _level(self) -> list[Diagnosis]:
         found, used = cluster_info.level(self._admin), list[int]()
@@ -300,7 +305,7 @@ class _Cluster:
         except ExactlyOnceError as e:
             return [_failed("commit log", e)]
         way_out = "No action is needed; a start reads more of the log, and a batch may have fewer parts (EO-WARN-LOG)"
-        return [warn("message size", what_is_left_out(log, refused), way_out)] if refused else []
+        return [DoctorCheck("message size").warn(what_is_left_out(log, refused), way_out)] if refused else []
 
     def _ids_rights(self, sink_id: str) -> Diagnosis:
         try:
@@ -364,11 +369,11 @@ class _Cluster:
         return int(value) if value else None
 
 
-def _knock(address: Address) -> Broker:
-    """Open a connection to one address of ``bootstrap.servers``, and close it."""
+def _connects_ms(address: Address) -> float | str:
+    """Return how long a connection to one address of ``bootstrap.servers`` takes, or why there is none."""
     began = time.monotonic()
     try:
         with socket.create_connection((address.host, address.port), _ANSWER_MS / 1000):
-            return Broker(str(address), (time.monotonic() - began) * 1000)
+            return (time.monotonic() - began) * 1000
     except OSError as e:
-        return Broker(str(address), None, str(e))
+        return str(e)

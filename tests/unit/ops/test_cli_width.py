@@ -27,7 +27,7 @@ from exactly_once.tools.cli import doctor, operations, tables, verify
 from exactly_once.tools.cli.explain import explain
 from exactly_once.tools.diagnosis import SinkFacts, diagnose
 from exactly_once.tools.diagnosis.facts import Standing
-from exactly_once.tools.doctor.host import warn
+from exactly_once.tools.doctor.host import DoctorCheck
 from exactly_once.tools.operation.log_records import Logged
 from exactly_once.tools.operation.model import OperationOutcome
 from exactly_once.tools.operation.repair.applying import Repair
@@ -95,7 +95,9 @@ OUTCOME = OperationOutcome(
     diagnoses=READERS_WAIT,
     refusal=REFUSED,
 )
-DOCTOR = warn("connector", f"It is in {PATH}", f"Look at what is there, then run {RECOVER}, or do nothing at all")
+DOCTOR = DoctorCheck("connector", f"It is in {PATH}").warn(
+    "", f"Look at what is there, then run {RECOVER}, or do nothing at all"
+)
 
 
 @pytest.mark.parametrize(

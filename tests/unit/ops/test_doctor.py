@@ -20,7 +20,6 @@ from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, diagnos
 from exactly_once.tools.diagnosis.model import worst
 from exactly_once.tools.doctor import probes
 from exactly_once.tools.doctor.cluster import (
-    Broker,
     Clock,
     judge_brokers,
     judge_clock,
@@ -37,6 +36,7 @@ from exactly_once.tools.doctor.host import (
     DOCTOR_CODES,
     SHOWN,
     CheckpointPlace,
+    DoctorCheck,
     java_major,
     judge_checkpoint,
     judge_connector,
@@ -44,9 +44,6 @@ from exactly_once.tools.doctor.host import (
     judge_java,
     judge_packages,
     judge_python,
-    ok,
-    warn,
-    wrong,
 )
 from exactly_once.tools.doctor.rights import (
     judge_cluster_rights,
@@ -68,7 +65,7 @@ def check(line: Diagnosis, verdict: Severity, *said: str) -> None:
 
 def test_one_line_that_is_wrong_makes_the_whole_wrong() -> None:
     """Outage: a deployment that goes on because the last line was fine."""
-    lines = [ok("a", "x"), wrong("b", "x", "y"), warn("c", "x", "y")]
+    lines = [DoctorCheck("a").ok("x"), DoctorCheck("b").wrong("x", "y"), DoctorCheck("c").warn("x", "y")]
     assert (worst(lines), worst(lines[:1]), worst(lines[::2]), worst([])) == (WRONG, OK, WARN, OK)
     document = as_json(lines)
     assert document["verdict"] == "wrong"
@@ -216,11 +213,10 @@ def test_brokers_without_the_requests_of_the_protocol_are_wrong() -> None:
 
 def test_each_broker_that_does_not_answer_this_host_is_named() -> None:
     """Outage: one broker of three is behind a firewall; every third part waits until its delivery timeout."""
-    brokers = [Broker("broker 1 at a:1", 2.4), Broker("broker 2 at b:1", None, "timed out")]
-    first, second = judge_brokers(brokers, [Broker("a:1", 1.0)])
+    first, second = judge_brokers({"broker 1 at a:1": 2.4, "broker 2 at b:1": "timed out"}, {"a:1": 1.0})
     check(first, OK, "broker 1 at a:1", "2 ms")
     check(second, WRONG, "broker 2 at b:1", "timed out", "advertised.listeners")
-    [line] = judge_brokers([], [Broker("a:1", 1.0), Broker("old:1", None, "unknown host")])
+    [line] = judge_brokers({}, {"a:1": 1.0, "old:1": "unknown host"})
     check(line, WARN, "old:1", "1 of 2")
 
 
@@ -370,6 +366,6 @@ def test_sinks_that_were_not_looked_at_are_counted_with_the_command_that_looks()
 
 def test_every_line_has_a_code_that_the_table_explains() -> None:
     """Guards against a code that no page has."""
-    lines = [ok(check, "x") for checks, _ in DOCTOR_CODES.values() for check in checks]
-    lines += [ok("topic t", "x"), ok("__transaction_state", "x"), ok("pyarrow", "x")]
+    lines = [DoctorCheck(check).ok() for checks, _ in DOCTOR_CODES.values() for check in checks]
+    lines += [DoctorCheck(check).ok() for check in ("topic t", "__transaction_state", "pyarrow")]
     assert {line.code for line in lines} == set(DOCTOR_CODES) - {"DOCTOR-NO-ANSWER"}
