@@ -16,8 +16,9 @@ from typing import Any
 from rich.console import Console
 
 from exactly_once.errors import ExactlyOnceError, InvalidOption
+from exactly_once.tools.cli import operations
 from exactly_once.tools.cli.arguments import parse
-from exactly_once.tools.cli.commands import run
+from exactly_once.tools.cli.operations import Result
 
 #: Width of the lines that go into a file or a pipe: enough for a transactional id with its partitions.
 PIPED_WIDTH = 180
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "main" in args:  # a command that another package adds
             return int(args.main(args))
         with _quiet():
-            result = run(args)
+            operation = operations.chosen(args)
+            result: Result = args.act(args) if operation is None else operations.run(operation, args)
         if args.json:
             _print_json(result.document)
         else:

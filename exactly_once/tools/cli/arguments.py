@@ -9,8 +9,8 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from exactly_once.tools.cli import metrics, verify
-from exactly_once.tools.cli.operations import add_arguments
+from exactly_once.tools.cli import commands, metrics, verify
+from exactly_once.tools.cli.operations import Result, add_arguments
 from exactly_once.tools.operation import operations
 from exactly_once.tools.operation.model import Operation
 from exactly_once.txn.leaders import OLDER_THAN_S
@@ -31,24 +31,18 @@ _WITHOUT_JSON = ("metrics",)
 #: A function that adds arguments to the parser of a command.
 Adds = Callable[[Any], object]
 
+#: What a command runs where no operation is chosen, what it does, and its arguments.
+Command = tuple[Callable[[argparse.Namespace], Result] | None, str, *tuple[Adds, ...]]
+
 
 def _argument(*names: str, **how: Any) -> Adds:
     return lambda parser: parser.add_argument(*names, **how)
 
 
-_PLACE = _argument("location", metavar="LOCATION", help=_LOCATION)
-_OLDER_THAN = _argument(
-    "--older-than",
-    metavar="SECONDS",
-    type=float,
-    default=OLDER_THAN_S,
-    help="hanging, and no coordinator knows the producer: only transactions at least this old, by the timestamp of the "
-    "last record (default: %(default)g)",
-)
-
-#: The commands, by the words behind ``exactly-once``: what each does, and its arguments.
-_COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
+#: The commands that are no operations, by the words behind ``exactly-once``.
+_COMMANDS: dict[str, Command] = {
     "transactions list": (
+        commands.list_open,
         "list open transactions, each with its sink, its age and its verdict",
         _argument("--sink", metavar="S", help="only this sink; default: every sink on the cluster"),
         _argument("--all", action="store_true", help="also list transactional ids with no transaction under way"),
@@ -57,23 +51,37 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
             action="store_true",
             help="also ask the partition leaders for transactions that no coordinator will ever end",
         ),
-        _OLDER_THAN,
+        _argument(
+            "--older-than",
+            metavar="SECONDS",
+            type=float,
+            default=OLDER_THAN_S,
+            help="hanging, and no coordinator knows the producer: only transactions at least this old, by the "
+            "timestamp of the last record (default: %(default)g)",
+        ),
     ),
     "transactions explain": (
+        commands.explain_one,
         "explain one transaction, and what you may do about it",
         _argument("id", metavar="ID", help="a transactional id"),
     ),
     "checkpoint inspect": (
+        commands.inspect_checkpoint,
         "show the progress of a stream, by its checkpoint",
-        _PLACE,
+        _argument("location", metavar="LOCATION", help=_LOCATION),
         _argument("--sink", metavar="S", help="compare with the commit log of this sink"),
     ),
-    "log": ("show the records of a sink's commit log and who wrote them, or undo one",),
+    "log": (
+        commands.list_log,
+        "show the records of a sink's commit log and who wrote them, or undo one",
+    ),
     "verify": (
+        commands.verify_output,
         "check a sink's output from outside, and name everything that is not exactly-once",
         verify.add_arguments,
     ),
     "doctor": (
+        commands.examine_all,
         "check this host, a checkpoint and the cluster; changes nothing",
         _argument("--sink", metavar="S", help="also check the rights, the commit log and the ids of this sink"),
         _argument("--checkpoint", metavar="LOCATION", help=f"also check this checkpoint: {_LOCATION}"),
@@ -94,6 +102,7 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         ),
     ),
     "metrics": (
+        commands.observe_sinks,
         "observe sinks, read-only, and serve their metrics to Prometheus until stopped",
         metrics.add_arguments,
     ),
@@ -126,11 +135,11 @@ def build() -> argparse.ArgumentParser:
     parser.set_defaults(bootstrap_servers=None, command_config=None, json=False)
     groups = parser.add_subparsers(required=True)
     verbs = {"": groups}
-    commands = _COMMANDS | _operations()
-    for words, (does, *arguments) in commands.items():
+    rows = _COMMANDS | _operations()
+    for words, (act, does, *arguments) in rows.items():
         group, _, name = words.rpartition(" ")
         if group not in verbs:
-            names = [w.removeprefix(f"{group} ") for w in commands if w.startswith(f"{group} ")]
+            names = [w.removeprefix(f"{group} ") for w in rows if w.startswith(f"{group} ")]
             of_group: argparse.ArgumentParser = groups.add_parser(group, help=", ".join(names))
             _everywhere(of_group)
             verbs[group] = of_group.add_subparsers(required=True, metavar=" | ".join(names))
@@ -138,27 +147,25 @@ def build() -> argparse.ArgumentParser:
         _everywhere(verb, name not in _WITHOUT_JSON)
         for add in arguments:
             add(verb)
-        verb.set_defaults(command=words)
+        verb.set_defaults(command=words, act=act)
     for entry in entry_points(group=COMMANDS_OF_OTHERS):
         entry.load()(groups)
     groups.metavar = " | ".join(groups.choices)
     return parser
 
 
-def _operations() -> dict[str, tuple[str, *tuple[Adds, ...]]]:
+def _operations() -> dict[str, Command]:
     """Return the commands that are operations, and those that show something where no operation is chosen."""
     by_verb: dict[str, list[Operation[Any]]] = {}
     for operation in operations():
         if operation.verb:
             by_verb.setdefault(operation.verb, []).append(operation)
-    return {
-        verb: (
-            _COMMANDS[verb][0] if verb in _COMMANDS else next(o.does for o in choices if o.does),
-            partial(add_arguments, choices=choices, required=verb not in _COMMANDS),
-            lambda parser, choices=choices: parser.set_defaults(operations=choices),
-        )
-        for verb, choices in by_verb.items()
-    }
+    rows: dict[str, Command] = {}
+    for verb, choices in by_verb.items():
+        act, does, *_ = _COMMANDS.get(verb, (None, next((o.does for o in choices if o.does), "")))
+        add = partial(add_arguments, choices=choices, required=act is None)
+        rows[verb] = (act, does, add, partial(argparse.ArgumentParser.set_defaults, operations=choices))
+    return rows
 
 
 def _everywhere(parser: argparse.ArgumentParser, takes_json: bool = True) -> None:

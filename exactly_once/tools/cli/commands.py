@@ -1,9 +1,9 @@
-"""The commands: each calls the engine, and returns a document for scripts and a function that prints it for people."""
+"""The commands that are no operations: each returns a document for scripts, and what prints it for people."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -21,7 +21,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id, namespace
-from exactly_once.tools.cli import doctor, metrics, operations, tables, verify
+from exactly_once.tools.cli import doctor, metrics, tables, verify
 from exactly_once.tools.cli.cluster import connection_of, program
 from exactly_once.tools.cli.explain import explain
 from exactly_once.tools.cli.operations import Result
@@ -35,15 +35,7 @@ from exactly_once.tools.operation.model import BUDGET_S
 from exactly_once.txn.coordinators import Description, describe, list_transactions
 
 
-def run(args: argparse.Namespace) -> Result:
-    """Run the command that ``args`` (of :func:`~exactly_once.tools.cli.arguments.parse`) names."""
-    operation = operations.chosen(args)
-    if operation is not None:
-        return operations.run(operation, args)
-    return _COMMANDS[args.command](args)
-
-
-def _list(args: argparse.Namespace) -> Result:
+def list_open(args: argparse.Namespace) -> Result:
     connection = connection_of(args)
     names = [check_sink_id(args.sink)] if args.sink else sinks(connection, BUDGET_S)
     inspections = [inspect_sink(connection, name, BUDGET_S) for name in names]
@@ -79,7 +71,7 @@ def _idle(connection: Connection, inspections: list[Inspection]) -> list[Descrip
         return [d for d in describe(admin.renew(BUDGET_S), ids).values() if d.transactional_id not in open_ids]
 
 
-def _explain(args: argparse.Namespace) -> Result:
+def explain_one(args: argparse.Namespace) -> Result:
     connection = connection_of(args)
     sink_id = sink_of(args.id)
     inspection = (
@@ -99,7 +91,7 @@ def _explain(args: argparse.Namespace) -> Result:
     return Result(document, partial(tables.show_explanation, explanation, wrong), 0 if described.state else 1)
 
 
-def _inspect_checkpoint(args: argparse.Namespace) -> Result:
+def inspect_checkpoint(args: argparse.Namespace) -> Result:
     log = read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S) if args.sink else None  # before the rest
     checkpoint = read_checkpoint(args.location)
     progress = compare(checkpoint, log) if log is not None else None
@@ -125,36 +117,25 @@ def _inspect_checkpoint(args: argparse.Namespace) -> Result:
     return Result(document, show, 1 if bad else 0)
 
 
-def _log(args: argparse.Namespace) -> Result:
+def list_log(args: argparse.Namespace) -> Result:
     records = in_force(log_records(connection_of(args), args.sink_id))
     strange = any(not r.is_of(args.sink_id) for r in records)
     document = {"sink_id": args.sink_id, "records": [r.as_json(args.sink_id) for r in records]}
     return Result(document, partial(tables.show_log, args.sink_id, records), 1 if strange else 0)
 
 
-def _verify(args: argparse.Namespace) -> Result:
+def verify_output(args: argparse.Namespace) -> Result:
     report = verify.verify_sink(connection_of(args), args)
     return Result(report.as_json(), partial(verify.show, report), 0 if report.clean else 1)
 
 
-def _doctor(args: argparse.Namespace) -> Result:
+def examine_all(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     connect = partial(connection_of, args)
     lines = examine(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
     return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Severity.ERROR else 0)
 
 
-def _metrics(args: argparse.Namespace) -> Result:
+def observe_sinks(args: argparse.Namespace) -> Result:
     metrics.run(args, connection_of(args))
     return Result({}, lambda console: None)
-
-
-_COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
-    "transactions list": _list,
-    "transactions explain": _explain,
-    "checkpoint inspect": _inspect_checkpoint,
-    "log": _log,
-    "verify": _verify,
-    "doctor": _doctor,
-    "metrics": _metrics,
-}

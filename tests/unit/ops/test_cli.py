@@ -106,7 +106,7 @@ def test_a_refusal_is_one_json_document_for_a_script(run):
 
 
 def test_a_bug_is_told_without_a_traceback(run, monkeypatch):
-    monkeypatch.setattr("exactly_once.tools.cli.run", lambda args: 1 / 0)
+    monkeypatch.setattr("exactly_once.tools.cli.operations.chosen", lambda args: 1 / 0)
     code, _, err = run("transactions", "list")
     assert code == 1 and err.startswith("EO-INTERNAL: ZeroDivisionError") and err.count("\n") == 1
 
