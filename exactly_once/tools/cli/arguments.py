@@ -121,7 +121,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def build() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="exactly-once",
         description="Inspect the transactions and checkpoints of exactly-once sinks, and recover a sink.",

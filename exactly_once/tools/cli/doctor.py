@@ -20,7 +20,6 @@ _MARK = 7
 
 
 def as_json(lines: Sequence[Diagnosis]) -> dict[str, Any]:
-    """Return the document for scripts."""
     checks = [
         {"check": _check(d), "verdict": _VERDICTS[d.severity][0], "sentence": d.sentence, "way_out": d.remedy}
         for d in lines

@@ -54,7 +54,6 @@ class Explanation:
     transaction: OpenTransaction | None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         transaction = self.transaction.as_json() if self.transaction else None
         return {**asdict(self), "blocks": [b.as_json() for b in self.blocks], "transaction": transaction}
 

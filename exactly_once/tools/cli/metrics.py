@@ -26,7 +26,6 @@ _OTLP = (
 
 
 def add_arguments(metrics: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     metrics.epilog = _OTLP
     metrics.add_argument(
         "--sink", metavar="S", action="append", default=[], help="only this sink; repeatable; default: every sink"

@@ -45,7 +45,6 @@ def add_parameters(verb: argparse.ArgumentParser, kind: type, one_of: Any = None
 
 
 def _settings(name: str, default: Any, kind: object, how: Any, several: bool) -> dict[str, Any]:
-    """Return the keywords of ``add_argument`` for a parameter."""
     keywords: dict[str, Any] = {"help": how.help.replace("%", "%%")}
     flag = how.flags[0].startswith("-")
     if flag:

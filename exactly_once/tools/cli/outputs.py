@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,22 +58,13 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
     for text in args.iceberg:
         from exactly_once.outputs.iceberg import IcebergParticipant
 
-        name, place = _named(text, "--iceberg", "ice=prod,shop.orders")
-        catalog, comma, table = place.partition(",")
-        if not comma:
-            raise InvalidOption(
-                f"--iceberg {name}=... names no table", "Write the flag like --iceberg ice=prod,shop.orders"
-            )
-        outputs.append(IcebergParticipant(name, table.strip(), catalog))
+        name, catalog, table = _of_table(text, "--iceberg", "ice=prod,shop.orders")
+        outputs.append(IcebergParticipant(name, table, catalog))
     for text in args.postgres:
         from exactly_once.outputs.postgres import PostgresParticipant
 
-        example = "warehouse=host=db dbname=shop,orders"
-        name, place = _named(text, "--postgres", example)
-        dsn, comma, table = place.rpartition(",")
-        if not comma or not table or not dsn:
-            raise InvalidOption(f"--postgres {name}=... names no table", f"Write the flag like --postgres '{example}'")
-        made = PostgresParticipant(name, dsn, table.strip(), shared=name in args.shared)
+        name, dsn, table = _of_table(text, "--postgres", "warehouse=host=db dbname=shop,orders")
+        made = PostgresParticipant(name, dsn, table, shared=name in args.shared)
         _refuse_secrets(name, made.database.secrets)
         outputs.append(made)
     names = [output.name for output in outputs]
@@ -99,3 +91,12 @@ def _named(text: str, flag: str, example: str) -> tuple[str, str]:
     if not equals or not place or not name or set(name) & set(":/@"):  # not repeated here: it may hold a password
         raise InvalidOption(f"one {flag} does not begin with NAME=", f"Write the flag like {flag} '{example}'")
     return name, place
+
+
+def _of_table(text: str, flag: str, example: str) -> tuple[str, str, str]:
+    """Return the participant's name, the place of its table, and the table."""
+    name, where = _named(text, flag, example)
+    place, _, table = where.rpartition(",")
+    if not table or not place:
+        raise InvalidOption(f"{flag} {name}=... names no table", f"Write the flag like {flag} {shlex.quote(example)}")
+    return name, place, table.strip()

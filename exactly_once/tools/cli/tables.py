@@ -100,7 +100,6 @@ def show_list(
 
 
 def show_wrong(found: Iterable[Diagnosis], console: Console) -> None:
-    """Print what is wrong, one line each."""
     for d in found:
         show_line(f"! {d}", console)
 

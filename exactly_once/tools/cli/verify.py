@@ -28,7 +28,6 @@ _OF_ORIGIN = ("against", "outputs_per_input", "inputs", "order", "refuse_foreign
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     outputs.add_arguments(verb)
     add_parameters(verb, VerifyParameters)
     verb.add_argument(

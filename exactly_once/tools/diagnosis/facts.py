@@ -201,7 +201,6 @@ class SinkFacts:
 
     @property
     def worker(self) -> Worker | None:
-        """The stream's run in progress."""
         return self.stream.worker if self.stream else None
 
     @property

@@ -61,7 +61,6 @@ class Diagnosis:
         return f"{self.sentence}. {self.remedy}." if self.remedy else f"{self.sentence}."
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {**asdict(self), "severity": self.severity.value, "evidence": dict(self.evidence)}
 
 

@@ -64,7 +64,6 @@ class Symptom:
         return self.judge.__doc__ or ""
 
     def find(self, facts: SinkFacts, limits: Thresholds) -> Iterator[Diagnosis]:
-        """Yield what the facts show of it."""
         for seen in self.judge(facts, limits):
             yield Diagnosis(
                 self.code,

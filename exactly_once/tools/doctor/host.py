@@ -88,7 +88,6 @@ class DoctorCheck:
 
 
 def judge_python(version: tuple[int, int, int]) -> Diagnosis:
-    """Judge the Python of this process."""
     check = DoctorCheck("Python", f"Python {'.'.join(map(str, version))}")
     if version[:2] < OLDEST_PYTHON:
         return check.wrong(" is too old", f"Use Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")

@@ -119,7 +119,6 @@ def examine_host() -> list[Diagnosis]:
 
 
 def examine_checkpoint(location: str, sink_id: str | None) -> list[Diagnosis]:
-    """Look at a checkpoint and its place."""
     try:
         return judge_checkpoint(read_checkpoint(location), _place(location), sink_id)
     except (CheckpointUnusable, CheckpointAway) as e:
@@ -206,7 +205,6 @@ class _Cluster:
         self._rights: Collection[str] | None = None
 
     def lines(self) -> list[Diagnosis]:
-        """Run all probes, in the order of the table."""
         probes: list[tuple[str, Callable[[], list[Diagnosis]]]] = [
             ("broker", self._brokers),
             ("broker's level", self._level),

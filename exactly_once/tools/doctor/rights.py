@@ -64,7 +64,6 @@ def judge_ids_rights(sink_id: str, may_describe: bool) -> Diagnosis:
 
 
 def judge_cluster_rights(rights: Collection[str] | None) -> Diagnosis:
-    """Judge the rights on the cluster itself."""
     if rights is None:
         return _untold("the cluster")
     if "DESCRIBE_CONFIGS" not in rights:

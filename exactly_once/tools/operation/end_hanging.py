@@ -188,7 +188,6 @@ def consequence(transaction: Attributed) -> str:
 
 
 def hanging_json(transaction: Attributed) -> dict[str, Any]:
-    """Return plain values."""
     return {
         "name": transaction.hanging.name,
         **transaction.hanging._asdict(),

@@ -116,7 +116,6 @@ def take_over_parameter(text: str) -> Any:
 
 
 def reason_parameter(more: str = "") -> Any:
-    """Make the field ``reason``."""
     return parameter("", f"The reason, for the audit trail{more}.", form="reason")
 
 

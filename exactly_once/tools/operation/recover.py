@@ -243,7 +243,6 @@ RECOVER = Operation(
 
 
 def counts(found: Inspection) -> dict[str, int]:
-    """Return the numbers of an inspection."""
     return {
         "open": len(found.open),
         "undecided": sum(t.verdict == "undecided" for t in found.open),

@@ -28,7 +28,6 @@ def open_transactions(inspection: Inspection) -> ResultTable:
 
 
 def completed(decisions: Sequence[Decision]) -> ResultTable:
-    """Make the table of completed batches."""
     return ResultTable(
         ("batch", "query", "parts", "records", "topics", "decided_at"),
         [

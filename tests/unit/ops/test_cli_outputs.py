@@ -37,7 +37,8 @@ def test_the_flags_name_the_participants_of_the_stream() -> None:
     ("flags", "says"),
     [
         (["--files", "archive"], "one --files does not begin with NAME=.*--files 'archive=/data/orders'"),
-        (["--postgres", "w=host=db"], "w=... names no table"),
+        (["--postgres", "w=host=db"], "w=... names no table.*--postgres 'warehouse=host=db dbname=shop,orders'"),
+        (["--iceberg", "i=orders"], "--iceberg i=... names no table.*--iceberg ice=prod,shop.orders"),
         (["--files", "a=/x", "--files", "a=/y"], "the output a is named twice"),
         (["--files", "a=/x", "--shared", "a"], "--shared a names no output of --postgres"),
     ],

@@ -62,7 +62,6 @@ class Repair:
         return self.applied or not (self.refused or self.to_do)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {**asdict(self), "whole": self.whole, "findings": [f.as_json() for f in self.findings]}
 
 
@@ -102,7 +101,6 @@ class Work:
             self._delete([finding.name, checksum_of(finding.name)])
 
     def record(self, done: bool) -> None:
-        """Write the audit record."""
         record = {
             "sink_id": self._repair.sink_id,
             "location": self._repair.location,

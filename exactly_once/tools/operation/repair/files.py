@@ -123,7 +123,6 @@ def _read(fs: pafs.FileSystem, root: str, name: str, names: list[str]) -> File:
 
 
 def content_of(fs: pafs.FileSystem, path: str) -> bytes:
-    """Read a whole file."""
     with fs.open_input_stream(path) as f:
         return bytes(f.read())
 
