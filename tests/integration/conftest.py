@@ -1,12 +1,20 @@
-"""Which of the conformance suite's tests are long; and a Spark session for tests that look at plans and rows alone."""
+"""What tests on brokers share: the command, a sink without a driver, a Spark session for tests that look at plans and
+rows alone; and which of the conformance suite's tests are long.
+"""
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from exactly_once.kafka.connection import Connection
+from exactly_once.tools import cli
+from testkit.commands import Run
+from testkit.dead_sink import DEAD, DeadSink
 from testkit.spark_session import spark_session
 
 if TYPE_CHECKING:
@@ -19,6 +27,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     conf = {"spark.sql.shuffle.partitions": "2"}
     with spark_session(tmp_path_factory.mktemp("spark"), conf) as session:
         yield session
+
+
+@pytest.fixture
+def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command on the shared broker; (exit code, standard output or its JSON, standard error)."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
+
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        code = cli.main(arguments)
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out) if "--json" in arguments else printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def sink(connection: Connection, topic: str) -> DeadSink:
+    """A sink whose owner was on this host, and is dead."""
+    return DeadSink(connection, topic, socket.gethostname(), DEAD)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,10 +5,6 @@ start goes on with every row once.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +20,9 @@ from exactly_once.spark.session import file_manager
 from exactly_once.tools.operation.repair.applying import Repair
 from exactly_once.tools.operation.rules import Refused
 from testkit import repair
+from testkit.commands import Run, held_at
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
-from testkit.processes import until
-from testkit.stream import ROOT, SparkDriver
+from testkit.stream import SparkDriver
 
 #: Spark's default, whose renames fail on a checksum that was left behind; that of the other tests does not mind.
 DEFAULT_FILE_MANAGER = {"spark.sql.streaming.checkpointFileManagerClass": file_manager("FileContextBased")}
@@ -42,18 +38,7 @@ def tear(checkpoint: Path, name: str, content: bytes | None = b"") -> None:
 
 def command(bench: Bench, *arguments: str) -> list[str]:
     """The command on a bench's checkpoint."""
-    return [
-        *(sys.executable, "-m", "exactly_once.tools.cli", "--bootstrap-servers", bench.connection.bootstrap_servers),
-        *("checkpoint", "repair", str(bench.checkpoint), "--sink", bench.sink_id, "--json", *arguments),
-    ]
-
-
-def run_command(bench: Bench, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and document."""
-    ended = subprocess.run(
-        command(bench, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    return ended.returncode, json.loads(ended.stdout)
+    return ["checkpoint", "repair", str(bench.checkpoint), "--sink", bench.sink_id, "--json", *arguments]
 
 
 def phrase(bench: Bench) -> str:
@@ -212,7 +197,7 @@ def test_a_batch_in_flight_whose_files_are_torn_is_written_once(
 
 @pytest.mark.long
 def test_a_batch_that_is_too_long_is_planned_anew_and_smaller(
-    bench: Bench, warm: SparkDriver, kafka_input: KafkaInput
+    run: Run, bench: Bench, warm: SparkDriver, kafka_input: KafkaInput
 ) -> None:
     """Guards against a batch whose transactions always time out: Spark runs it as it was planned, whatever
     maxOffsetsPerTrigger says since, and the stream never gets past it.
@@ -226,17 +211,17 @@ def test_a_batch_that_is_too_long_is_planned_anew_and_smaller(
     planned = (bench.checkpoint / "offsets" / "0").read_text()
     assert repair.examine(bench.connection, bench.sink_id, str(bench.checkpoint)).whole
 
-    code, found = run_command(bench, "--plan-anew")
+    code, found, _ = run(*command(bench, "--plan-anew"))
     assert code == 1 and [(f["name"], f["action"]) for f in found["findings"]] == [("offsets/0", "remove")]
     assert (bench.checkpoint / "offsets" / "0").read_text() == planned
-    code, found = run_command(bench, "--plan-anew", "--apply", "--force", found["force"])
+    code, found, _ = run(*command(bench, "--plan-anew", "--apply", "--force", found["force"]))
     assert code == 0 and found["applied"]
 
     warm.complete(small)
     first = bench.log().decisions[0]
     assert first.records < sum(1 for _ in kafka_input.sent) and first.offsets_digest != digest_of(planned)
     bench.assert_exactly(kafka_input.sent)
-    code, found = run_command(bench, "--plan-anew")
+    code, found, _ = run(*command(bench, "--plan-anew"))
     assert code == 1 and [f["action"] for f in found["findings"]] == ["refuse"]  # it is decided
 
 
@@ -264,48 +249,37 @@ def test_a_file_that_was_deleted_by_guess_is_put_back(bench: Bench, warm: SparkD
 @pytest.mark.long
 @pytest.mark.parametrize("point", [pytest.param("repair-kept", marks=LONG), "repair-changed"])
 def test_a_repair_that_is_killed_is_finished_by_the_next_one(
-    point: str, settled: Bench, warm: SparkDriver, tmp_path: Path
+    point: str, run: Run, settled: Bench, warm: SparkDriver, tmp_path: Path
 ) -> None:
     """Guards against a repair that leaves the checkpoint worse than it was."""
     for name in ("offsets/2", "commits/2"):
         tear(settled.checkpoint, name)
-    failpoints = tmp_path / "failpoints"
-    failpoints.mkdir()
-    (failpoints / point).write_text("hang")
-    killed = subprocess.Popen(
-        command(settled, "--apply", "--force", phrase(settled)),
-        cwd=ROOT,
-        env={**os.environ, "EXACTLY_ONCE_FAILPOINTS": str(failpoints)},
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        until(point, (failpoints / f"{point}.reached").exists, 90)
-    finally:
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+    forced = command(settled, "--apply", "--force", phrase(settled))
+    with held_at(point, tmp_path, settled.connection.bootstrap_servers, forced):
+        pass  # and killed
     left = {"repair-kept": {"offsets/2": "rebuild", "commits/2": "remove"}, "repair-changed": {"commits/2": "remove"}}
     assert actions(repair.examine(settled.connection, settled.sink_id, str(settled.checkpoint))) == left[point]
 
-    code, found = run_command(settled, "--apply")  # the killed one's claim is a recovery's, which stops nobody
+    code, found, _ = run(*command(settled, "--apply"))  # the killed one's claim is a recovery's, which stops nobody
     assert code == 0 and found["applied"]
     warm.complete(settled.job)
     settled.assert_exactly_once()
 
 
 @pytest.mark.long
-def test_a_driver_that_lives_is_not_fenced_by_a_repair_unless_that_is_typed_out(settled: Bench) -> None:
+def test_a_driver_that_lives_is_not_fenced_by_a_repair_unless_that_is_typed_out(run: Run, settled: Bench) -> None:
     """Guards against the wrong sink, and against files that change below a stream at work."""
     tear(settled.checkpoint, "commits/2")
     owner = settled.log().owner
-    code, found = run_command(settled)
+    code, found, _ = run(*command(settled))
     assert code == 1 and found["dry_run"] and "is alive" in found["refused"] and found["force"] == phrase(settled)
-    code, found = run_command(settled, "--apply")
+    code, found, _ = run(*command(settled, "--apply"))
     assert code == 1 and found["error"]["code"] == "EO-REFUSED" and found["error"]["force"] == phrase(settled)
     with pytest.raises(Refused, match="is alive"):
         repair.repair(settled.connection, settled.sink_id, str(settled.checkpoint))
     assert settled.log().owner == owner and (settled.checkpoint / "commits" / "2").read_bytes() == b""
-    assert run_command(settled, "--apply", "--force", phrase(settled))[0] == 0
-    code, found = run_command(settled)
+    assert run(*command(settled, "--apply", "--force", phrase(settled)))[0] == 0
+    code, found, _ = run(*command(settled))
     assert code == 0 and found["whole"] and found["findings"] == []
 
 

@@ -1,6 +1,5 @@
 """The command line against real brokers: what is open is listed, explained, ended, recovered; or refused."""
 
-import json
 import os
 import shlex
 import socket
@@ -13,30 +12,10 @@ import pytest
 
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
-from exactly_once.tools import cli
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED, leave_hanging
-
-
-@pytest.fixture
-def run(bootstrap_servers, capsys, monkeypatch):
-    """Run a command on the shared broker; (exit code, standard output or its JSON, standard error)."""
-    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
-
-    def run(*arguments):
-        code = cli.main(arguments)
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if "--json" in arguments else printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def sink(connection, topic):
-    """Its owner was on this host, and is dead."""
-    return DeadSink(connection, topic, socket.gethostname(), DEAD)
 
 
 @pytest.fixture
@@ -163,7 +142,7 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
 
 
 @pytest.mark.long
-def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_says_so(own_broker, capsys):
+def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_says_so(run, own_broker, monkeypatch):
     """Mishap: readers that wait forever. Loss: somebody else's records."""
     connection = Connection(own_broker(properties=UNVERIFIED).bootstrap_servers)
     topic = brokers.create_topic(connection.bootstrap_servers, partitions=4)
@@ -173,11 +152,7 @@ def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_
     foreign = leave_hanging(connection, topic, 2, "flights-feed")
     leave_hanging(connection, topic, 3)
 
-    def run(*arguments):
-        code = cli.main(["--bootstrap-servers", connection.bootstrap_servers, *arguments])
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if "--json" in arguments else printed.out, printed.err
-
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)
     code, found, _ = run("transactions", "list", "--hanging", "--json")
     assert code == 1
     assert {h["name"]: h["owner"] for h in found["hanging"]} == {

@@ -32,12 +32,6 @@ from testkit.scrape import Scrape
 PATIENCE_S = 30
 
 
-@pytest.fixture
-def sink(connection, topic):
-    """Its owner was on this host, and is dead."""
-    return DeadSink(connection, topic, socket.gethostname(), DEAD)
-
-
 class Observed:
     """An observer in this process, every second."""
 

@@ -10,27 +10,21 @@ import pytest
 
 import exactly_once
 from exactly_once.errors import InvalidOption
-from testkit.dead_sink import DEAD, DeadSink
+from testkit.dead_sink import DeadSink
 
 
-@pytest.fixture
-def dead(connection, topic):
-    """Its driver was on this host, and is gone."""
-    return DeadSink(connection, topic, socket.gethostname(), DEAD)
-
-
-def test_a_script_inspects_and_recovers_a_sink(connection, dead):
+def test_a_script_inspects_and_recovers_a_sink(connection, sink):
     """Guards against a script that must parse what a command prints, or import what a later version moves."""
-    decided, undecided = dead.open_part(0), dead.open_part(1)
-    dead.decide(decided)
-    found = exactly_once.inspect(connection.bootstrap_servers, dead.sink_id)
+    decided, undecided = sink.open_part(0), sink.open_part(1)
+    sink.decide(decided)
+    found = exactly_once.inspect(connection.bootstrap_servers, sink.sink_id)
     assert [t.verdict for t in found.open] == ["decided", "undecided"] and not found.quiet
-    report = exactly_once.recover(connection.bootstrap_servers, dead.sink_id, operator="a script")
+    report = exactly_once.recover(connection.bootstrap_servers, sink.sink_id, operator="a script")
     assert report.clean and [d.batch_id for d in report.completed] == [0]
     assert report.rolled_back == {"kafka": [undecided]} and report.claim.operator == "a script"
-    assert dead.visible() == ["part 0"]
-    assert exactly_once.inspect(connection, dead.sink_id).quiet
-    again = exactly_once.recover({"kafka.bootstrap.servers": connection.bootstrap_servers}, dead.sink_id)
+    assert sink.visible() == ["part 0"]
+    assert exactly_once.inspect(connection, sink.sink_id).quiet
+    again = exactly_once.recover({"kafka.bootstrap.servers": connection.bootstrap_servers}, sink.sink_id)
     assert again.clean and not again.completed and not again.rolled_back
 
 
@@ -56,12 +50,12 @@ def test_a_script_is_told_of_a_sink_that_there_is_not(connection):
         exactly_once.inspect(connection, "no:sink")
 
 
-def test_a_script_verifies_a_sink(connection, dead):
+def test_a_script_verifies_a_sink(connection, sink):
     """Guards against a proof that only a shell can ask for."""
-    dead.decide(dead.open_part(0))
-    stuck = exactly_once.verify(connection.bootstrap_servers, dead.sink_id, settle_s=0)
-    assert not stuck.clean and stuck.sink_id == dead.sink_id and sum(stuck.counts.values()) >= 1
-    exactly_once.recover(connection, dead.sink_id)
-    assert exactly_once.verify(connection, dead.sink_id, settle_s=10).clean
+    sink.decide(sink.open_part(0))
+    stuck = exactly_once.verify(connection.bootstrap_servers, sink.sink_id, settle_s=0)
+    assert not stuck.clean and stuck.sink_id == sink.sink_id and sum(stuck.counts.values()) >= 1
+    exactly_once.recover(connection, sink.sink_id)
+    assert exactly_once.verify(connection, sink.sink_id, settle_s=10).clean
     with pytest.raises(InvalidOption):
         exactly_once.verify(connection, "no-such-sink", settle_s=0)

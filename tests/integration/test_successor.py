@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +24,12 @@ from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Completed, Decision
-from exactly_once.tools import cli
 from exactly_once.tools.operation.rules import Refused
 from testkit import broker as brokers
+from testkit.commands import Run, held_at
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.processes import until
 from testkit.successor import retire
-
-Run = Callable[..., tuple[int, Any, str]]
 
 
 class Old(DeadSink):
@@ -85,19 +80,6 @@ class Old(DeadSink):
 @pytest.fixture
 def old(connection: Connection, topic: str, tmp_path: Path) -> Old:
     return Old(connection, topic, tmp_path / "checkpoint")
-
-
-@pytest.fixture
-def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command: (exit code, standard output or its JSON, standard error)."""
-    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
-
-    def run(*arguments: str) -> tuple[int, Any, str]:
-        code = cli.main(arguments)
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if "--json" in arguments else printed.out, printed.err
-
-    return run
 
 
 def test_a_dry_run_says_where_the_successor_would_begin_and_changes_nothing(run: Run, old: Old) -> None:
@@ -212,19 +194,9 @@ def test_a_command_that_is_killed_is_called_again(
     point: str, retired: bool, run: Run, old: Old, tmp_path: Path
 ) -> None:
     """Loss or duplicate: kill -9 between the claim, the retirement and the output."""
-    points = tmp_path / "points"
-    points.mkdir()
-    (points / point).write_text("hang")
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "exactly_once.tools.cli", *old.arguments("--json")],
-        env={**os.environ, "EXACTLY_ONCE_FAILPOINTS": str(points)},
-        stdout=subprocess.PIPE,
-    )
-    try:
-        until(point, lambda: (points / f"{point}.reached").exists() or killed.poll() is not None, 60)
-    finally:
+    with held_at(point, tmp_path, old.connection.bootstrap_servers, old.arguments("--json")) as killed:
         killed.kill()
-        assert killed.communicate()[0] == b""
+        assert killed.communicate()[0] == ""
     assert (old.read().retired is not None) is retired
     code, found, _ = run(*old.arguments("--json"))
     assert code == 0 and json.loads(found["starting_offsets"]) == old.begins()
@@ -235,28 +207,12 @@ def test_a_command_that_is_killed_is_called_again(
 @pytest.mark.long
 def test_a_driver_that_claims_while_the_sink_is_being_retired_keeps_it(old: Old, tmp_path: Path) -> None:
     """Outage: a stream that somebody has started again is fenced for good, without a word."""
-    points = tmp_path / "points"
-    points.mkdir()
-    (points / "retiring").write_text("wait")
-    command = subprocess.Popen(
-        [sys.executable, "-m", "exactly_once.tools.cli", *old.arguments()],
-        env={
-            **os.environ,
-            "EXACTLY_ONCE_FAILPOINTS": str(points),
-            "KAFKA_BOOTSTRAP_SERVERS": old.connection.bootstrap_servers,
-        },
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        until("the claim", lambda: (points / "retiring.reached").exists() or command.poll() is not None, 60)
+    with held_at("retiring", tmp_path, old.connection.bootstrap_servers, old.arguments()) as command:
         options = SinkOptions.parse(old.options(old.checkpoint))
         with Session.of(options) as session:
             token = claim_for_stream(session, options, Batch("q", 1, "digest")).token
-        (points / "retiring.reached").unlink()
+        (tmp_path / "retiring.reached").unlink()
         _, said = command.communicate(timeout=60)
-    finally:
-        command.kill()
     assert command.returncode == 1 and "EO-REFUSED" in said and f"claim {token}" in said
     assert old.read().retired is None
 
