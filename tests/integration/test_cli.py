@@ -5,12 +5,10 @@ import shlex
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 
 import psutil
 import pytest
 
-from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
 from testkit import broker as brokers
 from testkit import oracle
@@ -110,22 +108,6 @@ def test_a_driver_that_lives_is_not_fenced_by_accident(run, living):
     assert living.read().owner.token == 1
     assert run("recover", living.sink_id, "--force", phrase)[0] == 0
     assert living.read().owner.purpose == "recovery"
-
-
-@pytest.mark.long
-def test_a_refusal_names_who_operates_the_driver_and_takes_the_phrase_as_it_is_printed(run, living):
-    """Mishap: staging's recovery job, pointed at production's brokers."""
-    claim = replace(living.read().owner, token=2, operator="dagster/prod/0a1b")
-    living.log.claim(lambda state: claim, Deadline(30))
-    code, _, err = run("recover", living.sink_id)
-    phrase = f"fence the driver {os.getpid()} on {socket.gethostname()} (operated by dagster/prod/0a1b)"
-    assert code == 1 and err.startswith("EO-REFUSED: ") and f"--force '{phrase}'" in err
-    assert run("recover", living.sink_id, "--force", phrase.replace(" (operated by dagster/prod/0a1b)", ""))[0] == 1
-    _, out, _ = run("transactions", "list", "--sink", living.sink_id)
-    assert "operated by dagster/prod/0a1b" in out
-    _, found, _ = run("transactions", "list", "--sink", living.sink_id, "--json")
-    assert found["sinks"][0]["owner"]["operator"] == "dagster/prod/0a1b"
-    assert run("recover", living.sink_id, "--force", phrase)[0] == 0
 
 
 def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,17 @@ import psutil
 import pytest
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
-from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.tools import cli
 from exactly_once.tools.diagnosis import Diagnosis, Severity
 from exactly_once.tools.doctor.probes import examine
-from exactly_once.tools.operation.rules import Refused, check_owner
 from exactly_once.txn.coordinators import list_transactions
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit.authorizing import AuthorizingBroker, Right
 from testkit.dead_sink import DeadSink
-from testkit.processes import until
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
@@ -70,26 +65,6 @@ def test_a_healthy_cluster_has_nothing_wrong_and_every_line_a_figure(
     assert len(by_check(found, f"topic {topic}")) == 1, "of the decision, and named"
     assert [line["verdict"] for line in by_check(found, "rights")] == ["ok"] * 4
     assert by_check(found, "commit log's settings")[0]["verdict"] == "ok"
-
-
-def test_the_doctor_says_of_a_frozen_owner_what_the_recovery_says(run: Run, connection: Connection, topic: str) -> None:
-    """Mishap: the doctor sends its reader to a recovery, which refuses: end the frozen process first."""
-    with subprocess.Popen(["sleep", "300"]) as owner:
-        try:
-            owner.send_signal(signal.SIGSTOP)
-            stopped = psutil.Process(owner.pid)
-            until("it is stopped", lambda: stopped.status() == psutil.STATUS_STOPPED, 10)
-            sink = DeadSink(connection, topic, socket.gethostname(), owner.pid, stopped.create_time())
-            sink.open_part(0)
-            _, found = run("--bootstrap-servers", connection.bootstrap_servers, "--sink", sink.sink_id)
-            with pytest.raises(Refused, match="is frozen") as refused:
-                check_owner(sink.sink_id, inspect_sink(connection, sink.sink_id).owner)
-        finally:
-            owner.kill()
-    codes = [d["code"] for d in found["diagnoses"] if d["code"].startswith("HEALTH-")]
-    assert codes == ["HEALTH-FROZEN", "HEALTH-STALE-TRANSACTIONS"]
-    assert all(f"kill -9 {owner.pid}" in d["remedy"] for d in found["diagnoses"] if d["code"] in codes)
-    assert f"kill -9 {owner.pid}" in refused.value.way_out
 
 
 def test_the_doctor_leaves_no_trace(run: Run, connection: Connection) -> None:

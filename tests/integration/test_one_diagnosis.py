@@ -25,7 +25,7 @@ def check(connection, plant, folder):
     assert len(said) == 1, json.dumps(sorted(map(str, said)), indent=1)
 
 
-@pytest.mark.quick("checkpoint_torn", "lost_part")
+@pytest.mark.quick("checkpoint_torn", "frozen", "lost_part")
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_every_screen_says_the_same_of_a_symptom(plant, connection, tmp_path):
     """Mishap: the alert, the command and the doctor send the person on call three ways."""

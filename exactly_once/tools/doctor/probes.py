@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -188,21 +189,19 @@ def _place(location: str) -> CheckpointPlace:
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class _Cluster:
     """The probes of one cluster, over one connection."""
 
-    def __init__(
-        self, admin: Admin, sink_id: str | None, topics: Sequence[str], budget_s: float, timeout_ms: int | None
-    ):
-        self._admin = admin
-        self._sink_id = sink_id
-        self._outputs = list(dict.fromkeys(topics))
-        self._budget_s = budget_s
-        self._timeout_ms = timeout_ms
-        self._alive = 1
-        self._coordinated = True
-        self._config: Mapping[str, str] = {}
-        self._rights: Collection[str] | None = None
+    admin: Admin
+    sink_id: str | None
+    topics: Sequence[str]
+    budget_s: float
+    timeout_ms: int | None
+    _alive: int = 1
+    _coordinated: bool = True
+    _config: Mapping[str, str] = field(default_factory=dict)
+    _rights: Collection[str] | None = None
 
     def lines(self) -> list[Diagnosis]:
         probes: list[tuple[str, Callable[[], list[Diagnosis]]]] = [
@@ -217,7 +216,7 @@ class _Cluster:
         ]
         lines: list[Diagnosis] = []
         for check, probe in probes:
-            self._admin.renew(self._budget_s)
+            self.admin.renew(self.budget_s)
             try:
                 lines += probe()
             except ExactlyOnceError as e:
@@ -225,20 +224,20 @@ class _Cluster:
         return lines
 
     def _brokers(self) -> list[Diagnosis]:
-        members, self._rights = cluster_info.members(self._admin)
+        members, self._rights = cluster_info.members(self.admin)
         self._alive = len(members)
-        self._config = self._admin.broker_config()
+        self._config = self.admin.broker_config()
         answers = {
-            f"broker {m.node} at {m.host}:{m.port}": cluster_info.answer_ms(self._admin, m.node, _ANSWER_MS)
+            f"broker {m.node} at {m.host}:{m.port}": cluster_info.answer_ms(self.admin, m.node, _ANSWER_MS)
             for m in members
         }
-        reachable = {str(a): _connects_ms(a) for a in servers.read(self._admin.connection.bootstrap_servers)}
+        reachable = {str(a): _connects_ms(a) for a in servers.read(self.admin.connection.bootstrap_servers)}
         return [*cluster.judge_brokers(answers, reachable), rights.judge_cluster_rights(self._rights)]
 
     def _level(self) -> list[Diagnosis]:
-        found, used = cluster_info.level(self._admin), list[int]()
-        if self._sink_id is not None and not found.features.get("transaction.version"):
-            log = read_log(self._admin.connection, self._sink_id, self._budget_s)
+        found, used = cluster_info.level(self.admin), list[int]()
+        if self.sink_id is not None and not found.features.get("transaction.version"):
+            log = read_log(self.admin.connection, self.sink_id, self.budget_s)
             used = [d.end_txn_version for d in log.decisions]
         return [cluster.judge_level(found, used)]
 
@@ -247,7 +246,7 @@ class _Cluster:
         for _ in range(_CLOCK_TRIES):
             began = time.time() * 1000
             try:
-                there = cluster_info.controllers_clock(self._admin)
+                there = cluster_info.controllers_clock(self.admin)
             except ExactlyOnceError as e:
                 return [cluster.judge_clock(None, e.what)]
             ended = time.time() * 1000
@@ -259,11 +258,11 @@ class _Cluster:
     def _timeout(self) -> list[Diagnosis]:
         longest = self._number("transaction.max.timeout.ms")
         in_use: list[int] = []
-        if self._sink_id is not None:
-            ids = [t.transactional_id for t in list_transactions(self._admin, namespace(self._sink_id), ())]
-            log_id = commit_log_id(self._sink_id)
-            in_use = [d.timeout_ms for d in describe(self._admin, ids).values() if d.transactional_id != log_id]
-        return [cluster.judge_timeout(longest, max(in_use, default=0) or None, self._timeout_ms)]
+        if self.sink_id is not None:
+            ids = [t.transactional_id for t in list_transactions(self.admin, namespace(self.sink_id), ())]
+            log_id = commit_log_id(self.sink_id)
+            in_use = [d.timeout_ms for d in describe(self.admin, ids).values() if d.transactional_id != log_id]
+        return [cluster.judge_timeout(longest, max(in_use, default=0) or None, self.timeout_ms)]
 
     def _state(self) -> list[Diagnosis]:
         state, groups = self._brokers_own(*_STATE), self._brokers_own(*_GROUPS)
@@ -272,7 +271,7 @@ class _Cluster:
 
     def _brokers_own(self, name: str, replication: str, in_sync: str) -> list[Diagnosis]:
         """Judge a topic that the brokers make when they first need it."""
-        [topic] = cluster_info.topics(self._admin, [name])
+        [topic] = cluster_info.topics(self.admin, [name])
         least = self._number(in_sync)
         if topic.exists and not topic.hidden:
             return [self._replication(name, topic, least), *cluster.judge_election(name, topic.config)]
@@ -280,9 +279,9 @@ class _Cluster:
         return [] if replicas is None else [cluster.judge_replication(name, replicas, None, least, self._alive)]
 
     def _log(self) -> list[Diagnosis]:
-        if self._sink_id is None:
+        if self.sink_id is None:
             return self._creation(commit_log_topic(_ANY_SINK))
-        [log] = cluster_info.topics(self._admin, [commit_log_topic(self._sink_id)])
+        [log] = cluster_info.topics(self.admin, [commit_log_topic(self.sink_id)])
         may_create = None if self._rights is None else "CREATE" in self._rights
         lines = [rights.judge_log_rights(log, may_create)]
         if log.exists and not log.hidden:
@@ -291,13 +290,13 @@ class _Cluster:
         elif not log.hidden:
             lines += self._creation(log.name)
         if self._coordinated:  # else there is no coordinator to ask, and the line of its topic says why
-            lines.append(self._ids_rights(self._sink_id))
+            lines.append(self._ids_rights(self.sink_id))
         return lines
 
     def _creation(self, log: str) -> list[Diagnosis]:
         """Ask the brokers whether they would create the commit log as a sink wants it."""
         try:
-            refused = log_topic.left_out(self._admin, log)
+            refused = log_topic.left_out(self.admin, log)
         except NotAuthorized:  # a sink's line of rights says it
             return []
         except ExactlyOnceError as e:
@@ -307,27 +306,27 @@ class _Cluster:
 
     def _ids_rights(self, sink_id: str) -> Diagnosis:
         try:
-            describe(self._admin, [f"{namespace(sink_id)}check"])  # never initialised
+            describe(self.admin, [f"{namespace(sink_id)}check"])  # never initialised
         except NotAuthorized:
             return rights.judge_ids_rights(sink_id, False)
         return rights.judge_ids_rights(sink_id, True)
 
     def _topics(self) -> list[Diagnosis]:
-        names = list(dict.fromkeys([*self._outputs, *self._written()]))
+        names = list(dict.fromkeys([*self.topics, *self._written()]))
         if not names:
             replicas = self._number("default.replication.factor")
             least = self._number("min.insync.replicas")
             if replicas is None:
                 return []
             return [cluster.judge_replication("new topics", replicas, None, least, self._alive)]
-        return [line for topic in cluster_info.topics(self._admin, names) for line in self._output(topic)]
+        return [line for topic in cluster_info.topics(self.admin, names) for line in self._output(topic)]
 
     def _written(self) -> list[str]:
         """Return the topics of the sink's decisions."""
-        if self._sink_id is None:
+        if self.sink_id is None:
             return []
         try:
-            log = read_log(self._admin.connection, self._sink_id, self._budget_s)
+            log = read_log(self.admin.connection, self.sink_id, self.budget_s)
         except NotAuthorized:  # a line on the commit log says it
             return []
         return sorted({topic for d in log.decisions for topic in d.topics})
@@ -345,15 +344,15 @@ class _Cluster:
 
     def _transactions(self) -> list[Diagnosis]:
         prefix, whose = "eo:", "All sinks"
-        if self._sink_id is not None:
-            prefix, whose = namespace(self._sink_id), f"Sink {self._sink_id}"
-        ids = list_transactions(self._admin, prefix, ())
+        if self.sink_id is not None:
+            prefix, whose = namespace(self.sink_id), f"Sink {self.sink_id}"
+        ids = list_transactions(self.admin, prefix, ())
         under_way = [t.transactional_id for t in ids if t.state in UNDER_WAY]
-        described = [d for d in describe(self._admin, under_way).values() if d.state in UNDER_WAY]
+        described = [d for d in describe(self.admin, under_way).values() if d.state in UNDER_WAY]
         by_age = sorted(described, key=lambda d: d.started_ms)
-        named = [] if self._sink_id is None else [self._sink_id]
+        named = [] if self.sink_id is None else [self.sink_id]
         at_work = list(dict.fromkeys([*named, *(s for d in by_age if (s := sink_of(d.transactional_id)) is not None)]))
-        inspected = [inspect_sink(self._admin.connection, name, self._budget_s) for name in at_work[:_INSPECTED]]
+        inspected = [inspect_sink(self.admin.connection, name, self.budget_s) for name in at_work[:_INSPECTED]]
         return cluster.judge_transactions(whose, len(ids), described, inspected, len(at_work))
 
     def _replication(self, name: str, topic: Topic, least: int | None = None) -> Diagnosis:

@@ -176,7 +176,6 @@ def _verify(context: OperationContext, p: RecoveryParameters, before: OperationO
     at_rest = not (verification.left_open or any(_batch(d) not in awaited for d in verification.open_decisions))
     sentence = f"{report.sentence}{' A newer owner took the sink and continues.' if work.superseded else ''}"
     wrong = left(context, report, after)
-    rests = "" if at_rest or work.superseded else _not_at_rest(report)
     return OperationOutcome(
         p.sink_id,
         sentence,
@@ -190,7 +189,7 @@ def _verify(context: OperationContext, p: RecoveryParameters, before: OperationO
         remedy="" if wrong else _AT_REST,
         diagnoses=wrong,
         ok=at_rest and report.clean and not (report.to_rewrite or work.superseded),
-        failure=NotAtRest(*rests) if rests else None,
+        failure=None if at_rest or work.superseded else _not_at_rest(report),
         audit={
             "recovery_sentence": sentence,
             "recovery_claim": report.claim.token if report.claim else 0,
@@ -312,9 +311,9 @@ def _sentence(found: Inspection, wrong: Sequence[Diagnosis]) -> str:
     return f"Sink {found.sink_id} {state}. Owner: {owner_sentence(found)}"
 
 
-def _not_at_rest(report: RecoveryReport) -> tuple[str, str]:
+def _not_at_rest(report: RecoveryReport) -> NotAtRest:
     ids = ", ".join(d.transactional_id for d in report.left_open) or "decided batches"
-    return (
+    return NotAtRest(
         f"sink {report.sink_id} still has open transactions after the recovery: {ids}",
         "A task of the old driver is probably still running; launch the job exactly_once_recovery again",
     )

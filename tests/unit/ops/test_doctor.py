@@ -98,18 +98,10 @@ def test_a_client_that_is_missing_or_out_of_range_is_wrong() -> None:
     installed = {"kafka-python": "3.1.0", "pyarrow": "18.0.0", "rich": "14.1", "lz4": None}
     kafka, arrow, lz4 = judge_packages(required, installed.get)
     check(kafka, WRONG, "3.1.0", "<3.1,>=3.0.12")
+    for version, verdict in (("3.0.9", WRONG), ("3.0.12.post1", OK), ("3.0.100", OK)):  # compared as numbers
+        check(judge_packages(required[:1], lambda name, version=version: version)[0], verdict, version)
     check(arrow, OK, "18.0.0")
     check(lz4, WRONG, "not installed", "Install lz4 <5,>=4.4")
-
-
-@pytest.mark.parametrize(
-    ("version", "fits"),
-    [("3.0.12", True), ("3.0.12.post1", True), ("3.0.9", False), ("3.1", False), ("3.0.100", True), ("4.0", False)],
-)
-def test_versions_are_compared_as_numbers(version: str, fits: bool) -> None:
-    """Outage: 3.0.9 passes for newer than 3.0.12."""
-    [line] = judge_packages(["kafka-python<3.1,>=3.0.12"], lambda name: version)
-    assert (line.severity is OK) == fits
 
 
 def test_the_packages_of_this_environment_are_found() -> None:

@@ -133,26 +133,19 @@ def owner(alive, purpose="stream", operator=""):
     return Owner(Claim(1, "q", 0, purpose, "host-a", 4711, operator=operator), alive)
 
 
-def test_nobody_acts_while_an_owner_lives():
-    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
-    refused = refusal(check_owner, "s", owner(True))
-    assert "is alive" in refused.what and refused.phrase == "fence the driver 4711 on host-a"
-    check_owner("s", owner(True), refused.phrase)
-
-
-def test_an_owner_on_another_host_is_not_taken_for_dead():
-    refused = refusal(check_owner, "s", owner(None))
-    assert "cannot tell" in refused.what and refused.phrase == "fence the driver 4711 on host-a"
-
-
-@pytest.mark.parametrize("alive", [True, None])
-def test_a_refusal_names_who_operates_the_driver(alive):
-    """Mishap: production, fenced from a laptop by somebody who took the driver for a container of their own."""
-    refused = refusal(check_owner, "s", owner(alive, operator="dagster/prod/0a1b"))
-    driver = "the driver 4711 on host-a (operated by dagster/prod/0a1b)"
-    assert refused.what.startswith(f"{driver} owns sink 's'") and refused.phrase == f"fence {driver}"
-    assert refusal(check_owner, "s", owner(alive, operator="dagster/prod/0a1b"), "fence the driver 4711 on host-a")
-    check_owner("s", owner(alive, operator="dagster/prod/0a1b"), refused.phrase)
+@pytest.mark.parametrize("operator", ["", "dagster/prod/0a1b"])
+@pytest.mark.parametrize(("alive", "says"), [(True, "is alive"), (None, "cannot tell whether that driver is alive")])
+def test_nobody_acts_while_an_owner_lives_or_may_live_unless_its_name_is_typed_out(alive, says, operator):
+    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink; production, fenced from a
+    laptop by somebody who took the driver for a container of their own; a driver on another host, taken for dead.
+    """
+    driver = f"the driver 4711 on host-a{f' (operated by {operator})' if operator else ''}"
+    refused = refusal(check_owner, "s", owner(alive, operator=operator))
+    assert refused.what.startswith(f"{driver} owns sink 's'") and says in refused.what
+    assert refused.phrase == f"fence {driver}"
+    for wrong in ("fence the driver 4712 on host-a", "fence the driver 4711 on host-a" if operator else "yes"):
+        assert refusal(check_owner, "s", owner(alive, operator=operator), wrong)
+    check_owner("s", owner(alive, operator=operator), refused.phrase)
 
 
 def test_a_phrase_can_be_typed_whatever_blanks_the_operator_has():
