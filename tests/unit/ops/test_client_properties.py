@@ -44,27 +44,6 @@ def test_a_file_of_kafka_s_own_tools_names_the_same_cluster_and_principal() -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        (r"sasl.password=a\\b", "a\\b"),
-        (r"sasl.password=a\=b\:c", "a=b:c"),
-        ("sasl.password=a=b:c d", "a=b:c d"),
-        (r"sasl.password=\ud83d\ude00", "\U0001f600"),
-        ("sasl.password = x ", "x "),
-        ("sasl.password=", ""),
-        ("sasl.password=old\nsasl.password=new", "new"),
-        ("sasl.password=x\r\n", "x"),
-        ("\tsasl.password\t=\tx", "x"),
-        ("sasl.password=a\\", "a"),
-        ("# no \\\nsasl.password=x", "x"),
-    ],
-)
-def test_a_value_is_read_as_java_reads_it(text: str, value: str) -> None:
-    """Outage: a password from a generator is cut or changed, and the brokers then say "authentication failed"."""
-    assert parse(text, "f") == {"kafka.sasl.password": value}
-
-
-@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("\nsasl.mechanisms=PLAIN\n", "client.properties, line 2: sasl.mechanisms is not a setting"),

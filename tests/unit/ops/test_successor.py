@@ -39,30 +39,27 @@ def open_transaction(verdict: str = "undecided") -> OpenTransaction:
 # -- the names ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_sink_is_no_successor_of_itself() -> None:
-    """Outage: the sink is retired, and nothing may ever start in its place."""
-    with pytest.raises(InvalidOption, match=r"its own successor.*'orders'"):
-        verdicts.check_names("orders", "orders", LOG)
-
-
-def test_a_sink_that_was_never_used_has_no_successor() -> None:
-    """Mishap: a typo in the old name, and a new query that begins anywhere."""
-    with pytest.raises(InvalidOption, match=r"ever claimed.*ordres"):
-        verdicts.check_names("ordres", "orders-v2", LogState())
-
-
-def test_batch_writes_have_no_successor() -> None:
-    """They name their rows themselves."""
-    with pytest.raises(Refused, match="batch writes"):
-        verdicts.check_names("orders", "orders-v2", LogState(owner=replace(CLAIM, query_id=WRITE)))
-
-
-def test_a_sink_has_one_successor() -> None:
-    """Duplicate: two new queries continue after the same batch."""
-    log = replace(LOG, retired=RETIRED)
-    verdicts.check_names("orders", "orders-v2", log)
-    with pytest.raises(Refused, match="retired already: sink 'orders-v2' continues"):
-        verdicts.check_names("orders", "orders-v3", log)
+@pytest.mark.parametrize(
+    ("old", "new", "log", "error", "says"),
+    [
+        # outage: the sink is retired, and nothing may ever start in its place
+        ("orders", "orders", LOG, InvalidOption, r"its own successor.*'orders'"),
+        # mishap: a typo in the old name, and a new query that begins anywhere
+        ("ordres", "orders-v2", LogState(), InvalidOption, r"ever claimed.*ordres"),
+        # they name their rows themselves
+        ("orders", "orders-v2", LogState(owner=replace(CLAIM, query_id=WRITE)), Refused, "batch writes"),
+        # duplicate: two new queries continue after the same batch
+        ("orders", "orders-v3", replace(LOG, retired=RETIRED), Refused, "retired already: sink 'orders-v2' continues"),
+    ],
+    ids=["itself", "of a sink that was never used", "of batch writes", "a second one"],
+)
+def test_a_sink_that_cannot_be_the_successor_is_refused_whatever_the_state(
+    old: str, new: str, log: LogState, error: type[Exception], says: str
+) -> None:
+    """Each case says what it would cost."""
+    with pytest.raises(error, match=says):
+        verdicts.check_names(old, new, log)
+    verdicts.check_names("orders", "orders-v2", replace(LOG, retired=RETIRED))
 
 
 def test_without_a_decided_batch_there_is_nothing_to_continue_after() -> None:
