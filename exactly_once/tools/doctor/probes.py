@@ -272,10 +272,13 @@ class _Cluster:
     def _brokers_own(self, name: str, replication: str, in_sync: str) -> list[Diagnosis]:
         """Judge a topic that the brokers make when they first need it."""
         [topic] = cluster_info.topics(self.admin, [name])
-        least = self._number(in_sync)
         if topic.exists and not topic.hidden:
-            return [self._replication(name, topic, least), *cluster.judge_election(name, topic.config)]
-        replicas = self._number(replication)
+            return self._replication(name, topic, self._number(in_sync))
+        return self._to_create(name, replication, in_sync)
+
+    def _to_create(self, name: str, replication: str, in_sync: str) -> list[Diagnosis]:
+        """Judge a topic that is not there by the two settings that it would be created with."""
+        replicas, least = self._number(replication), self._number(in_sync)
         return [] if replicas is None else [cluster.judge_replication(name, replicas, None, least, self._alive)]
 
     def _log(self) -> list[Diagnosis]:
@@ -286,7 +289,7 @@ class _Cluster:
         lines = [rights.judge_log_rights(log, may_create)]
         if log.exists and not log.hidden:
             lines += [*cluster.judge_log_settings(log), *cluster.judge_log_size(log)]
-            lines += [self._replication("commit log", log), *cluster.judge_election(log.name, log.config)]
+            lines += self._replication("commit log", log)
         elif not log.hidden:
             lines += self._creation(log.name)
         if self._coordinated:  # else there is no coordinator to ask, and the line of its topic says why
@@ -314,11 +317,7 @@ class _Cluster:
     def _topics(self) -> list[Diagnosis]:
         names = list(dict.fromkeys([*self.topics, *self._written()]))
         if not names:
-            replicas = self._number("default.replication.factor")
-            least = self._number("min.insync.replicas")
-            if replicas is None:
-                return []
-            return [cluster.judge_replication("new topics", replicas, None, least, self._alive)]
+            return self._to_create("new topics", "default.replication.factor", "min.insync.replicas")
         return [line for topic in cluster_info.topics(self.admin, names) for line in self._output(topic)]
 
     def _written(self) -> list[str]:
@@ -335,10 +334,7 @@ class _Cluster:
         lines = [rights.judge_output_rights(topic)]
         if topic.exists and not topic.hidden:
             limit = topic.config.get("max.message.bytes")
-            lines += [
-                self._replication(f"topic {topic.name}", topic),
-                *cluster.judge_election(topic.name, topic.config),
-            ]
+            lines += self._replication(f"topic {topic.name}", topic)
             lines += cluster.judge_topic_size(topic.name, int(limit) if limit else None)
         return lines
 
@@ -355,11 +351,14 @@ class _Cluster:
         inspected = [inspect_sink(self.admin.connection, name, self.budget_s) for name in at_work[:_INSPECTED]]
         return cluster.judge_transactions(whose, len(ids), described, inspected, len(at_work))
 
-    def _replication(self, name: str, topic: Topic, least: int | None = None) -> Diagnosis:
-        """Judge a topic that exists; ``least`` stands in for a min.insync.replicas that is not readable."""
+    def _replication(self, name: str, topic: Topic, least: int | None = None) -> list[Diagnosis]:
+        """Judge a topic that exists, and who may lead it; ``least`` stands in for a min.insync.replicas that is not
+        readable.
+        """
         set_to = topic.config.get("min.insync.replicas")
         least = int(set_to) if set_to else least
-        return cluster.judge_replication(name, topic.replicas, topic.in_sync, least, self._alive, topic.leaderless)
+        found = cluster.judge_replication(name, topic.replicas, topic.in_sync, least, self._alive, topic.leaderless)
+        return [found, *cluster.judge_election(topic.name, topic.config)]
 
     def _number(self, setting: str) -> int | None:
         value = self._config.get(setting)
