@@ -14,6 +14,7 @@ from testkit import broker as brokers
 from testkit import oracle
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.one_diagnosis import write
 
 
 @pytest.fixture
@@ -113,9 +114,7 @@ def test_a_driver_that_lives_is_not_fenced_by_accident(run, living):
 def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
     sink.decide(sink.open_part(0))
     files = {"metadata": '{"id":"q"}', "offsets/0": 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'}
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write(tmp_path, files)
     code, found, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", sink.sink_id, "--json")
     assert code == 0 and found["progress"]["state"] == "in doubt" and found["progress"]["last_decided"] == 0
     (tmp_path / "metadata").write_text('{"id":"other"}')

@@ -19,6 +19,7 @@ from exactly_once.tools.operation.recover import RECOVER, RecoveryParameters
 from exactly_once.tools.operation.rules import Refused
 from exactly_once.tools.operation.transactions import ABORT, TransactionParameters
 from testkit.dead_sink import DeadSink
+from testkit.one_diagnosis import write
 from testkit.repair import repair
 
 
@@ -102,9 +103,7 @@ def test_every_recovery_and_repair_says_who_operates_it(connection: Connection, 
     sink.log.claim(lambda state: Claim(6, "q", 0, "stream", "worker-0", 1, "/c", 1.0, PRODUCTION), Deadline(30))
     offsets = 'v1\n{"batchTimestampMs":1}\n{"in":{"0":5}}'
     sink.log.append(Decision("q", 0, 6, (), digest_of(offsets), 5, 0, offsets=offsets), Deadline(30))
-    for name, text in {"metadata": '{"id":"q"}', "offsets/0": offsets, "commits/0": ""}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write(tmp_path, {"metadata": '{"id":"q"}', "offsets/0": offsets, "commits/0": ""})
     place = connection, sink.sink_id, str(tmp_path)
     with pytest.raises(Refused, match="operated by"):
         repair(*place)

@@ -19,6 +19,7 @@ from exactly_once.tools.cli.cluster import connection_of, program
 from exactly_once.tools.cli.explain import explain
 from exactly_once.tools.cli.tables import show_list
 from exactly_once.txn.coordinators import Description
+from tests.unit.ops.test_checkpoint_repair import QUERY, Site
 
 ID = "eo:s:3:1:0.0"
 NOW = 31_000
@@ -179,25 +180,15 @@ def test_the_commands_to_copy_name_the_cluster_in_the_same_way(run, tmp_path):
 # -- checkpoint --------------------------------------------------------------------------------------------------------
 
 
-def write_checkpoint(folder, planned, committed):
-    files = {"metadata": '{"id":"q"}'}
-    head = 'v1\n{"batchTimestampMs":1795271372066,"conf":{}}\n'
-    files |= {f"offsets/{n}": head + '{"flights":{"0":25428,"1":24814}}\n' for n in range(planned + 1)}
-    files |= {f"commits/{n}": "v1\n{}" for n in range(committed + 1)}
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
 def test_a_checkpoint_is_read_without_a_cluster(run, tmp_path):
-    write_checkpoint(tmp_path, planned=5, committed=4)
+    Site(tmp_path).ran(5, decided=4)
     code, out, _ = run("checkpoint", "inspect", str(tmp_path), "--json")
     found = json.loads(out)
     assert code == 0
-    assert (found["query_id"], found["last_planned"], found["last_committed"], found["in_flight"]) == ("q", 5, 4, 5)
-    assert found["kafka_offsets"] == {"flights": {"0": 25428, "1": 24814}} and found["progress"] is None
+    assert (found["query_id"], found["last_planned"], found["last_committed"], found["in_flight"]) == (QUERY, 5, 4, 5)
+    assert found["kafka_offsets"] == {"in": {"0": 5}} and found["progress"] is None
     code, out, _ = run("checkpoint", "inspect", str(tmp_path))
-    assert code == 0 and "batch 5, planned 2026-" in out and "input flights, up to:\n    0@25428, 1@24814\n" in out
+    assert code == 0 and "batch 5, planned 2023-" in out and "input in, up to:\n    0@5\n" in out
 
 
 def test_a_place_without_a_checkpoint_is_not_right(run, tmp_path):
@@ -208,7 +199,7 @@ def test_a_place_without_a_checkpoint_is_not_right(run, tmp_path):
 
 def test_a_torn_checkpoint_is_named_with_its_repair(run, tmp_path):
     """Mishap: a traceback where a person needs a command."""
-    write_checkpoint(tmp_path, planned=5, committed=5)
+    Site(tmp_path).ran(5)
     (tmp_path / "commits" / "5").write_text("")
     code, out, _ = run("checkpoint", "inspect", str(tmp_path))
     assert code == 1 and "HEALTH-CHECKPOINT-TORN" in out and f"checkpoint repair {tmp_path}" in out
