@@ -27,6 +27,7 @@ from exactly_once.tools.operation.model import (
     force_parameter,
     parameter,
     reason_parameter,
+    table,
 )
 from exactly_once.tools.operation.rules import Refused, check_hanging, name_of, refusal_of
 from exactly_once.txn.coordinators import describe, list_transactions
@@ -207,18 +208,13 @@ def _not_named(name: str, sentence: str, names: Sequence[str]) -> Refused:
 
 
 def _table(hanging: Sequence[Attributed]) -> ResultTable:
-    return ResultTable(
-        ("transaction", "whose", "records", "last_record", "consequence"),
-        [
-            (
-                h.hanging.name,
-                _whose(h),
-                f"{h.hanging.records:,}",
-                utc(h.hanging.last_timestamp_ms),
-                consequence(h) or f"no consequence to type: {_NO_PHRASE[h.decided is not None]}",
-            )
-            for h in hanging
-        ],
+    return table(
+        hanging,
+        transaction=lambda h: h.hanging.name,
+        whose=_whose,
+        records=lambda h: f"{h.hanging.records:,}",
+        last_record=lambda h: utc(h.hanging.last_timestamp_ms),
+        consequence=lambda h: consequence(h) or f"no consequence to type: {_NO_PHRASE[h.decided is not None]}",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +27,7 @@ STREAM = "stream"
 SAME = object()
 
 P = TypeVar("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,11 @@ class ResultTable:
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]] = ()
+
+
+def table(rows: Iterable[R], **cells: Callable[[R], object]) -> ResultTable:
+    """Make a table of ``rows``: each column by its name and the function that makes its cell."""
+    return ResultTable(tuple(cells), [tuple(str(cell(row)) for cell in cells.values()) for row in rows])
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from exactly_once.inspection.findings import Inspection, OpenTransaction
 from exactly_once.inspection.words import utc
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import Decision
-from exactly_once.tools.operation.model import ResultTable
+from exactly_once.tools.operation.model import ResultTable, table
 from exactly_once.txn.coordinators import Description
 
 #: Most rows of the table of open transactions: a sink has one for each part of its batch.
@@ -22,80 +22,70 @@ def inspected(inspection: Inspection) -> dict[str, ResultTable]:
 
 def open_transactions(inspection: Inspection) -> ResultTable:
     """Make the table of open transactions, oldest first, each with its age against its timeout."""
-    # few and narrow columns: a wider table pushes the ends of the sentences beside it out of sight
-    columns = ("transactional_id", "state", "verdict", "batch", "age", "partitions")
-    return ResultTable(columns, [_open_row(t) for t in inspection.open[:ROWS]])
+    return table(  # few and narrow columns: a wider table pushes the ends of the sentences beside it out of sight
+        inspection.open[:ROWS],
+        transactional_id=lambda t: t.transactional_id,
+        state=lambda t: t.state,
+        verdict=lambda t: t.verdict,
+        batch=lambda t: "" if t.batch_id is None else t.batch_id,
+        age=_age,
+        partitions=lambda t: _places(t.partitions),
+    )
 
 
 def completed(decisions: Sequence[Decision]) -> ResultTable:
-    return ResultTable(
-        ("batch", "query", "parts", "records", "topics", "decided_at"),
-        [
-            (
-                str(d.batch_id),
-                d.write_id or d.query_id,
-                str(d.part_count),
-                f"{d.records:,}",
-                ", ".join(d.topics),
-                utc(d.decided_ms),
-            )
-            for d in decisions
-        ],
+    return table(
+        decisions,
+        batch=lambda d: d.batch_id,
+        query=lambda d: d.write_id or d.query_id,
+        parts=lambda d: d.part_count,
+        records=lambda d: f"{d.records:,}",
+        topics=lambda d: ", ".join(d.topics),
+        decided_at=lambda d: utc(d.decided_ms),
     )
 
 
 def described(transactions: Sequence[Description]) -> ResultTable:
     """Make the table of transactions, by their coordinators."""
-    return ResultTable(
-        ("transactional_id", "state", "began_at", "producer", "partitions"),
-        [
-            (
-                t.transactional_id,
-                t.state,
-                utc(t.started_ms if t.started_ms >= 0 else None),
-                f"{t.producer_id}.{t.producer_epoch}",
-                ", ".join(f"{topic}-{p}" for topic, p in t.partitions),
-            )
-            for t in transactions
-        ],
+    return table(
+        transactions,
+        transactional_id=lambda t: t.transactional_id,
+        state=lambda t: t.state,
+        began_at=lambda t: utc(t.started_ms if t.started_ms >= 0 else None),
+        producer=lambda t: f"{t.producer_id}.{t.producer_epoch}",
+        partitions=lambda t: _places(t.partitions),
     )
 
 
 def _decided(inspection: Inspection) -> ResultTable:
-    states = (PartState.DECIDED, PartState.COMMITTED, PartState.LOST, "unknown")
-    return ResultTable(
-        ("batch", "query", "claim", "decided_at", "waiting", "committed", "lost", "unknown", "other_outputs"),
-        [
-            (
-                str(d.batch_id),
-                d.query_id,
-                str(d.token),
-                utc(d.decided_ms),
-                *(str(d.count(state)) for state in states),
-                ", ".join(f"{output}: {count}" for output, count in d.unasked.items()),
-            )
-            for d in inspection.decided
-        ],
+    return table(
+        inspection.decided,
+        batch=lambda d: d.batch_id,
+        query=lambda d: d.query_id,
+        claim=lambda d: d.token,
+        decided_at=lambda d: utc(d.decided_ms),
+        waiting=lambda d: d.count(PartState.DECIDED),
+        committed=lambda d: d.count(PartState.COMMITTED),
+        lost=lambda d: d.count(PartState.LOST),
+        unknown=lambda d: d.count("unknown"),
+        other_outputs=lambda d: ", ".join(f"{output}: {count}" for output, count in d.unasked.items()),
     )
 
 
 def _blocked(inspection: Inspection) -> ResultTable:
-    return ResultTable(
-        ("partition", "waiting_offsets", "held_by", "groups"),
-        [
-            (
-                f"{b.topic}-{b.partition}",
-                f"{b.waiting:,}",
-                "this sink" if b.ours else "another application",
-                ", ".join(b.groups),
-            )
-            for b in inspection.blocked
-        ],
+    return table(
+        inspection.blocked,
+        partition=lambda b: f"{b.topic}-{b.partition}",
+        waiting_offsets=lambda b: f"{b.waiting:,}",
+        held_by=lambda b: "this sink" if b.ours else "another application",
+        groups=lambda b: ", ".join(b.groups),
     )
 
 
-def _open_row(t: OpenTransaction) -> tuple[str, ...]:
+def _age(t: OpenTransaction) -> str:
     of_timeout = f" of {t.timeout_s:.0f} s ({100 * t.age_s / t.timeout_s:.0f} %)" if t.timeout_s > 0 else " s"
-    batch = "" if t.batch_id is None else str(t.batch_id)
-    partitions = ", ".join(f"{topic}-{p}" for topic, p in t.partitions)
-    return t.transactional_id, t.state, t.verdict, batch, f"{t.age_s:.0f}{of_timeout}", partitions
+    return f"{t.age_s:.0f}{of_timeout}"
+
+
+def _places(partitions: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}-{p}" for topic, p in partitions)
