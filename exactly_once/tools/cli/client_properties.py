@@ -63,12 +63,8 @@ def parse(text: str, name: str) -> dict[str, str]:
             settings[f"kafka.{key}"] = value
             continue
         is_key = separator in ("=", ":") and _KEY.fullmatch(key)
-        if (
-            is_key
-            and key.startswith(_OURS)
-            and key not in producer_options.JAVA
-            and (way := did_you_mean(key, OPTIONS))
-        ):
+        misspelt = is_key and key.startswith(_OURS) and key not in producer_options.JAVA
+        if misspelt and (way := did_you_mean(key, OPTIONS)):
             raise InvalidOption(f"{name}, line {number}: {key} is not a setting of Kafka's clients", way)
         others.append(key if is_key else f"line {number}")
     if others:
