@@ -186,8 +186,13 @@ def test_records_of_a_key_that_change_places_are_a_key_reorder(stream):
 
 
 @pytest.mark.long
-def test_records_behind_an_open_transaction_are_unseen_and_not_lost(stream):
-    stream.batch()
+@pytest.mark.parametrize("batches_before", [1, 0])
+def test_records_behind_an_open_transaction_are_unseen_and_not_lost(stream, batches_before):
+    """Unseen called lost, in an input partition of which readers have seen no output yet: somebody would write it
+    again.
+    """
+    for _ in range(batches_before):
+        stream.batch()
     foreign = stream.write([Row(0, "x", None), Row(1, "x", None), Row(2, "x", None)], end=None)
     rows = stream.rows(stream.feed(6))
     stream.write(rows)

@@ -95,8 +95,7 @@ class _Comparison:
     def __init__(self, compared: Compared, ledger: OriginLedger, origin: SaysOrigin, values: bool):
         self._compared, self._sinks, self._ledger, self._outputs = compared, compared.sinks, ledger, ledger.outputs
         self._origin, self._values = origin, values
-        self._bounds = {p: (first, compared.end[p]) for p, first in compared.first.items()}
-        self._pairs = {p: Pairs(first, end, ledger.memory) for p, (first, end) in self._bounds.items()}
+        self._pairs = {p: Pairs(first, end, ledger.memory) for p, (first, end) in ledger.bounds.items()}
         self._chunks: list[_Chunk] = []
         self._replaced: set[tuple[Partition, int]] = set()  # of the letters
         self._named: Counter[int] = Counter()
@@ -177,7 +176,7 @@ class _Comparison:
         for number, fewer in enumerate((some.old < some.new, some.new < some.old)):
             if fewer.any():
                 doubtful |= fewer & (some.offsets < self._ledger.removed[number].before(source))
-                doubtful |= fewer & self._ledger.held_back(number, source, some.offsets, self._bounds)
+                doubtful |= fewer & self._ledger.held_back(number, source, some.offsets)
         return doubtful
 
     def _read_again(

@@ -134,6 +134,7 @@ def compare_origins(
         ledger = OriginLedger(admin, compared, question.origin, None, settle_s, budget_s)
         after = expected()
         reach = {p: max(end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
+        ledger.bounds = {p: (before.first.get(p, 0), offset) for p, offset in reach.items()}
         tell = telling(on_progress, "origins", ledger.length + sum(o - before.wanted[p] for p, o in end.items()))
         existing = Existing(input_admin, end, budget_s, bytes_at_once(len(end)), tell)
         compared_to = ToCompare(connection, question, replace(before, reach=reach), existing, ledger)
@@ -280,8 +281,7 @@ class _Comparison:
                 self._tally.unproven[OUTPUT_REMOVED] += int(removed.sum())
                 offsets = offsets[~removed]
                 if len(offsets):
-                    bounds = {p: (its.first, its.reach) for p, its in self._counts.items()}
-                    held = self._ledger.held_back(0, source, offsets, bounds)
+                    held = self._ledger.held_back(0, source, offsets)
                     self._tally.missing(Anomaly.UNSEEN, source, offsets[held])
                     self._tally.missing(Anomaly.LOST, source, offsets[~held])
         self._tally.torn(lambda source, start, stop: self._of_source(source).present(start, stop))

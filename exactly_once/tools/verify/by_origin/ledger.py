@@ -69,7 +69,8 @@ class Compared:
 
 class OriginLedger:
     """The outputs that are read, ``length`` offsets, and what explains that a record is not among them: of each sink,
-    ``tails`` has the parts of its outputs that are read, ``removed`` what they may lack.
+    ``tails`` has the parts of its outputs that are read, ``removed`` what they may lack. ``bounds`` has, by
+    input partition, the first offset whose outputs may be held back, and the one after the last.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class OriginLedger:
             self.tails.append(tail)
             self.removed.append(Removed(tail.truncated, sink.expected.batches, end, unsure, bool(tail.short)))
         read = {where: w for tail in self.tails for where, w in tail.marks.items()}
+        self.bounds = {p: (offset, end[p]) for p, offset in first.items()}
         lows, inputs = {where: w.low for where, w in marks.items()}, {p: 0 for s in sinks for p in s.expected.end}
 
         def progress(source: Partition, offset: int) -> int:
@@ -108,19 +110,15 @@ class OriginLedger:
         """Return the number of the sink that writes to a partition."""
         return self._number[where[0]]
 
-    def held_back(
-        self, number: int, source: Partition, offsets: Offsets, bounds: Mapping[Partition, tuple[int, int]]
-    ) -> Flags:
-        """Return which of these input records have outputs of a sink in the log that readers do not reach.
-
-        ``bounds`` has the first offset of each input partition and the one after the last that may be asked for; the
-        first call reads them all.
+    def held_back(self, number: int, source: Partition, offsets: Offsets) -> Flags:
+        """Return which of these input records have outputs of a sink in the log that readers do not reach; the first
+        call reads those of all input partitions.
         """
         if self._held is None:
             self._held = {}
             for some in self.outputs.held_back():
-                if some.source in bounds:
-                    key, any_of = (self.number_of(some.where), some.source), bounds[some.source]
+                if some.source in self.bounds:
+                    key, any_of = (self.number_of(some.where), some.source), self.bounds[some.source]
                     self._held.setdefault(key, Counts.of_any(*any_of, self.memory)).add(some.offsets)
         counts = self._held.get((number, source))
         return np.zeros(len(offsets), np.bool_) if counts is None else counts.seen(offsets)
