@@ -17,7 +17,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
 from exactly_once.tools.verify.by_log.judge import differing
-from exactly_once.tools.verify.by_log.ledger import Ledger, Writer, scopes_to_try
+from exactly_once.tools.verify.by_log.ledger import Copies, Ledger, Writer
 from exactly_once.txn.scan import LogBatch
 
 SINK, TOPIC, QUERY = "orders", "out", "q"
@@ -102,13 +102,12 @@ class ReadBack:
             self.ids[writer[0]], *writer, part, records, 0, digest.text, place, end_txn_version=2, form=form
         )
 
-    def ledger(self, *decisions: Decision) -> Ledger:
+    def ledger(self, *decisions: Decision, copies: Copies | None = None) -> Ledger:
         """Return what the checker knows of the topic after it has read it."""
-        ledger = Ledger()
-        scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
-        scopes_of = scopes_to_try(scopes, frozenset(self.ids))
+        ledger = Ledger.of_sink(decisions, self.ids)
+        ledger.copies = copies or ledger.copies
         for batch in self.batches:
-            ledger.add(batch, scopes_of)
+            ledger.add(batch)
         differing(decisions, ledger)
         for batch in self.batches:
             ledger.add_again(batch)

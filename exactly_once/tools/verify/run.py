@@ -16,7 +16,7 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, InvalidOption
 from exactly_once.inspection.hanging import attribute
 from exactly_once.inspection.sink import inspect_sink
-from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_offsets
 from exactly_once.participant import Participant
@@ -25,14 +25,14 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, check_sink_id, commit_log_id, namespace, offsets_group
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.topics import ANY_TOPIC
-from exactly_once.tools.diagnosis import SinkFacts, Thresholds, diagnose
+from exactly_once.tools.diagnosis import Diagnosis, SinkFacts, Thresholds, diagnose
 from exactly_once.tools.diagnosis.facts import HangingName, OffsetSkew, Undecided
 from exactly_once.tools.diagnosis.symptoms import under_way
 from exactly_once.tools.verify import sink_findings
 from exactly_once.tools.verify.anomalies import Anomaly
 from exactly_once.tools.verify.by_log.balance import judge_balance, judge_input, judge_log
-from exactly_once.tools.verify.by_log.judge import latest
-from exactly_once.tools.verify.by_log.ledger import balance_of, decided_ms, scopes_to_try, title
+from exactly_once.tools.verify.by_log.judge import Verdict, latest
+from exactly_once.tools.verify.by_log.ledger import balance_of, decided_ms, title
 from exactly_once.tools.verify.by_log.orphans import from_the_first, judge_without_decisions
 from exactly_once.tools.verify.by_log.reading import extent, read_differing, read_output
 from exactly_once.tools.verify.by_origin.against import Version, compare_versions
@@ -166,7 +166,7 @@ class _Reading:
     """
 
     report: Report
-    waiting: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    waiting: Mapping[Partition, int] = field(default_factory=dict)
     unmarked: frozenset[tuple[str, int]] = frozenset()
 
 
@@ -179,89 +179,116 @@ def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
     return decisions, before[-1] if before else min([*began, *times[-len(decisions) :]], default=0)
 
 
+class _Fetched:
+    """All that one reading asks for: the output, then the log again (``later``), so that whatever was visible in the
+    output is decided in it. ``decisions`` are those that the output is read for, ``soon`` is the log before that.
+    """
+
+    def __init__(self, task: _Task, decisions: Sequence[Decision], since_ms: int):
+        sink_id, asked, budget_s = task.sink_id, task.asked, task.asked.budget_s
+        self.task, self.decisions = task, decisions
+        with Admin(task.connection, budget_s) as admin:
+            self.listed = list_transactions(admin, namespace(sink_id), ())
+            self.soon = soon = task.log()
+            self.progress = task.progress()
+            self.planned = task.offsets_digest(self.progress, soon)  # before Spark deletes the file: it keeps a hundred
+            self.ids = ids = {t.producer_id: t.transactional_id for t in self.listed}
+            ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
+            in_log = soon.decisions or decisions
+            names = (t.transactional_id for t in self.listed if t.state == "CompleteCommit")
+            self.committed = sorted(name for name in names if PartId.parse(name))
+            search = bool(in_log or self.committed)
+            parts = [i for i, name in ids.items() if name != commit_log_id(sink_id)]  # it also writes the progress
+            self.trail = _trail(task, admin.renew(budget_s), in_log, parts) if search else Trail()
+            topics = (*asked.topics, *self.trail.found) if search else ()
+            self.marks, output = extent(admin.renew(budget_s), in_log, topics)
+            self.ledger = ledger = read_output(admin, self.marks, decisions, since_ms, ids, budget_s, task.on_progress)
+            self._seen = read_outputs(sink_id, decisions, task.outputs)
+            outputs = sorted({topic for d in in_log for topic in d.topics})
+            self.hangs = find_hanging(task.connection, outputs, asked.hanging_age_s, budget_s) if outputs else []
+            self.later = task.log()
+            # a long reading may outlast the decisions of what was written when it began
+            self.latest = latest(decisions, self.later)
+            read_differing(admin.renew(budget_s), self.marks, self.latest, ledger)
+            self.inspection = inspect_sink(task.connection, sink_id, budget_s)
+            self.skewed, self.forgotten = _published(task, admin.renew(budget_s), self.later)
+            self.others = ids_of(admin, {writer[0] for writer in (*ledger.spans, *ledger.strangers)} - set(ids))
+            self.waiting = {(b.topic, b.partition): b.last_stable for b in self.inspection.blocked}
+            self._holders = open_on(admin, list(self.waiting)) if self.waiting else []
+        last_first = sorted(self.hangs, key=lambda h: h.start_offset, reverse=True)
+        held = {(h.topic, h.partition): h.start_offset for h in last_first}
+        self._output = replace(output, held=held, committed_by_spark=_committed(self.progress, decisions))
+
+    @property
+    def by_origin_alone(self) -> bool:
+        """True when only the origins can prove the output: there is no commit log."""
+        asked, later = self.task.asked, self.later
+        return asked.origin is not None and bool(asked.topics) and later.owner is None and not later.decisions
+
+    def verdict(self) -> tuple[Verdict, Undecided | None]:
+        """Judge every output by the log; and what was committed where the log holds no decision."""
+        task, later, also = self.task, self.later, (*self.decisions, *self.soon.decisions)
+        verdict = judge_log(self.latest, later, self.ledger, self.ids, self._output, also, self.others)
+        undecided = None
+        if not (also or later.decisions):
+            records, places = judge_without_decisions(self.ledger, self.ids, verdict)
+            undecided = Undecided(tuple(self.committed), records, places) if self.committed else None
+        judge_input(later.decisions, task.began(self.progress), verdict)
+        verdict.unproven[SILENT] += len(self.trail.silent)
+        seen = read_again(task.sink_id, later.decisions, task.outputs, self._seen)
+        judge_outputs(self.latest, later, seen, verdict)
+        return verdict, undecided
+
+    def diagnoses(self, earlier: Mapping[Partition, int] | None, undecided: Undecided | None) -> tuple[Diagnosis, ...]:
+        """Return what is wrong with the sink itself; ``earlier`` is as in :func:`_read`."""
+        task, later, progress = self.task, self.later, self.progress
+        young = under_way(SinkFacts(self.inspection), Thresholds())
+        of_others = [*self.hangs, *(h for h in self._holders if h.producer_id in young)]
+        explained = {((h.topic, h.partition), h.start_offset) for h in of_others}
+        claims = [later.owner.claimed_ms] if later.owner else []
+        others, its_claims = self.others, _claims_of(task, self.others)
+        # before the first decision, a checkpoint that is not there contradicts nothing
+        judged = task.asked.checkpoint is not None and (bool(self.soon.decisions) or progress.query_id is not None)
+        facts = SinkFacts(
+            replace(self.inspection, log=self.soon),
+            hanging=tuple(HangingName.of(attribute(h, {task.sink_id: later}), task.sink_id) for h in self.hangs),
+            standing=sink_findings.standing(
+                self.inspection.blocked, self.waiting if earlier is None else earlier, explained
+            ),
+            checkpoint=progress if judged and not self.by_origin_alone else None,
+            planned=self.planned,
+            after=later,
+            leaked=sink_findings.leaked(task.sink_id, self.listed),
+            foreign_aborts=sink_findings.foreign_aborts(task.sink_id, self.ledger, others, claims, its_claims),
+            skewed=self.skewed,
+            forgotten=self.forgotten,
+            undecided=undecided,
+        )
+        return diagnose(facts)
+
+
 def _read(
-    task: _Task, decisions: Sequence[Decision], since_ms: int, earlier: Mapping[tuple[str, int], int] | None
+    task: _Task, decisions: Sequence[Decision], since_ms: int, earlier: Mapping[Partition, int] | None
 ) -> _Reading:
-    """Read the output, then the log again: whatever was visible in the output is decided in the log by then.
+    """Read all, and judge it.
 
     ``earlier`` is where readers waited at the reading before; None: this reading is the only one, so each reader that
     waits counts as stalled.
     """
-    with Admin(task.connection, task.asked.budget_s) as admin:
-        listed = list_transactions(admin, namespace(task.sink_id), ())
-        soon = task.log()
-        progress = task.progress()
-        planned = task.offsets_digest(progress, soon)  # before Spark deletes the file: it keeps a hundred
-        ids = {t.producer_id: t.transactional_id for t in listed}
-        ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
-        in_log = soon.decisions or decisions
-        committed = [
-            t.transactional_id for t in listed if t.state == "CompleteCommit" and PartId.parse(t.transactional_id)
-        ]
-        search = bool(in_log or committed)
-        parts = [i for i, name in ids.items() if name != commit_log_id(task.sink_id)]  # it also writes the progress
-        trail = _trail(task, admin.renew(task.asked.budget_s), in_log, parts) if search else Trail()
-        marks, output = extent(
-            admin.renew(task.asked.budget_s), in_log, (*task.asked.topics, *trail.found) if search else ()
-        )
-        scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
-        scopes_of = scopes_to_try(scopes, frozenset(ids))
-        ledger = read_output(admin, marks, decisions, since_ms, scopes_of, task.asked.budget_s, task.on_progress)
-        seen = read_outputs(task.sink_id, decisions, task.outputs)
-        outputs = sorted({topic for d in in_log for topic in d.topics})
-        hangs = find_hanging(task.connection, outputs, task.asked.hanging_age_s, task.asked.budget_s) if outputs else []
-        later = task.log()
-        read_differing(admin.renew(task.asked.budget_s), marks, latest(decisions, later), ledger)
-        inspection = inspect_sink(task.connection, task.sink_id, task.asked.budget_s)
-        skewed, forgotten = _published(task, admin.renew(task.asked.budget_s), later)
-        others = ids_of(admin, ({writer[0] for writer in (*ledger.spans, *ledger.strangers)}) - set(ids))
-        waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
-        holders = open_on(admin, list(waiting)) if waiting else []
-    held = {(h.topic, h.partition): h.start_offset for h in sorted(hangs, key=lambda h: h.start_offset, reverse=True)}
-    output = replace(output, held=held, committed_by_spark=_committed(progress, decisions))
-    # a long reading may outlast the decisions of what was written when it began
-    verdict = judge_log(latest(decisions, later), later, ledger, ids, output, (*decisions, *soon.decisions), others)
-    undecided = None
-    if not (decisions or soon.decisions or later.decisions):
-        records, places = judge_without_decisions(ledger, ids, verdict)
-        undecided = Undecided(tuple(sorted(committed)), records, tuple(places)) if committed else None
-    judge_input(later.decisions, task.began(progress), verdict)
-    verdict.unproven[SILENT] += len(trail.silent)
-    seen = read_again(task.sink_id, later.decisions, task.outputs, seen)
-    judge_outputs(latest(decisions, later), later, seen, verdict)
-    young = under_way(SinkFacts(inspection), Thresholds())
-    of_others = [*hangs, *(h for h in holders if h.producer_id in young)]
-    explained = {((h.topic, h.partition), h.start_offset) for h in of_others}
-    claims = [later.owner.claimed_ms] if later.owner else []
-    by_origin = task.asked.origin is not None and bool(task.asked.topics)  # which proves it without a commit log
-    alone = by_origin and later.owner is None and not later.decisions
-    # before the first decision, a checkpoint that is not there contradicts nothing
-    judged = task.asked.checkpoint is not None and (bool(soon.decisions) or progress.query_id is not None)
-    diagnoses = diagnose(
-        SinkFacts(
-            replace(inspection, log=soon),
-            hanging=tuple(HangingName.of(attribute(h, {task.sink_id: later}), task.sink_id) for h in hangs),
-            standing=sink_findings.standing(inspection.blocked, waiting if earlier is None else earlier, explained),
-            checkpoint=progress if judged and not alone else None,
-            planned=planned,
-            after=later,
-            leaked=sink_findings.leaked(task.sink_id, listed),
-            foreign_aborts=sink_findings.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others)),
-            skewed=skewed,
-            forgotten=forgotten,
-            undecided=undecided,
-        )
-    )
+    its = _Fetched(task, decisions, since_ms)
+    verdict, undecided = its.verdict()
+    diagnoses = its.diagnoses(earlier, undecided)
     of_sink = list(sink_findings.findings(diagnoses))
-    verdict.findings += (f for f in of_sink if f.anomaly is not Anomaly.HANGING)
-    verdict.findings[:0] = (f for f in of_sink if f.anomaly is Anomaly.HANGING)  # the cause comes first
-    if alone:
-        verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
+    causes = [f for f in of_sink if f.anomaly is Anomaly.HANGING]
+    verdict.findings = [*causes, *verdict.findings, *(f for f in of_sink if f not in causes)]
+    if its.by_origin_alone:
+        last = its.progress.last_commit
+        verdict.unproven[NO_LOG] += 0 if last is None else last + 1
     elif task.asked.checkpoint is not None:
-        verdict.unproven[TORN] += len(progress.torn)
+        verdict.unproven[TORN] += len(its.progress.torn)
         if not any(f.anomaly is Anomaly.CHECKPOINT_REWOUND for f in of_sink):
-            judge_balance(progress, soon, verdict)
-    stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
+            judge_balance(its.progress, its.soon, verdict)
+    stands = {where: at for where, at in its.waiting.items() if not earlier or earlier.get(where) == at}
     report = Report(
         task.sink_id,
         tuple(verdict.findings),
@@ -269,9 +296,9 @@ def _read(
         verdict.parts,
         verdict.records,
         verdict.unproven,
-        read=ledger.read,
-        not_searched=len(trail.denied),
-        balance=balance_of(ledger, marks, verdict.answers),
+        read=its.ledger.read,
+        not_searched=len(its.trail.denied),
+        balance=balance_of(its.ledger, its.marks, verdict.answers),
         removed=dict(+verdict.removed),
         diagnoses=diagnoses,
     )

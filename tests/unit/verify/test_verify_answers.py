@@ -13,7 +13,7 @@ from exactly_once.tools.verify import report as answers
 from exactly_once.tools.verify.anomalies import Anomaly
 from exactly_once.tools.verify.by_log.balance import BEGINS_ANYWHERE, judge_input, judge_log
 from exactly_once.tools.verify.by_log.judge import OutputState, Verdict
-from exactly_once.tools.verify.by_log.ledger import Answers, Copies, Ledger, balance_of, copies_of, give, scopes_to_try
+from exactly_once.tools.verify.by_log.ledger import Answers, Copies, Ledger, balance_of, give
 from exactly_once.tools.verify.report import NOT_JUDGED, RIGHT, WRONG, Answer
 from testkit.read_back import QUERY, TOPIC, ReadBack, decided, log_of
 
@@ -25,16 +25,8 @@ def ends(out: ReadBack, low: int = 0) -> dict[Partition, Watermarks]:
     return {where: Watermarks(low, high, high) for where, high in highs.items()}
 
 
-def read(out: ReadBack, *decisions: Decision, copies: Copies | None = None) -> Ledger:
-    ledger = Ledger(copies if copies is not None else copies_of(decisions))
-    scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
-    for batch in out.batches:
-        ledger.add(batch, scopes_to_try(scopes, frozenset(out.ids)))
-    return ledger
-
-
 def judged(out: ReadBack, *decisions: Decision, **more: Copies) -> tuple[Verdict, answers.TopicBalance]:
-    ledger = read(out, *decisions, **more)
+    ledger = out.ledger(*decisions, **more)
     found = judge_log(decisions, log_of(*decisions), ledger, out.ids, OutputState())
     whole = balance_of(ledger, ends(out), found.answers)
     assert whole.adds_up, whole
@@ -66,7 +58,7 @@ def test_gaps_and_what_was_not_read_are_offsets_too() -> None:
     ledger = Ledger()
     ledger.begin((TOPIC, 0), 1)
     for batch in out.batches[1:]:
-        ledger.add(batch, lambda writer: None)
+        ledger.add(batch)
     marks = {(TOPIC, 0): Watermarks(0, 6, 6), (TOPIC, 1): Watermarks(2, 5, 5)}
     found = balance_of(ledger, marks, {})
     one = found.topics[TOPIC]
@@ -78,7 +70,7 @@ def test_a_balance_that_does_not_add_up_says_so() -> None:
     """A sum that is made to fit."""
     out = ReadBack()
     out.write((-1, -1), ["a"], transactional=False)
-    ledger = read(out)
+    ledger = out.ledger()
     ledger.others[TOPIC] += 1
     found = balance_of(ledger, ends(out), {})
     assert not found.adds_up and found.topics[TOPIC].explained - found.topics[TOPIC].offsets == 1
@@ -88,7 +80,7 @@ def test_what_is_wrong_stays_wrong() -> None:
     """A later verdict that hides an anomaly."""
     out = ReadBack()
     part = out.part(0)
-    spans, found = read(out, decided(0, part)).of((part.producer_id, part.epoch)), Answers()
+    spans, found = out.ledger(decided(0, part)).of((part.producer_id, part.epoch)), Answers()
     for answer in (Answer(RIGHT), Answer(WRONG), Answer(NOT_JUDGED, "why")):
         give(found, spans, answer)
     assert {a.kind for a in found.values()} == {WRONG}

@@ -18,7 +18,7 @@ from exactly_once.tools.verify import sink_findings
 from exactly_once.tools.verify.by_log import balance
 from exactly_once.tools.verify.by_log.balance import TOO_FEW, UNDECIDED, judge_balance, judge_log
 from exactly_once.tools.verify.by_log.judge import OutputState, Verdict
-from exactly_once.tools.verify.by_log.ledger import Ledger, Writer, scopes_to_try
+from exactly_once.tools.verify.by_log.ledger import Ledger, Writer
 from exactly_once.txn.scan import LogBatch
 from testkit.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
 
@@ -68,10 +68,9 @@ class Sink:
         ms = {(d.query_id, d.batch_id): self.times.get(d.batch_id, 0) for d in self.decisions}
         marks = {(q, b): Completed(q, b, 1, at + 200) for (q, b), at in ms.items()}
         log = LogState(decisions=tuple(self.decisions), marks=marks, decided_ms=ms)
-        scopes = {(h.producer_id, h.epoch): h.form for d in self.decisions for h in d.transactions}
-        ledger, scopes_of = Ledger(), scopes_to_try(scopes, frozenset(self.ids))
+        ledger = Ledger.of_sink(self.decisions, self.ids)
         for batch in sorted(self.batches, key=lambda b: (b.where, b.base_offset)):
-            ledger.add(batch, scopes_of)
+            ledger.add(batch)
         last = max(self.commits, default=None)
         lacks = last - min(self.commits) + 1 - len(self.commits) if last is not None else 0
         checkpoint = Checkpoint("/c", QUERY, last, last, commits_lack=lacks)

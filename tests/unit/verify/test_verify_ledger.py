@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exactly_once.participants.kafka.digest_scope import MIXED, SCOPES
-from exactly_once.tools.verify.by_log.ledger import Ledger, digest_of, scopes_to_try
+from exactly_once.tools.verify.by_log.ledger import Ledger, digest_of
 from testkit.read_back import TOPIC, ReadBack
 
 OURS, AGAIN, THEIRS = (1, 0), (1, 1), (9, 0)
 
 
 def folded(out: ReadBack, scopes=None, ours=frozenset({1})) -> Ledger:
-    ledger = Ledger()
-    scopes_of = scopes_to_try(scopes if scopes is not None else {OURS: "plain"}, ours)
+    ledger = Ledger(scopes if scopes is not None else {OURS: "plain"}, ours)
     for batch in out.batches:
-        ledger.add(batch, scopes_of)
+        ledger.add(batch)
     return ledger
 
 
@@ -111,10 +110,10 @@ def test_a_marker_without_records_is_of_no_transaction() -> None:
 
 def test_digests_are_computed_only_in_the_forms_that_count() -> None:
     """A check that takes five times as long; a decided part that is compared in no scope."""
-    scopes_of = scopes_to_try({OURS: "row", (2, 0): "", (3, 0): "plain"}, frozenset({1, 2, 3, 4}))
+    scopes_of = Ledger({OURS: "row", (2, 0): "", (3, 0): "plain"}, frozenset({1, 2, 3, 4})).scopes_of
     assert scopes_of(OURS) == ("row",) and scopes_of((2, 0)) == SCOPES and scopes_of((4, 0)) == ("plain", "row")
     assert scopes_of(AGAIN) == ("plain", "row") and scopes_of(THEIRS) is None
-    assert scopes_to_try({}, frozenset({4}))((4, 0)) == SCOPES
+    assert Ledger(ours=frozenset({4})).scopes_of((4, 0)) == SCOPES
     out = ReadBack()
     out.write(OURS, ["a"])
     assert not folded(out, {OURS: MIXED}).of(OURS)[0].digests

@@ -221,15 +221,12 @@ class OutputState:
 
 def judge_decisions(decisions: Sequence[Decision], log: LogState, ledger: Ledger, output: OutputState) -> Verdict:
     """Judge every part of ``decisions``, oldest first. ``log`` is theirs, for marks and times."""
-    verdict = Verdict()
-    whole: set[Partition] = set()  # an earlier batch has records there: retention has not reached this one
+    judge = _Judge(log, ledger, output)
     for decision in decisions:
-        _judge_batch(decision, log, ledger, output, whole, verdict)
-        spans = (s for h in decision.transactions for s in ledger.of((h.producer_id, h.epoch)))
-        whole |= {s.where for s in spans if s.last >= output.removed.get(s.where, 0)}
+        judge.judge_batch(decision)
     for query_id in dict.fromkeys(d.query_id for d in decisions):
-        _judge_order([d for d in decisions if d.query_id == query_id], ledger, verdict)
-    return verdict
+        judge.judge_order([d for d in decisions if d.query_id == query_id])
+    return judge.verdict
 
 
 def parts_of(decision: Decision, ledger: Ledger) -> list[PartSpans]:
@@ -249,109 +246,165 @@ def differing(decisions: Iterable[Decision], ledger: Ledger) -> list[Span]:
     return found
 
 
-def _judge_batch(
-    decision: Decision,
-    log: LogState,
-    ledger: Ledger,
-    output: OutputState,
-    whole: set[Partition],
-    verdict: Verdict,
-) -> None:
-    key = decision.query_id, decision.batch_id
-    marked = key in log.marks
-    if decision.totals:
-        verdict.unproven[NO_HANDLES] += decision.part_count
-        return
-    parts = parts_of(decision, ledger)
-    results = [(p, _answer(p, marked, output, whole, verdict)) for p in parts]
-    for p, answer in results:
-        give(verdict.answers, p.spans, answer)
-    if not decision.rewritten:
-        for p in parts:
-            _judge_time(p, log.decided_ms.get(key, 0), verdict)
-    missing = [p for p, answer in results if answer == Answer(WRONG) and p.visible < p.handle.records]
-    _judge_missing(missing, parts, decision, marked, output.committed_by_spark, verdict)
-    if any(p.visible for p in parts):
-        verdict.shown.add(key)
-    elif missing:
-        verdict.absent.add(key)
-    proven = [p for p, answer in results if answer.kind == RIGHT]
-    if len(proven) == len(parts):
-        verdict.whole.add(key)
-        if not marked:
-            verdict.unmarked.add(key)
-    verdict.parts += len(proven)
-    verdict.records += sum(p.handle.records for p in proven)
+class _Judge:
+    """The judge of one decision after the other, oldest first. ``_whole`` are the partitions in which an earlier batch
+    has records: retention has not reached the next one there.
+    """
 
+    def __init__(self, log: LogState, ledger: Ledger, output: OutputState):
+        self._log, self._ledger, self._output = log, ledger, output
+        self._whole: set[Partition] = set()
+        self.verdict = Verdict()
 
-def _answer(part: PartSpans, marked: bool, output: OutputState, whole: set[Partition], verdict: Verdict) -> Answer:
-    """Judge one decided transaction, by its records or by what explains that they are not there."""
-    decision, due = part.decision, part.handle.records
-    gone = "" if part.whole or part.aborted else output.why_gone(decision)
-    if gone and not marked and not part.spans:
-        what = (
-            f"{part.of} is decided and not marked completed, and {gone}: its {plural(due, 'record')} {are(due)} nowhere"
-        )
-        return verdict.find(Anomaly.LOST, what, decision, part.name, records=due)
-    if not gone and not part.whole and _may_be_removed(part, output.removed, whole):
-        gone = REMOVED
-    if part.is_held(output.held):
-        return Answer(WRONG, HELD)
-    if not gone:
-        return _judge_part(part, marked, verdict)
-    verdict.removed[gone] += max(0, due - part.present)
-    return verdict.leave(gone)
+    def judge_batch(self, decision: Decision) -> None:
+        key, verdict = (decision.query_id, decision.batch_id), self.verdict
+        if decision.totals:
+            verdict.unproven[NO_HANDLES] += decision.part_count
+            return
+        parts, marked = parts_of(decision, self._ledger), key in self._log.marks
+        results = [(p, self._answer(p, marked)) for p in parts]
+        for p, answer in results:
+            give(verdict.answers, p.spans, answer)
+        if not decision.rewritten:
+            for p in parts:
+                self._judge_time(p, self._log.decided_ms.get(key, 0))
+        missing = [p for p, answer in results if answer == Answer(WRONG) and p.visible < p.handle.records]
+        shows_some = any(p.visible for p in parts)
+        if missing:
+            self._judge_missing(missing, len(parts) if shows_some else 0, decision, marked)
+        if shows_some:
+            verdict.shown.add(key)
+        elif missing:
+            verdict.absent.add(key)
+        proven = [p for p, answer in results if answer.kind == RIGHT]
+        if len(proven) == len(parts):
+            verdict.whole.add(key)
+            if not marked:
+                verdict.unmarked.add(key)
+        verdict.parts += len(proven)
+        verdict.records += sum(p.handle.records for p in proven)
+        removed = self._output.removed
+        self._whole |= {s.where for p in parts for s in p.spans if s.last >= removed.get(s.where, 0)}
 
+    def _answer(self, part: PartSpans, marked: bool) -> Answer:
+        """Judge one decided transaction, by its records or by what explains that they are not there."""
+        decision, due = part.decision, part.handle.records
+        gone = "" if part.whole or part.aborted else self._output.why_gone(decision)
+        if gone and not marked and not part.spans:
+            what = f"decided and not marked completed, and {gone}: its {plural(due, 'record')} {are(due)} nowhere"
+            return self.verdict.find(Anomaly.LOST, f"{part.of} is {what}", decision, part.name, records=due)
+        if not gone and not part.whole and self._may_be_removed(part):
+            gone = REMOVED
+        if part.is_held(self._output.held):
+            return Answer(WRONG, HELD)
+        if not gone:
+            return self._judge_part(part, marked)
+        self.verdict.removed[gone] += max(0, due - part.present)
+        return self.verdict.leave(gone)
 
-def _judge_missing(
-    missing: Sequence[PartSpans],
-    parts: Sequence[PartSpans],
-    decision: Decision,
-    marked: bool,
-    committed_by_spark: frozenset[int],
-    verdict: Verdict,
-) -> None:
-    """Add the findings for a batch of which some parts are not completely visible."""
-    if not missing:
-        return
-    name = missing[0].name
-    what, torn = f"{name} is not completely visible", ""
-    if any(p.visible for p in parts):
-        torn = f"{len(missing)} of {len(parts)} parts are not completely visible, the others are"
-    verdict.lacks(decision, name, what, marked, torn, sum(p.handle.records - p.visible for p in missing))
-    if not decision.write_id and decision.batch_id in committed_by_spark:
-        ahead = f"Spark's commits/{decision.batch_id} exists, but {what}"
-        verdict.find(Anomaly.CHECKPOINT_AHEAD, ahead, decision, name)
+    def _judge_missing(self, missing: Sequence[PartSpans], torn_of: int, decision: Decision, marked: bool) -> None:
+        """Add the findings for a batch of which some parts are not completely visible; ``torn_of`` is the number of its
+        parts where something of it is visible, else 0.
+        """
+        name, records = missing[0].name, sum(p.handle.records - p.visible for p in missing)
+        what = f"{name} is not completely visible"
+        torn = f"{len(missing)} of {torn_of} parts are not completely visible, the others are" if torn_of else ""
+        self.verdict.lacks(decision, name, what, marked, torn, records)
+        if not decision.write_id and decision.batch_id in self._output.committed_by_spark:
+            ahead = f"Spark's commits/{decision.batch_id} exists, but {what}"
+            self.verdict.find(Anomaly.CHECKPOINT_AHEAD, ahead, decision, name)
 
+    def _judge_part(self, part: PartSpans, marked: bool) -> Answer:
+        """Judge one decided transaction: right when readers get exactly its records."""
+        find, due, of = self.verdict.find, part.handle.records, part.of
+        at = part.decision, part.name, part.places
+        if part.settled:
+            return self._judge_contents(part)
+        missing, aborted = due - part.visible, part.aborted
+        if missing < 0:
+            more = f"{of}: its transaction shows {plural(-missing, 'record')} more than its task wrote"
+            return find(Anomaly.PHANTOM, more, *at, -missing)
+        if part.whole and aborted:
+            extra = sum(s.records for s in aborted)
+            what = f"as many records of its transaction are visible as its task wrote, and {extra} more were aborted"
+            return find(Anomaly.TORN_TRANSACTION, f"{of}: {what}", *at[:2], records=extra, spans=aborted)
+        hidden = sum(s.hidden for s in part.spans if s.committed)
+        if not aborted and part.present >= due:
+            if marked or hidden:
+                unseen = f"{of} is decided, and {_unseen(part)}"
+                return find(Anomaly.UNSEEN, unseen, *at, part.present - part.visible)
+            return self.verdict.leave(UNDER_WAY)
+        how = "were aborted" if aborted else "are hidden from readers" if hidden else "are not in the log"
+        lost = f"{of} is decided, and {missing} of its {due} records {how}"
+        answer = find(Anomaly.LOST, lost, *at[:2], [s.place for s in aborted] or part.places, missing)
+        if part.visible:
+            seen = f"{plural(part.visible, 'record')} of its transaction {are(part.visible)} visible"
+            find(Anomaly.TORN_TRANSACTION, f"{of}: {seen}, and {missing} {how}", *at, missing)
+        return answer
 
-def _judge_part(part: PartSpans, marked: bool, verdict: Verdict) -> Answer:
-    """Judge one decided transaction: right when readers get exactly its records."""
-    due, of = part.handle.records, part.of
-    at = part.decision, part.name, part.places
-    if part.settled:
-        return _judge_contents(part, verdict)
-    missing, aborted = due - part.visible, part.aborted
-    if missing < 0:
-        more = f"{of}: its transaction shows {plural(-missing, 'record')} more than its task wrote"
-        return verdict.find(Anomaly.PHANTOM, more, *at, -missing)
-    if part.whole and aborted:
-        extra = sum(s.records for s in aborted)
-        what = f"as many records of its transaction are visible as its task wrote, and {extra} more were aborted"
-        return verdict.find(Anomaly.TORN_TRANSACTION, f"{of}: {what}", *at[:2], records=extra, spans=aborted)
-    hidden = sum(s.hidden for s in part.spans if s.committed)
-    if not aborted and part.present >= due:
-        if marked or hidden:
-            what = f"{of} is decided, and {_unseen(part)}"
-            return verdict.find(Anomaly.UNSEEN, what, *at, part.present - part.visible)
-        return verdict.leave(UNDER_WAY)
-    how = "were aborted" if aborted else "are hidden from readers" if hidden else "are not in the log"
-    lost = f"{of} is decided, and {missing} of its {due} records {how}"
-    answer = verdict.find(Anomaly.LOST, lost, *at[:2], [s.place for s in aborted] or part.places, missing)
-    if part.visible:
-        seen = f"{plural(part.visible, 'record')} of its transaction {are(part.visible)} visible"
-        torn = f"{of}: {seen}, and {missing} {how}"
-        verdict.find(Anomaly.TORN_TRANSACTION, torn, *at, missing)
-    return answer
+    def _judge_contents(self, part: PartSpans) -> Answer:
+        h = part.handle
+        stands = {s.where: Extent(s.first, s.records) for s in part.spans}
+        visible = f"its {h.records} visible records"
+        if outside := {topic for topic, _ in stands}.difference(part.decision.topics):
+            wrong = f"its records are in {', '.join(sorted(outside))}, which its decision does not name"
+        elif h.spread and spread_of(stands) != h.spread:
+            wrong = f"{visible} are not in the partitions and at the offsets where its task wrote them"
+        elif other := part.other_batches:
+            wrong = f"the headers of its records name other batches of a sink: {', '.join(sorted(other))}"
+        elif part.matches:
+            return Answer(RIGHT)
+        elif not h.form or not part.scopes or not h.digest or part.is_dated:
+            return self.verdict.leave(NO_DIGEST)
+        elif has_headers(h.form) and any(s.again != s.records for s in part.spans):  # gone before they were read again
+            return self.verdict.leave(REMOVED)
+        else:
+            wrong = (
+                f"{visible} have the digest {digest_of(part.spans, h.form)}, but its task wrote {h.digest}; an "
+                "interceptor of the producer (kafka.interceptor.classes), or an agent in its JVM, that changes records "
+                "causes the same"
+            )
+        at = part.decision, part.name, part.places, h.records
+        return self.verdict.find(Anomaly.CORRUPT, f"{part.of}: {wrong}", *at)
+
+    def _judge_time(self, part: PartSpans, decided_ms: int) -> None:
+        early = [s for s in part.spans if s.committed and 0 <= s.marked_ms < decided_ms - CLOCKS_MS]
+        if early:
+            before_ms, records = decided_ms - min(s.marked_ms for s in early), sum(s.visible for s in early)
+            what = f"{part.of} was visible {before_ms} ms before its decision"
+            at = part.decision, part.name
+            self.verdict.find(Anomaly.PRECOMMITTED_READ, what, *at, records=records, spans=early)
+
+    def judge_order(self, decisions: Sequence[Decision]) -> None:
+        """Check that in each partition, all of a batch precedes all of the next one."""
+        by_partition: dict[Partition, list[tuple[int, list[Span]]]] = {}
+        for decision in sorted(decisions, key=lambda d: d.batch_id):
+            here: dict[Partition, list[Span]] = {}
+            for s in (s for p in parts_of(decision, self._ledger) for s in p.spans if s.committed and s.visible):
+                here.setdefault(s.where, []).append(s)
+            for where, spans in here.items():
+                by_partition.setdefault(where, []).append((decision.batch_id, spans))
+        for (topic, partition), batches in by_partition.items():
+            for (n, before), (later, spans) in pairwise(batches):
+                first, last = min(s.first for s in spans), max(s.last for s in before)
+                if first < last:
+                    at = f"{topic}-{partition}"
+                    what = f"in {at}, batch {later} begins at offset {first}, before batch {n} ends at {last}"
+                    places, batch = (f"{at}@{first}", f"{at}@{last}"), f"batch {later}"
+                    self.verdict.find(Anomaly.BATCH_REORDER, what, places=places, spans=spans, batch=batch)
+
+    def _may_be_removed(self, part: PartSpans) -> bool:
+        """Return whether retention or compaction explains what is missing.
+
+        A transaction names only one of its partitions, and may have begun in any. Where an earlier batch still has
+        records, or where it names its own beginning, retention has not come to it. It aborts nothing.
+        """
+        if part.aborted or part.present >= part.handle.records:
+            return False
+        place, removed, whole = part.handle.place, self._output.removed, self._whole
+        if place is not None and place[:2] in removed and place.offset >= removed[place[:2]]:
+            whole = {*whole, place[:2]}
+        return any(where[0] in part.decision.topics and where not in whole for where in removed)
 
 
 def _unseen(part: PartSpans) -> str:
@@ -361,75 +414,6 @@ def _unseen(part: PartSpans) -> str:
         return f"{due - visible} of its {due} records are in the log but not visible"
     more = f"its transaction has {plural(present, 'record')} in the log, {present - due} more than its task wrote"
     return f"{more}: {visible} are visible, {present - visible} are not"
-
-
-def _judge_contents(part: PartSpans, verdict: Verdict) -> Answer:
-    h = part.handle
-    stands = {s.where: Extent(s.first, s.records) for s in part.spans}
-    if outside := {topic for topic, _ in stands}.difference(part.decision.topics):
-        wrong = f"its records are in {', '.join(sorted(outside))}, which its decision does not name"
-    elif h.spread and spread_of(stands) != h.spread:
-        wrong = (
-            f"its {h.records} visible records are not in the partitions and at the offsets where its task wrote them"
-        )
-    elif other := part.other_batches:
-        wrong = f"the headers of its records name other batches of a sink: {', '.join(sorted(other))}"
-    elif part.matches:
-        return Answer(RIGHT)
-    elif not h.form or not part.scopes or not h.digest or part.is_dated:
-        return verdict.leave(NO_DIGEST)
-    elif has_headers(h.form) and any(s.again != s.records for s in part.spans):  # gone before they were read again
-        return verdict.leave(REMOVED)
-    else:
-        digest = digest_of(part.spans, h.form)
-        wrong = (
-            f"its {h.records} visible records have the digest {digest}, but its task wrote {h.digest}; an interceptor "
-            "of the producer (kafka.interceptor.classes), or an agent in its JVM, that changes records causes the same"
-        )
-    return verdict.find(Anomaly.CORRUPT, f"{part.of}: {wrong}", part.decision, part.name, part.places, h.records)
-
-
-def _judge_time(part: PartSpans, decided_ms: int, verdict: Verdict) -> None:
-    early = [s for s in part.spans if s.committed and 0 <= s.marked_ms < decided_ms - CLOCKS_MS]
-    if early:
-        before_ms, records = decided_ms - min(s.marked_ms for s in early), sum(s.visible for s in early)
-        what = f"{part.of} was visible {before_ms} ms before its decision"
-        verdict.find(Anomaly.PRECOMMITTED_READ, what, part.decision, part.name, records=records, spans=early)
-
-
-def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict) -> None:
-    """Check that in each partition, all of a batch precedes all of the next one."""
-    by_partition: dict[Partition, list[tuple[int, list[Span]]]] = {}
-    for decision in sorted(decisions, key=lambda d: d.batch_id):
-        here: dict[Partition, list[Span]] = {}
-        for h in decision.transactions:
-            for s in ledger.of((h.producer_id, h.epoch)):
-                if s.committed and s.visible:
-                    here.setdefault(s.where, []).append(s)
-        for where, spans in here.items():
-            by_partition.setdefault(where, []).append((decision.batch_id, spans))
-    for (topic, partition), batches in by_partition.items():
-        for (n, before), (later, spans) in pairwise(batches):
-            first, last = min(s.first for s in spans), max(s.last for s in before)
-            if first < last:
-                at = f"{topic}-{partition}"
-                what = f"in {at}, batch {later} begins at offset {first}, before batch {n} ends at {last}"
-                places, batch = (f"{at}@{first}", f"{at}@{last}"), f"batch {later}"
-                verdict.find(Anomaly.BATCH_REORDER, what, places=places, spans=spans, batch=batch)
-
-
-def _may_be_removed(part: PartSpans, removed: Mapping[Partition, int], whole: set[Partition]) -> bool:
-    """Return whether retention or compaction explains what is missing.
-
-    A transaction names only one of its partitions, and may have begun in any. Where an earlier batch still has records,
-    or where it names its own beginning, retention has not come to it. It aborts nothing.
-    """
-    if part.aborted or part.present >= part.handle.records:
-        return False
-    place = part.handle.place
-    if place is not None and place[:2] in removed and place.offset >= removed[place[:2]]:
-        whole = {*whole, place[:2]}
-    return any(where[0] in part.decision.topics and where not in whole for where in removed)
 
 
 def latest(decisions: Iterable[Decision], later: LogState) -> list[Decision]:

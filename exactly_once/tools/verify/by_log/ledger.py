@@ -7,8 +7,9 @@ may be copies of a decided part; of all else, only counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused
@@ -92,10 +93,6 @@ class Span:
         return f"{self.where[0]}-{self.where[1]}@{self.first}..{self.last}"
 
 
-#: A function that returns the scopes in which a writer's digest is computed, or None for a writer of another sink.
-ScopesOf = Callable[[Writer], tuple[str, ...] | None]
-
-
 @dataclass(slots=True)
 class Stretch:
     """The part of a partition that was read: from its ``first`` record to the one before ``next``, with the end
@@ -130,11 +127,15 @@ class Copies:
 class Ledger:
     """The transactions in some partitions, each from an offset on.
 
-    ``strangers`` are committed transactions of other writers with a digest; ``others`` and ``uncompared`` count, by
-    topic, the other records of other writers that readers get: those that are no copy of a decided part as a
-    transaction, and those of transactions that were too many to compare.
+    ``scopes`` has the scope in the handle of each decided transaction, "" when it does not say; ``ours`` are the
+    producer ids of the sink: what they wrote undecided is compared with what is decided. ``strangers`` are committed
+    transactions of other writers with a digest; ``others`` and ``uncompared`` count, by topic, the other records of
+    other writers that readers get: those that are no copy of a decided part as a transaction, and those of transactions
+    that were too many to compare.
     """
 
+    scopes: Mapping[Writer, str] = field(default_factory=dict)
+    ours: frozenset[int] = frozenset()
     copies: Copies = field(default_factory=Copies)
     spans: dict[Writer, list[Span]] = field(default_factory=dict)
     strangers: dict[Writer, list[Span]] = field(default_factory=dict)
@@ -146,18 +147,34 @@ class Ledger:
     _decoded: int = 0
     _kept: int = 0
 
+    @classmethod
+    def of_sink(cls, decisions: Sequence[Decision], ours: Iterable[int]) -> Ledger:
+        """Return an empty ledger of a sink with these producer ids, for the parts of ``decisions``."""
+        scopes = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
+        return cls(scopes, frozenset(ours), copies_of(decisions))
+
+    @cached_property
+    def _in_use(self) -> tuple[str, ...]:
+        return tuple(sorted({scope for scope in self.scopes.values() if scope})) or SCOPES
+
+    def scopes_of(self, writer: Writer) -> tuple[str, ...] | None:
+        """Return the scopes in which a writer's digest is computed; None for a writer of another sink."""
+        if writer in self.scopes:
+            return (self.scopes[writer],) if self.scopes[writer] else SCOPES
+        return self._in_use if writer[0] in self.ours else None
+
     def begin(self, where: Partition, start: int) -> None:
         """Say from which offset on a partition is read."""
         self.stretches[where] = Stretch(start, start)
 
-    def add(self, batch: LogBatch, scopes_of: ScopesOf) -> None:
+    def add(self, batch: LogBatch) -> None:
         """Take the next batch of its partition."""
         self.stretches.setdefault(batch.where, Stretch(batch.base_offset, batch.base_offset)).take(batch)
         self.read += batch.count if batch.marker is None else 0
         if batch.marker is not None:
             self._end(batch)
         elif batch.transactional:
-            self._grow(batch, scopes_of)
+            self._grow(batch)
         else:
             self.others[batch.topic] += batch.count
 
@@ -175,11 +192,11 @@ class Ledger:
                 for scope in filter(has_headers, span.digests):
                     add_shorter(span.shorter.setdefault(scope, with_added(scope)), scope, *batch.where, records)
 
-    def _grow(self, batch: LogBatch, scopes_of: ScopesOf) -> None:
+    def _grow(self, batch: LogBatch) -> None:
         writer = batch.producer_id, batch.epoch
         span = self._open.get((batch.where, batch.producer_id))
         if span is None or span.writer != writer:
-            scopes = scopes_of(writer)
+            scopes = self.scopes_of(writer)
             has_room = self._decoded < self.copies.records and self._kept < _MOST_STRANGERS
             wanted = self.copies.scopes if scopes is None and has_room else scopes or ()
             digests = {scope: RowDigest() for scope in wanted if is_computable(scope)}
@@ -248,20 +265,6 @@ def shorter_digests(spans: Sequence[Span], scope: str) -> set[str]:
                 whole.join(digest)
             found.add(whole.text)
     return found
-
-
-def scopes_to_try(scopes: Mapping[Writer, str], ours: frozenset[int]) -> ScopesOf:
-    """Say which digests to compute. ``scopes`` has the scope in the handle of each decided transaction, "" when it does
-    not say; ``ours`` are the producer ids of the sink: what they wrote undecided is compared with what is decided.
-    """
-    known = tuple(sorted({scope for scope in scopes.values() if scope}))
-
-    def scopes_of(writer: Writer) -> tuple[str, ...] | None:
-        if writer in scopes:
-            return (scopes[writer],) if scopes[writer] else SCOPES
-        return (known or SCOPES) if writer[0] in ours else None
-
-    return scopes_of
 
 
 def copies_of(decisions: Iterable[Decision]) -> Copies:

@@ -10,7 +10,7 @@ from exactly_once.errors import BrokerRefused, UnknownTopic
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.protocol.records import Decision
 from exactly_once.tools.verify.by_log.judge import OutputState, differing
-from exactly_once.tools.verify.by_log.ledger import Copies, Ledger, ScopesOf, copies_of
+from exactly_once.tools.verify.by_log.ledger import Ledger
 from exactly_once.tools.verify.report import OnProgress, Progress
 from exactly_once.txn.scan import LogBatch, batches
 
@@ -60,11 +60,11 @@ def read_output(
     marks: Marks,
     decisions: Sequence[Decision],
     since_ms: int,
-    scopes_of: ScopesOf,
+    ours: Iterable[int],
     budget_s: float,
     on_progress: OnProgress,
 ) -> Ledger:
-    """Read every transaction of ``decisions``, whole if it is there.
+    """Read every transaction of ``decisions``, whole if it is there; ``ours`` are the producer ids of the sink.
 
     Begins at the records that are as old as ``since_ms`` (by the brokers' clock) and at the places that the decisions
     name; where a part is not found whole from there, further back, up to the beginning.
@@ -72,7 +72,8 @@ def read_output(
     starts = _starts(admin.renew(budget_s), marks, decisions, since_ms)
     step = _FIRST_STEP
     while True:
-        ledger = _read(admin, marks, starts, copies_of(decisions), scopes_of, on_progress)
+        ledger = Ledger.of_sink(decisions, ours)
+        _read(admin, marks, starts, ledger, on_progress)
         late = _incomplete(ledger, decisions)
         earlier = {
             where: max(marks[where].low, start - step)
@@ -113,27 +114,18 @@ def _starts(admin: Admin, marks: Marks, decisions: Iterable[Decision], since_ms:
     return {where: max(start, marks[where].low) for where, start in starts.items()}
 
 
-def _read(
-    admin: Admin,
-    marks: Marks,
-    starts: Mapping[Partition, int],
-    copies: Copies,
-    scopes_of: ScopesOf,
-    on_progress: OnProgress,
-) -> Ledger:
-    ledger = Ledger(copies)
+def _read(admin: Admin, marks: Marks, starts: Mapping[Partition, int], ledger: Ledger, on_progress: OnProgress) -> None:
     whole, before, told = sum(marks[w].high - start for w, start in starts.items()), 0, 0
     for where, start in sorted(starts.items()):
         ends = marks[where]
         ledger.begin(where, start)
         for batch in batches(admin, where, start, ends.last_stable, ends.high):
-            ledger.add(_from(batch, ends.low), scopes_of)
+            ledger.add(_from(batch, ends.low))
             if ledger.read - told >= _TELL_EVERY:
                 told = ledger.read
                 on_progress(Progress("output", before + batch.last_offset - start, whole))
         before += ends.high - start
     on_progress(Progress("output", whole, whole))
-    return ledger
 
 
 def _from(batch: LogBatch, low: int) -> LogBatch:
