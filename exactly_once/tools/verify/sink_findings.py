@@ -22,9 +22,6 @@ from exactly_once.txn.coordinators import Listing
 #: Time from a claim to the end of its sweep, whose budget is a minute.
 SWEEP_MS = 60_000
 
-#: Offsets by topic and partition.
-Offsets = Mapping[str, Mapping[int, int]]
-
 #: Diagnoses of the sink that are an anomaly; the others (a batch in doubt, a frozen driver) contradict nothing.
 ANOMALIES = {
     "HEALTH-STALE-TRANSACTIONS": Anomaly.LINGERING,

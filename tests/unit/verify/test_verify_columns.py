@@ -124,10 +124,10 @@ def test_texts_that_are_read_together_name_what_each_names_by_itself(topics: lis
         assert places.read(texts[row]) == OriginPlace(where, int(found.offsets[row]), int(found.ks[row])), texts[row]
 
 
-def outputs(origin: str, low: int = 0, hash_of=None) -> Outputs:
+def outputs(origin: str, low: int = 0) -> Outputs:
     marks = {OUT: Watermarks(low, 1 << 40, 1 << 40)}
     admin: object = SimpleNamespace()
-    return Outputs(admin, marks, {OUT: 0}, Origin.parse(origin), ["in"], lambda source, offset: 0, hash_of)  # type: ignore[arg-type]
+    return Outputs(admin, marks, {OUT: 0}, Origin.parse(origin), ["in"], lambda source, offset: 0)  # type: ignore[arg-type]
 
 
 def headers_of(of: random.Random) -> list[tuple[str, bytes | None]]:

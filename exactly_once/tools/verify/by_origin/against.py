@@ -27,9 +27,9 @@ from exactly_once.tools.verify.by_origin.content import (
     Content,
     Flags,
     by_letters,
+    content_hash,
     content_of,
     difference,
-    hash_of_content,
 )
 from exactly_once.tools.verify.by_origin.counts import Pairs, Unlike
 from exactly_once.tools.verify.by_origin.ledger import Compared, ComparisonResult, OriginLedger, SinkOutput, telling
@@ -78,8 +78,8 @@ def compare_versions(
     if compared is None or not compared.first:
         return ComparisonResult(sink_id=old.sink_id)
     with Admin(connection, budget_s) as admin:
-        ledger = OriginLedger(admin, compared, origin, hash_of_content(origin.header), settle_s, budget_s)
-        return _Comparison(compared, ledger, origin, values).result(telling(on_progress, "against", ledger.length))
+        ledger = OriginLedger(admin, compared, origin, settle_s, budget_s)
+        return _VersionsJudge(compared, ledger, origin, values).result(telling(on_progress, "against", ledger.length))
 
 
 class _Chunk(NamedTuple):
@@ -91,7 +91,7 @@ class _Chunk(NamedTuple):
     at: tuple[int, int]
 
 
-class _Comparison:
+class _VersionsJudge:
     def __init__(self, compared: Compared, ledger: OriginLedger, origin: SaysOrigin, values: bool):
         self._compared, self._sinks, self._ledger, self._outputs = compared, compared.sinks, ledger, ledger.outputs
         self._origin, self._values = origin, values
@@ -151,7 +151,6 @@ class _Comparison:
 
     def _replace(self) -> None:
         """Put the records that were sent again in the place of their letters; who sent one twice has two."""
-        hash_of = hash_of_content(self._origin.header)
         for some in by_letters(self._outputs.resent):
             new = bool(self._ledger.number_of(some.letters))
             for place, letter in self._outputs.letters(some):
@@ -160,7 +159,7 @@ class _Comparison:
                     continue
                 mine = some.of(letter.offset)
                 if self._outputs.has_read(some.letters, letter.offset):
-                    replaced = hash_of(letter, place.partition, some.letters)
+                    replaced = content_hash(letter, self._origin.header)
                     pairs.replace(new, place.offset, replaced, some.hashes[mine])
                 else:
                     pairs.add(new, np.full(len(some.at[mine]), place.offset), some.hashes[mine])

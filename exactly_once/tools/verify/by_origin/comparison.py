@@ -131,7 +131,7 @@ def compare_origins(
     end = before.end
     compared = Compared((SinkOutput("", tuple(topics), before),), before.first, end)
     with Admin(connection, budget_s) as admin, Admin(connection, budget_s) as input_admin:
-        ledger = OriginLedger(admin, compared, question.origin, None, settle_s, budget_s)
+        ledger = OriginLedger(admin, compared, question.origin, settle_s, budget_s)
         after = expected()
         reach = {p: max(end.get(p, 0), o) for p, o in {**before.reach, **after.reach}.items()}
         ledger.bounds = {p: (before.first.get(p, 0), offset) for p, offset in reach.items()}
@@ -139,10 +139,10 @@ def compare_origins(
         existing = Existing(input_admin, end, budget_s, bytes_at_once(len(end)), tell)
         compared_to = ToCompare(connection, question, replace(before, reach=reach), existing, ledger)
         left = Remainder(ledger.outputs.committed(tell)) if elsewhere is None else elsewhere(compared_to)
-        return _Comparison(compared_to, left).result()
+        return _InputJudge(compared_to, left).result()
 
 
-class _Comparison:
+class _InputJudge:
     def __init__(self, of: ToCompare, left: Remainder):
         self._question, self._expected, self._existing, self._left = of.question, of.expected, of.existing, left
         self._ledger = ledger = of.ledger

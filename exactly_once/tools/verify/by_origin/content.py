@@ -5,7 +5,7 @@ and many records as columns. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,14 +39,6 @@ _SHARED = 12
 _OF_THE_SINK = frozenset({"sink", "batch", "output.topic"})
 _NAMES_TOPIC = _OF_THE_SINK | {"message"}
 
-#: ``hash_of(record, source, where)``, in 64 bits; comparable within one process only, for Python seeds its hashes.
-HashOf = Callable[[Any, Partition, Partition], int]
-
-
-def hash_of_content(without: str = "") -> HashOf:
-    """Return what hashes :func:`content_of` a record, wherever it stands."""
-    return lambda record, source, where: hash(content_of(record, without)) & MASK
-
 
 class Content(NamedTuple):
     """The result of a stream's function for one record: not its place, nor what the sink added."""
@@ -64,6 +56,11 @@ def content_of(record: Any, without: str = "") -> Content:
     why = ((f"{PREFIX}{name}", value) for name, value in said.items() if name not in left_out)
     kept = (header for header in own if header[0] not in (without, RESENT))
     return Content(record.key, record.value, (*kept, *why))
+
+
+def content_hash(record: Any, without: str = "") -> int:
+    """Return a hash of :func:`content_of`, in 64 bits; comparable within one process only: Python seeds its hashes."""
+    return hash(content_of(record, without)) & MASK
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.tools.verify.anomalies import Finding
-from exactly_once.tools.verify.by_origin.content import Flags, HashOf, Offsets
+from exactly_once.tools.verify.by_origin.content import Flags, Offsets
 from exactly_once.tools.verify.by_origin.counts import Counts, Memory
 from exactly_once.tools.verify.by_origin.origin import SaysOrigin, inputs_of
 from exactly_once.tools.verify.by_origin.output import Outputs
@@ -69,19 +69,11 @@ class Compared:
 
 class OriginLedger:
     """The outputs that are read, ``length`` offsets, and what explains that a record is not among them: of each sink,
-    ``tails`` has the parts of its outputs that are read, ``removed`` what they may lack. ``bounds`` has, by
-    input partition, the first offset whose outputs may be held back, and the one after the last.
+    ``tails`` has the parts of its outputs that are read, ``removed`` what they may lack. ``bounds`` has, by input
+    partition, the first offset whose outputs may be held back, and the one after the last.
     """
 
-    def __init__(
-        self,
-        admin: Admin,
-        compared: Compared,
-        origin: SaysOrigin,
-        hash_of: HashOf | None,
-        settle_s: float,
-        budget_s: float,
-    ):
+    def __init__(self, admin: Admin, compared: Compared, origin: SaysOrigin, settle_s: float, budget_s: float):
         sinks, first, end = compared.sinks, compared.first, compared.end
         self._number = {topic: n for n, sink in enumerate(sinks) for topic in sink.topics}
         self._held: dict[tuple[int, Partition], Counts] | None = None
@@ -103,7 +95,7 @@ class OriginLedger:
             return min(offset, end.get(source, 0)) - first.get(source, 0)
 
         self.length = sum(w.last_stable - w.low for w in read.values())
-        self.outputs = Outputs(admin, read, lows, origin, inputs_of(inputs), progress, hash_of)
+        self.outputs = Outputs(admin, read, lows, origin, inputs_of(inputs), progress, len(sinks) > 1)
         self.memory = Memory()
 
     def number_of(self, where: Partition) -> int:

@@ -16,7 +16,7 @@ from exactly_once.error_headers import CODE, RESENT, replaced_in
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.tools.verify.anomalies import MOST_PLACES
 from exactly_once.tools.verify.by_origin.columns import ABSENT, FieldBytes, OriginColumns, RecordColumns
-from exactly_once.tools.verify.by_origin.content import MASK, Arrivals, Flags, Hashes, HashOf, Offsets, Replacing
+from exactly_once.tools.verify.by_origin.content import MASK, Arrivals, Flags, Hashes, Offsets, Replacing, content_hash
 from exactly_once.tools.verify.by_origin.origin import OriginPlace, Places, SaysOrigin, TextOf, Unreadable, named
 from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 
@@ -71,7 +71,7 @@ class Outputs:
     offsets that retention has left.
 
     A record that was sent again is no arrival: it is kept in ``resent``, as long as retention has left its letter.
-    Hashes are those of ``hash_of``; without it, of key, input partition and output partition: 0 without a key.
+    Hashes are those of key, input partition and output partition, 0 without a key; ``by_content``, of the content.
     ``progress`` says how far the stream had come at an input record: partitions of the output that are behind are read
     first, so that what belongs together is read at about the same time.
     """
@@ -84,12 +84,12 @@ class Outputs:
         origin: SaysOrigin,
         inputs: Sequence[str],
         progress: Callable[[Partition, int], int],
-        hash_of: HashOf | None,
+        by_content: bool = False,
     ):
         self._admin, self._origin, self._places = admin, origin, Places(inputs)
         self.marks, self.topics = marks, self._places.topics
         self._lows, self._letters = lows, Places({topic for topic, _ in marks})
-        self._progress, self._hash_of = progress, hash_of
+        self._progress, self._by_content = progress, by_content
         self.foreign, self.resent = Foreign(), list[Arrivals]()
         self.read = 0
 
@@ -200,22 +200,22 @@ class Outputs:
                 place = self.place_of(where, record, again)
             if place is not None:
                 origins.put(row, place, self.topics)
-                if self._hash_of is not None:
-                    hashes[row] = self._hash_of(record, place.partition, where)
+                if self._by_content:
+                    hashes[row] = content_hash(record, self._origin.header)
         self.read += int(inside.sum())
         if resent is not None:
             resent += again.arrivals(where)
-        if self._hash_of is None:
+        if not self._by_content:
             hashes = records.hashes(records.keys)
         for source, rows in origins.by_partition(self.topics):
             its = hashes[rows]
-            if self._hash_of is None:
+            if not self._by_content:
                 its = salted(its, records.keys.length[rows] < 0, source, where)
             yield Arrivals(where, source, origins.offsets[rows], origins.ks[rows], records.offsets[rows], its)
 
     def _columns(self, some: Sequence[LogBatch]) -> tuple[RecordColumns, FieldBytes, Flags]:
         """Return the records with the texts of their origins, and which of them have to be decoded one by one."""
-        header, way = self._origin.header, self._origin.way if self._hash_of is None else ""
+        header, way = self._origin.header, "" if self._by_content else self._origin.way
         records = RecordColumns(some, (CODE, RESENT, header) if header else (CODE, RESENT))
         texts = {"header": records.headers.get(header), "key": records.keys, "value": records.values}.get(way)
         if texts is None:
@@ -230,7 +230,7 @@ class Outputs:
         text, replaced = self._origin.of(where), replaced_in(record.headers)
         letter = self._letter(replaced) if replaced is not None else None
         if letter is not None:
-            hashed = self._hash_of(record, letter.partition, where) if self._hash_of is not None else 0
+            hashed = content_hash(record, self._origin.header) if self._by_content else 0
             again.add(letter, record.offset, origin_hash(self._read(record, text)), hashed)
             return None
         return self._own_or_foreign(where, record.offset, lambda: named(record, text, self._places))
