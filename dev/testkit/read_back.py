@@ -65,6 +65,12 @@ class ReadBack:
             LogBatch(TOPIC, partition, at, at, *writer, True, commit, False, True, at_ms, False, 1, b"")
         )
 
+    def end_parts(self, *handles: PreparedTransaction) -> None:
+        """Commit parts that were left open, one after the other."""
+        for handle in handles:
+            for partition in (0, 1):
+                self.end((handle.producer_id, handle.epoch), partition)
+
     def part(
         self,
         batch: int,

@@ -98,17 +98,6 @@ def test_a_part_that_was_aborted_in_one_partition_is_torn(out: ReadBack) -> None
     assert only(found, Anomaly.TORN_BATCH).records == 2 and found.shown == {("q", 0)} and not found.absent
 
 
-def test_records_that_a_reader_leaves_out_of_a_committed_transaction_are_not_visible(out: ReadBack) -> None:
-    """Loss: the leader's list of aborted transactions hides what its own marker commits."""
-    part = out.part(0, partitions=(0,), hidden=True)
-    found = verdict(out, decided(0, part), log=log_of(marked=False))
-    assert names(found) == ["unseen"]
-    assert re.search("4 of its 4 records .*in the log .*not visible", found.findings[0].what)
-    short = replace(part, records=6)
-    found = verdict(out, decided(0, short), log=log_of(marked=False))
-    assert names(found) == ["lost"] and "6 of its 6 records are hidden" in found.findings[0].what
-
-
 def test_one_part_of_two_tears_the_batch_and_says_of_how_many(out: ReadBack) -> None:
     """A torn batch: readers have one half of it."""
     whole, lost, short = out.part(0, 0), out.part(0, 1, commit=False), replace(out.part(0, 2), records=5)
@@ -121,83 +110,49 @@ def test_one_part_of_two_tears_the_batch_and_says_of_how_many(out: ReadBack) -> 
     assert proven(found) == (0, 1, 4) and not found.absent
 
 
-def test_a_part_with_too_many_records_is_a_phantom_and_tears_nothing(out: ReadBack) -> None:
-    """A duplicate inside one transaction: a retry that the broker took twice."""
-    found = verdict(out, decided(0, replace(out.part(0), records=3)), spark={0})
-    assert names(found) == ["phantom"] and found.findings[0].records == 1
-    assert "shows 1 record more than" in found.findings[0].what and proven(found) == (0, 0, 0)
+#: How a transaction ended in a partition (None: not yet), and whether readers are kept from its two records there.
+DONE, HIDDEN, OPEN, BEHIND, UNDONE = (True, False), (True, True), (None, False), (None, True), (False, True)
 
 
-def test_an_open_part_is_under_way_until_its_batch_is_marked(out: ReadBack) -> None:
-    """A false alarm over the commit of every live batch; and silence over one that the sink calls completed."""
-    decision = decided(0, out.part(0, commit=None))
-    found = verdict(out, decision, log=log_of(decision, marked=False))
-    assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1} and proven(found) == (0, 0, 0)
-    found = verdict(out, decision)
-    assert names(found) == ["unseen", "outcome lie"] and found.findings[0].records == 4
+#: Fates in both partitions, records in the handle, whether the batch is marked, anomalies, the first one in detail.
+DEFECTS = {
+    "its marker commits, the leader's list aborts": ((HIDDEN, HIDDEN), 4, False, ["unseen"], 4, "log .*not visible"),
+    "and there is less of it": ((HIDDEN, HIDDEN), 6, False, ["lost"], 6, "6 of its 6 records are hidden"),
+    "a retry that was taken twice": ((DONE, DONE), 3, True, ["phantom"], 1, "shows 1 record more than"),
+    "under way": ((OPEN, OPEN), 4, False, [], 0, ""),
+    "between the two markers of its commit": ((DONE, OPEN), 4, False, [], 0, ""),
+    "under way, where readers do not come to yet": ((BEHIND, BEHIND), 4, False, [], 0, ""),
+    "called completed, and under way": ((OPEN, OPEN), 4, True, ["unseen", "outcome lie"], 4, "4 of its 4"),
+    "under way, and less than was written": ((OPEN, OPEN), 5, False, ["lost"], 5, ""),
+    "no commit brings back what is aborted": ((BEHIND, UNDONE), 4, False, ["lost"], 4, ""),
+    "read in one partition alone": ((HIDDEN, DONE), 4, True, ["unseen", "torn batch", "outcome lie"], 2, ""),
+    "too much, and not over": ((DONE, OPEN), 2, True, ["unseen"], 2, ""),
+    "too much, and read in one alone": ((HIDDEN, DONE), 2, True, ["unseen"], 2, "2 more .*: 2 are visible, 2 are not$"),
+    "too much, and not visible": ((OPEN, OPEN), 3, True, ["unseen", "outcome lie"], 4, "1 more .*: 0 are .* 4 are not"),
+}  # fmt: skip
 
 
-def test_a_part_that_is_open_and_short_is_lost(out: ReadBack) -> None:
-    """Loss that looks like a commit under way: what is in the log is not all that the task wrote."""
-    decision = decided(0, replace(out.part(0, commit=None), records=5))
-    found = verdict(out, decision, log=log_of(decision, marked=False))
-    assert names(found) == ["lost"] and found.findings[0].records == 5
-
-
-def test_a_part_that_is_committed_in_one_partition_and_open_in_the_other_is_under_way(out: ReadBack) -> None:
-    """A false alarm in the moment between two markers of one commit."""
+@pytest.mark.parametrize(("fates", "due", "marked", "anomalies", "records", "says"), DEFECTS.values(), ids=DEFECTS)
+def test_a_part_that_is_not_just_there_is_under_way_or_has_the_name_and_the_number_of_its_defect(
+    out: ReadBack, fates, due: int, marked: bool, anomalies: list[str], records: int, says: str
+) -> None:
+    """A false alarm over the commit of a live batch, or in the moment between two markers; silence over one that the
+    sink calls completed; loss called a commit under way, and unseen called lost; a proof of a transaction that is not
+    over; a sentence that hides the second defect.
+    """
     part = out.part(0, commit=None)
-    out.end((part.producer_id, part.epoch), 0)
-    decision = decided(0, part)
-    found = verdict(out, decision, log=log_of(decision, marked=False))
-    assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1}
-
-
-def test_a_part_that_is_open_where_readers_do_not_come_to_yet_is_under_way(out: ReadBack) -> None:
-    """A false alarm over each commit under way: what is behind the last stable offset is hidden from readers."""
-    decision = decided(0, out.part(0, commit=None, hidden=True))
-    found = verdict(out, decision, log=log_of(decision, marked=False))
-    assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1}
-
-
-def test_a_part_that_is_aborted_in_one_partition_and_open_in_the_other_is_lost(out: ReadBack) -> None:
-    """Loss called a commit under way: no commit brings back what one partition has aborted."""
-    part = out.part(0, commit=None, hidden=True)
-    out.end((part.producer_id, part.epoch), 1, commit=False)
-    decision = decided(0, part)
-    found = verdict(out, decision, log=log_of(decision, marked=False))
-    assert names(found) == ["lost"] and found.findings[0].places == ("out-1@0..1",)
-
-
-def test_a_part_that_readers_get_from_one_partition_alone_is_unseen(out: ReadBack) -> None:
-    """Unseen called lost: the records are in the log, with the marker of a commit."""
-    part = out.part(0)
-    out.batches[0] = replace(out.batches[0], hidden=True)
-    found = verdict(out, decided(0, part))
-    assert names(found) == ["unseen", "torn batch", "outcome lie"] and found.findings[0].records == 2
-
-
-def test_more_records_than_decided_with_some_not_visible_are_not_proven(out: ReadBack) -> None:
-    """A proof of a transaction that is not over, or that readers get in one partition alone."""
-    part = out.part(0, commit=None)
-    out.end((part.producer_id, part.epoch), 0)
-    found = verdict(out, decided(0, replace(part, records=2)))
-    assert names(found) == ["unseen"] and proven(found) == (0, 0, 0)
-    hidden = ReadBack()
-    part = hidden.part(0)
-    hidden.batches[0] = replace(hidden.batches[0], hidden=True)
-    found = verdict(hidden, decided(0, replace(part, records=2)))
-    assert names(found) == ["unseen"] and proven(found) == (0, 0, 0)
-    assert found.findings[0].records == 2 and re.fullmatch(
-        "part 0 of batch 0 .* has 4 records in the log, 2 more .*: 2 are visible, 2 are not", found.findings[0].what
-    )
-
-
-def test_a_transaction_with_too_many_records_none_of_which_is_visible_says_both(out: ReadBack) -> None:
-    """A sentence that hides the second defect: the records that come too much."""
-    found = verdict(out, decided(0, replace(out.part(0, commit=None), records=3)))
-    assert names(found) == ["unseen", "outcome lie"] and found.findings[0].records == 4
-    assert re.search("4 records in the log, 1 more .*: 0 are visible, 4 are not$", found.findings[0].what)
+    for partition, (commit, hidden) in enumerate(fates):
+        out.batches[partition] = replace(out.batches[partition], hidden=hidden)
+        if commit is not None:
+            out.end((part.producer_id, part.epoch), partition, commit)
+    decision = decided(0, replace(part, records=due))
+    found = verdict(out, decision, log=log_of(decision, marked=marked))
+    assert names(found) == anomalies and proven(found) == (0, 0, 0)
+    assert +found.unproven == ({} if anomalies else {judge.UNDER_WAY: 1})
+    if anomalies:
+        assert found.findings[0].records == records and re.search(says, found.findings[0].what)
+    if UNDONE in fates:
+        assert found.findings[0].places == ("out-1@0..1",)
 
 
 def test_records_too_many_that_were_aborted_tear_the_transaction_and_do_not_corrupt_it(out: ReadBack) -> None:
@@ -213,18 +168,15 @@ def test_records_too_many_that_were_aborted_tear_the_transaction_and_do_not_corr
     assert re.fullmatch("part 0 of batch 0: as many records .*visible.* 2 more were aborted", found.findings[0].what)
 
 
-@pytest.mark.parametrize(("spark", "query", "ahead"), [((), "q", 0), ((0,), "q", 1), ((1,), "q", 0)])
+@pytest.mark.parametrize(
+    ("spark", "query", "ahead"), [((), "q", 0), ((0,), "q", 1), ((1,), "q", 0), ((0,), f"{WRITE}day", 0)]
+)
 def test_only_a_batch_that_spark_has_committed_is_ahead_of_its_output(out: ReadBack, spark, query, ahead) -> None:
-    """A false alarm over a batch that the stream will commit at its next start."""
+    """A false alarm over a batch that the stream will commit at its next start, or over a batch write, whose number is
+    not one of Spark's batches.
+    """
     found = verdict(out, decided(0, out.part(0, commit=False), query=query), spark=spark)
-    assert names(found).count("checkpoint ahead") == ahead
-
-
-def test_a_batch_write_has_no_checkpoint_to_be_ahead_of(out: ReadBack) -> None:
-    """A false alarm: the number of a write is not one of Spark's batches."""
-    found = verdict(out, decided(0, out.part(0, commit=False), query=f"{WRITE}day"), spark={0})
-    assert names(found) == ["lost", "outcome lie"]
-    assert names(verdict(out, decided(0, out.part(0), query=f"{WRITE}day"), spark={0})) == []
+    assert names(found) == ["lost", "outcome lie", *["checkpoint ahead"] * ahead]
 
 
 def test_a_batch_whose_handles_the_log_has_dropped_is_counted_by_its_parts(out: ReadBack) -> None:
@@ -506,20 +458,16 @@ def test_parts_of_one_batch_have_no_order_and_batches_one_after_the_other_are_fi
     assert names(verdict(out, decided(0, *parts), decided(1, out.part(1)))) == []
 
 
-def test_a_batch_that_begins_between_two_parts_of_the_earlier_one_is_out_of_order(out: ReadBack) -> None:
-    """A range that forgets the parts before the last one, or the first."""
-    first, between, last = out.part(0, 0), out.part(1), out.part(0, 1)
-    found = verdict(out, decided(0, first, last), decided(1, between))
+@pytest.mark.parametrize("alone", [0, 1])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_batch_that_begins_or_ends_between_two_parts_of_another_is_out_of_order(
+    out: ReadBack, alone: int, turned: bool
+) -> None:
+    """A range that forgets the first of its parts, or those before the last one."""
+    first, between, last = out.part(1 - alone, 0), out.part(alone), out.part(1 - alone, 1)
+    both = decided(1 - alone, *((last, first) if turned else (first, last)))
+    found = verdict(out, *sorted((both, decided(alone, between)), key=lambda d: d.batch_id))
     assert names(found) == ["batch reorder"] * 2
-    found = verdict(out, decided(0, last, first), decided(1, between))
-    assert names(found) == ["batch reorder"] * 2
-
-
-def test_a_batch_that_begins_before_an_earlier_one_is_out_of_order_with_all_of_its_parts(out: ReadBack) -> None:
-    """A range that forgets the first of its parts."""
-    first, earlier, last = out.part(1, 0), out.part(0), out.part(1, 1)
-    for parts in ((first, last), (last, first)):
-        assert names(verdict(out, decided(0, earlier), decided(1, *parts))) == ["batch reorder"] * 2
 
 
 def test_another_querys_batches_have_an_order_of_their_own(out: ReadBack) -> None:

@@ -157,15 +157,8 @@ def test_an_id_that_is_no_parts_is_judged_by_its_place(out: ReadBack) -> None:
     first = decided(0, out.part(0))
     out.part(1)
     out.ids[101] = f"eo:{SINK}:somebody's"
-    assert names(orphans(out, first)) == ["output ahead"]
-    assert names(orphans(out, first, log=log_of(first, aborted=gave_up(1)))) == ["output ahead"]
-    within = ReadBack()
-    kept = within.part(0, commit=None)
-    within.part(1)
-    within.ids[101] = f"eo:{SINK}:somebody's"
-    for partition in (0, 1):
-        within.end((kept.producer_id, kept.epoch), partition)
-    assert names(orphans(within, decided(0, kept))) == ["output ahead"]
+    for log in (log_of(first), log_of(first, aborted=gave_up(1))):
+        assert names(orphans(out, first, log=log)) == ["output ahead"]
 
 
 # -- duplicates
@@ -243,34 +236,40 @@ def test_what_was_given_up_elsewhere_excuses_no_other_name(out: ReadBack, given_
 # -- attempts
 
 
-def test_another_attempt_within_its_batch_is_a_mixed_attempt(out: ReadBack) -> None:
-    """Mixed attempt: readers get the rows of two attempts of one task."""
-    kept = out.part(0, 0, attempt="0.1", commit=None)
+@pytest.mark.parametrize("order", [(0,), (0, 1), (1, 0)])
+def test_another_attempt_within_its_batch_is_a_mixed_attempt(out: ReadBack, order: tuple[int, ...]) -> None:
+    """Mixed attempt: readers get the rows of two attempts of one task. Its batch ends with the last marker of any part:
+    it is not output ahead because another part was over.
+    """
+    parts = [out.part(0, n, attempt="0.1", commit=True if n else None) for n in range(len(order))]
+    kept = parts[0]
     out.part(0, 0, attempt="1.2", rows="other")
-    for partition in (0, 1):
-        out.end((kept.producer_id, kept.epoch), partition)
-    (found,) = orphans(out, decided(0, out.part(0, 1), kept))
+    out.end_parts(kept)
+    (found,) = orphans(out, decided(0, *(parts[n] for n in order)))
     assert found.anomaly.value == "mixed attempt" and found.batch == "batch 0"
     assert found.what.endswith(f"decided attempt of part 0 is {kept.transactional_id}")
 
 
-def test_its_batch_ends_with_the_last_marker_of_any_part(out: ReadBack) -> None:
-    """Mixed attempt called output ahead, because another part of the batch was over."""
-    kept, over = out.part(0, 0, commit=None), out.part(0, 1)
-    out.part(0, 0, attempt="1.2", rows="other")
-    for partition in (0, 1):
-        out.end((kept.producer_id, kept.epoch), partition)
-    for parts in ((kept, over), (over, kept)):
-        assert names(orphans(out, decided(0, *parts))) == ["mixed attempt"]
-
-
-def test_a_decided_id_that_is_no_parts_is_no_attempt(out: ReadBack) -> None:
-    """An error over a commit log that others may have written to."""
-    kept = replace(out.part(0, 0, commit=None), transactional_id="odd")
-    out.part(0, 0, attempt="1.2", rows="other")
-    for partition in (0, 1):
-        out.end((kept.producer_id, kept.epoch), partition)
-    assert names(orphans(out, decided(0, kept))) == ["output ahead"]
+@pytest.mark.parametrize(
+    ("part", "attempt", "decided_id", "its_id"),
+    [
+        pytest.param(0, "1.2", "odd", "", id="others may have written to the commit log"),
+        pytest.param(0, "0.0", "", "", id="the same id"),
+        pytest.param(0, "1.2", "", f"eo:{SINK}:somebody's", id="an id that is no part's"),
+        pytest.param(5, "1.2", "", "", id="another part"),
+    ],
+)
+def test_what_stands_within_a_batch_and_is_of_none_of_its_parts_is_no_other_attempt(
+    out: ReadBack, part: int, attempt: str, decided_id: str, its_id: str
+) -> None:
+    """A finding that sends an operator to a part that is right, or names the orphan as the decided attempt."""
+    kept = out.part(0, commit=None)
+    orphan = out.part(0, part, attempt=attempt, rows="other")
+    out.ids[orphan.producer_id] = its_id or orphan.transactional_id
+    out.end_parts(kept)
+    first = decided(0, replace(kept, transactional_id=decided_id or kept.transactional_id))
+    assert names(orphans(out, first)) == ["output ahead"]
+    assert names(orphans(out, first, decided(1, out.part(1)))) == ["phantom"]
 
 
 def test_behind_its_batchs_markers_it_is_of_another_batch(out: ReadBack) -> None:
@@ -278,25 +277,6 @@ def test_behind_its_batchs_markers_it_is_of_another_batch(out: ReadBack) -> None
     first = decided(0, out.part(0, 0, attempt="0.1"))
     out.part(1, 0, attempt="0.2")
     assert names(orphans(out, first)) == ["output ahead"]
-
-
-def test_another_part_within_a_batch_is_no_other_attempt(out: ReadBack) -> None:
-    """A finding that sends an operator to a part that is right."""
-    kept = out.part(0, 0, commit=None)
-    out.part(0, 5, attempt="1.2")
-    for partition in (0, 1):
-        out.end((kept.producer_id, kept.epoch), partition)
-    assert names(orphans(out, decided(0, kept))) == ["output ahead"]
-    assert names(orphans(out, decided(0, kept), decided(1, out.part(1)))) == ["phantom"]
-
-
-def test_the_same_id_within_its_batch_is_no_other_attempt(out: ReadBack) -> None:
-    """A finding that names the orphan as the decided attempt."""
-    kept = out.part(0, 0, commit=None)
-    out.part(0, 0, rows="other")
-    for partition in (0, 1):
-        out.end((kept.producer_id, kept.epoch), partition)
-    assert names(orphans(out, decided(0, kept))) == ["output ahead"]
 
 
 # -- zombies
@@ -343,9 +323,7 @@ def test_a_slot_that_a_current_claim_uses_is_no_zombies(out: ReadBack) -> None:
 def test_its_place_is_that_of_its_first_record_among_all_parts_of_a_batch(out: ReadBack) -> None:
     """A wrong name: the range of a batch is that of all of its parts and markers, in this partition."""
     early, late = out.part(0, 0, commit=None), out.part(0, 1, commit=None)
-    for handle in (early, late):
-        for partition in (0, 1):
-            out.end((handle.producer_id, handle.epoch), partition)
+    out.end_parts(early, late)
     out.part(5, 9)
     second = decided(1, out.part(1))
     for parts in ((early, late), (late, early)):
