@@ -60,14 +60,9 @@ class Planted:
     def log(self) -> LogState:
         return fold(Entry(record, offset) for offset, record in enumerate(self.records))
 
-    def verdict(
-        self, *outputs: Participant[Any], since: int = 0, absent: frozenset[tuple[str, int]] = frozenset()
-    ) -> Verdict:
-        """Return the verdict on all batches since ``since``, with all of the sink's outputs unless some are given.
-
-        ``absent`` are batches that Kafka lacks.
-        """
-        log, verdict = self.log, Verdict(absent=set(absent))
+    def verdict(self, *outputs: Participant[Any], since: int = 0) -> Verdict:
+        """Return the verdict on all batches since ``since``, with all of the sink's outputs unless some are given."""
+        log, verdict = self.log, Verdict()
         decisions = [d for d in log.decisions if d.batch_id >= since]
         verdict.whole |= {(d.query_id, d.batch_id) for d in decisions}
         given = outputs or self.outputs

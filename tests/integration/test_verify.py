@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -232,33 +231,6 @@ def test_rows_of_a_batch_in_a_partition_without_a_decided_batch_are_a_duplicate(
 
 
 @pytest.mark.long
-def test_a_batch_that_no_decision_names_between_two_that_are_decided_is_lost(sink: MadeSink) -> None:
-    """Loss: a batch is in no decision and in no output, and nothing else knows of it."""
-    for number in (0, 1, 3):
-        sink.batch(number, rows(number, 0))
-    (found,) = verify(sink.connection, VerifyParameters(sink.sink_id, settle_s=0)).findings
-    assert found.anomaly is Anomaly.LOST and found.batch == "batch 2"
-
-
-@pytest.mark.long
-def test_without_a_settling_time_readers_that_wait_are_reported_at_once(sink: MadeSink) -> None:
-    """A clean report over readers that have waited for minutes: a script asks for one look."""
-    sink.batch(0, rows(0, 0))
-    sink.write(0, rows(1, 0), name=brokers.fresh_name("other"))
-    found = verify(sink.connection, VerifyParameters(sink.sink_id, settle_s=0)).findings
-    assert Anomaly.STALLED_LAST_STABLE_OFFSET in {f.anomaly for f in found}
-
-
-@pytest.mark.long
-def test_rows_that_an_undecided_transaction_repeats_are_duplicates(sink: MadeSink) -> None:
-    sink.batch(0, rows(0, 0), rows(0, 1))
-    sink.end([sink.write(1, rows(0, 1), "1.3")])
-    report = look(sink)
-    assert found(report) == {"duplicate"}
-    assert report.findings[0].batch == "batch 0" and report.findings[0].records == 4
-
-
-@pytest.mark.long
 def test_an_undecided_transaction_before_a_decided_batch_is_a_phantom(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     sink.end([sink.write(5, rows(7, 5))])
@@ -266,14 +238,6 @@ def test_an_undecided_transaction_before_a_decided_batch_is_a_phantom(sink: Made
     report = look(sink)
     assert found(report) == {"phantom"}
     assert report.findings[0].records == 4 and "batch 1" in report.findings[0].what
-
-
-@pytest.mark.long
-def test_a_committed_batch_without_a_decision_is_ahead_of_it(sink: MadeSink) -> None:
-    sink.batch(0, rows(0, 0))
-    sink.end([sink.write(0, rows(1, 0), "0.2")])
-    report = look(sink)
-    assert found(report) == {"output ahead"}
 
 
 @pytest.mark.long
@@ -410,26 +374,6 @@ def test_fewer_records_than_the_task_wrote_are_lost(sink: MadeSink) -> None:
 
 
 @pytest.mark.long
-def test_a_batch_that_was_visible_before_its_decision_is_a_precommitted_read(sink: MadeSink) -> None:
-    sink.batch(0, rows(0, 0))
-    handle = sink.write(0, rows(1, 0))
-    sink.end([handle])
-    began = brokers_clock(sink)
-    while brokers_clock(sink) < began + 1_200:  # longer than two brokers' clocks may differ
-        pass
-    sink.decide(1, [handle])
-    sink.complete(1)
-    report = look(sink)
-    assert found(report) == {"precommitted read"} and report.findings[0].records == 4
-
-
-def brokers_clock(sink: MadeSink) -> int:
-    """This machine's: the broker runs here."""
-    time.sleep(0.05)
-    return int(time.time() * 1000)
-
-
-@pytest.mark.long
 def test_a_batch_before_an_earlier_one_is_out_of_order(sink: MadeSink) -> None:
     sink.batch(0, rows(0, 0))
     later, earlier = sink.write(0, rows(2, 0), "0.1"), sink.write(0, rows(1, 0), "0.2")
@@ -510,17 +454,6 @@ def until_published(sink: MadeSink, batch: int) -> None:
     with Admin(sink.connection) as admin:
         group = offsets_group(sink.sink_id)
         until("the offsets", lambda: published_offsets(admin.renew(10), group).batches == {"q": batch}, 20)
-
-
-@pytest.mark.long
-def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink, connection: Connection) -> None:
-    source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
-    read_to(sink, 0, {source: {0: 7}})
-    until_published(sink, 0)
-    assert look(sink).clean
-    brokers.commit_offsets(connection, offsets_group(sink.sink_id), [TopicPartition(source, 0, 3)])
-    report = look(sink)
-    assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-0@3",)
 
 
 @pytest.mark.long
@@ -614,17 +547,6 @@ def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSi
     assert report.clean, report.findings
     assert report.batches == 1 and report.unproven == {REMOVED: 1}
     assert report.removed == {REMOVED: 4}
-
-
-@pytest.mark.long
-def test_an_output_that_was_deleted_is_unproven_and_no_anomaly(sink: MadeSink) -> None:
-    """A false alarm after a topic was retired; or silence over all of its records."""
-    sink.batch(0, rows(0, 0))
-    brokers.delete_topic(sink.connection.bootstrap_servers, sink.topic)
-    report = look(sink)
-    assert report.clean, report.findings
-    assert report.batches == 0 and report.unproven == {"the topic is gone": 1}
-    assert report.removed == {"the topic is gone": 4} and report.proves_nothing
 
 
 def other_topic(sink: MadeSink) -> str:

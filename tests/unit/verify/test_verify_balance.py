@@ -95,13 +95,7 @@ def clean(count: int = 4, kept: int = 4, spread: bool = True) -> Sink:
         decisions.append(decided(n, *parts))
     if spread:
         ledger = out.ledger(*decisions)
-        for n, d in enumerate(decisions):
-            stand = [
-                {s.where: Extent(s.first, s.records) for s in ledger.of((h.producer_id, h.epoch))}
-                for h in d.transactions
-            ]
-            told = [replace(h, spread=spread_of(s)) for h, s in zip(d.transactions, stand, strict=True)]
-            decisions[n] = replace(d, handles=tuple(told))
+        decisions = [replace(d, handles=tuple(placed(h, ledger) for h in d.transactions)) for d in decisions]
     return Sink(out, out.batches, decisions[-kept:], {*range(count)}, times, out.ids)
 
 

@@ -13,7 +13,7 @@ from exactly_once.errors import CommitLogDamaged, Unfinished
 from exactly_once.participant import Found, PartName
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, PreparedPart, PreparedTransaction
-from exactly_once.tools.verify.anomalies import MOST_PLACES
+from exactly_once.tools.verify.anomalies import MOST_PLACES, Finding
 from exactly_once.tools.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
 from exactly_once.tools.verify.outputs import Seen, judge_outputs, read_again, read_outputs
 from testkit.planted_outputs import LOG, SINK
@@ -209,12 +209,16 @@ def test_what_cannot_be_told_counts_for_no_side_of_a_split() -> None:
 # -- what no decision names
 
 
-def strange(*found: Found, decisions: Sequence[Decision] | None = None, **log: Any) -> list[tuple[str, str]]:
+def strange(*found: Found, **more: Any) -> list[tuple[str, str]]:
+    return [(f.anomaly.value, f.batch) for f in judged_strange(*found, **more)]
+
+
+def judged_strange(*found: Found, decisions: Sequence[Decision] | None = None, **log: Any) -> list[Finding]:
     decisions = [decided(part(0)), decided(part(0, 2), batch=2)] if decisions is None else decisions
     verdict = Verdict()
     shown = {h.name: right(h) for d in decisions for h in d.handles if isinstance(h, PreparedPart)}
     judge_outputs(decisions, log_of(*decisions, **log), {"archive": Seen(shown, found)}, verdict)
-    return [(f.anomaly.value, f.batch) for f in verdict.findings]
+    return verdict.findings
 
 
 def visible(of: PreparedPart) -> Found:
@@ -247,7 +251,10 @@ def test_a_visible_part_without_a_decision_is_told_by_its_name(of: PreparedPart,
 def test_a_visible_part_of_the_execution_that_was_given_up_is_an_aborted_read(token, batch, anomaly) -> None:
     """Aborted read called output ahead; and the other way round after another claim, or another batch, was given up."""
     gave_up = Aborted("q", batch, "", token, "e1", 0)
-    assert strange(visible(part(0, 3)), aborted=gave_up) == [(anomaly, "batch 3")]
+    (one,) = judged_strange(visible(part(0, 3)), aborted=gave_up)
+    assert (one.anomaly.value, one.batch, one.records) == (anomaly, "batch 3", 3)
+    assert one.transaction == part(0, 3).name
+    assert one.what.endswith("gave up this execution of batch 3") == (anomaly == "aborted read")
 
 
 def test_a_decided_batch_was_not_given_up_for_good() -> None:

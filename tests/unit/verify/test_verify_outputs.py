@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 import shutil
-from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,9 +14,9 @@ import pytest
 
 from exactly_once.errors import Unfinished
 from exactly_once.outputs.files import FileParticipant
-from exactly_once.participant import Found, Participant, PartName
-from exactly_once.protocol.records import Aborted, PreparedPart
-from exactly_once.tools.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY
+from exactly_once.participant import Participant, PartName
+from exactly_once.protocol.records import PreparedPart
+from exactly_once.tools.verify.by_log.judge import NO_DIGEST, UNDER_WAY
 from testkit.planted_outputs import LOG, SINK, Planted
 
 
@@ -86,47 +84,6 @@ def test_a_batch_that_is_published_twice_is_a_duplicate(sink: Planted, tmp_path:
     assert [len(f.places) for f in sink.verdict().findings] == [2, 2]
 
 
-def test_another_attempt_of_a_decided_part_is_a_duplicate(sink: Planted) -> None:
-    """A sink that publishes the loser of two attempts as well."""
-    (archive,) = sink.outputs
-    archive.commit([sink.part(archive, 1, 0, "1.2")])
-    assert sink.anomalies() == {"duplicate": 1}
-    assert "decided attempt" in sink.finding("duplicate").what
-
-
-def test_a_batch_without_a_decision_is_ahead(sink: Planted) -> None:
-    """The next start writes it again."""
-    (archive,) = sink.outputs
-    archive.commit([sink.part(archive, 3, 0)])
-    assert sink.anomalies() == {"output ahead": 1}
-    assert sink.finding("output ahead").batch == "batch 3"
-
-
-def test_an_execution_that_was_given_up_and_is_visible_is_an_aborted_read(sink: Planted) -> None:
-    """Aborted read called "output ahead": its driver gave the execution up, and somebody published it all the same."""
-    (archive,) = sink.outputs
-    left = sink.part(archive, 3, 0)
-    archive.commit([left])
-    for given_up, anomaly in (
-        (Aborted("q", 3, "", 3, "e1", 0), "aborted read"),
-        (Aborted("q", 3, "", 2, "e1", 0), "output ahead"),  # an earlier claim's
-        (Aborted("q", 4, "", 3, "e1", 0), "output ahead"),  # a later batch's
-    ):
-        sink.records.append(given_up)
-        assert sink.anomalies() == {anomaly: 1}
-    sink.records.append(Aborted("q", 3, "", 3, "e1", 0))
-    found = sink.finding("aborted read")
-    assert found.batch == "batch 3" and found.transaction == left.name and found.records == 3
-    assert "is visible, " in found.what and "gave up" in found.what and found.what.endswith("execution of batch 3")
-
-
-def test_a_part_that_its_decision_does_not_name_is_a_phantom(sink: Planted) -> None:
-    """Such as one of a task that had no rows when the batch was decided."""
-    (archive,) = sink.outputs
-    archive.commit([sink.part(archive, 1, 5)])
-    assert sink.anomalies() == {"phantom": 1}
-
-
 def test_a_part_that_stays_staged_after_its_completed_mark_is_unseen(sink: Planted) -> None:
     """A sink that marks what it has not committed."""
     sink.batch(3, commit=False)
@@ -181,23 +138,6 @@ def test_files_of_other_sinks_outputs_and_logs_are_not_this_ones(sink: Planted, 
     assert sink.anomalies() == {}
 
 
-def test_an_output_that_misses_a_whole_batch_is_split_from_the_others(tmp_path: Path) -> None:
-    """Two outputs under one decision: all or none."""
-    sink = Planted(*(FileParticipant(name, str(tmp_path / name)) for name in ("archive", "copy")))
-    sink.batch(0)
-    for path in published(tmp_path, 0, "copy"):
-        path.unlink()
-    assert sink.anomalies() == {"lost": 2, "split sink": 1, "outcome lie": 1}
-    assert re.search("visible in archive, .*copy shows nothing", sink.finding("split sink").what)
-
-
-def test_kafka_without_a_batch_that_a_file_has_is_split(sink: Planted) -> None:
-    """The verdict on Kafka says that the batch is absent there."""
-    verdict = sink.verdict(absent=frozenset({("q", 1)}))
-    assert [f.anomaly.value for f in verdict.findings] == ["split sink"]
-    assert re.search("visible in archive, .*kafka shows nothing", verdict.findings[0].what)
-
-
 def test_files_of_earlier_versions_are_counted_and_parquet_is_compared(tmp_path: Path) -> None:
     """Their handles have no checksum: JSON lines do not keep the columns' types, Parquet does."""
     outputs = [
@@ -248,29 +188,6 @@ def test_an_output_that_cannot_tell_is_unproven(
     verdict = sink.verdict(Mute(str(tmp_path), error))
     assert verdict.findings == [] and verdict.batches == verdict.parts == 0
     assert list(verdict.unproven.values()) == [6] and says in next(iter(verdict.unproven))
-
-
-def test_an_output_that_is_not_given_is_unproven(sink: Planted, tmp_path: Path) -> None:
-    verdict = sink.verdict(FileParticipant("other", str(tmp_path / "other")))
-    assert verdict.findings == [] and verdict.unproven == {OTHER_OUTPUT: 6}
-
-
-class Races(FileParticipant):
-    """An output with nameless rows that the second look explains, as rows of a batch decided meanwhile."""
-
-    looks: int = 0
-
-    def found(self, sink_id: str, handles: Any) -> list[Found]:
-        self.looks += 1
-        stays = Found("", True, records=1, places=("stays",))
-        passes: Iterable[Found] = [Found("", True, records=1, places=("passes",))] if self.looks == 1 else []
-        return [*super().found(sink_id, handles), stays, *passes]
-
-
-def test_rows_that_a_newer_decision_explains_are_no_phantom(sink: Planted, tmp_path: Path) -> None:
-    """A false alarm over the batch that a live stream commits between two looks."""
-    verdict = sink.verdict(Races("archive", str(tmp_path / "archive")))
-    assert [(f.anomaly.value, f.places) for f in verdict.findings] == [("phantom", ("stays",))]
 
 
 def test_the_digest_of_parquet_comes_back_for_the_types_that_spark_has(tmp_path: Path) -> None:
