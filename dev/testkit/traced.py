@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
@@ -15,6 +15,10 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Completed, Decision
+from exactly_once.tools.verify.by_origin.comparison import Question, ReadsElsewhere, compare_origins
+from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
+from exactly_once.tools.verify.by_origin.origin import Origin
+from exactly_once.tools.verify.expected import expected_input
 from exactly_once.txn.coordinators import end_txn_version
 from testkit import broker as brokers
 from testkit import oracle
@@ -32,10 +36,20 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
+def place(source: str) -> str:
+    """Return the place of the input record that an output record names, as findings write it."""
+    head, _, offset = source.rpartition("-")
+    return f"{head}@{offset}"
+
+
 class Traced:
     """An input of two partitions (or that of another stream), an output of three, a commit log and a checkpoint. Its
-    decisions name ``topics``.
+    decisions name ``topics``. ``elsewhere`` reads it for the checker; None stands for the checker's own process.
     """
+
+    elsewhere: ReadsElsewhere | None = None
+    #: Topics for dead letters.
+    rejected: tuple[str, ...] = ()
 
     def __init__(self, connection: Connection, location: Path, config: dict[str, str] | None = None, of: str = ""):
         self.connection, self.location = connection, location
@@ -122,3 +136,23 @@ class Traced:
         self.write(rows)
         self.decide()
         return rows
+
+    def compared(
+        self,
+        inputs: Sequence[str] = (),
+        checkpoint: bool = True,
+        settle_s: float = 0.5,
+        origin: str = "header:src",
+        last: int | None = None,
+        **asked: Any,
+    ) -> ComparisonResult:
+        """Compare the outputs with the input by ``origin``; ``asked`` is the rest of the question."""
+        location = str(self.location) if checkpoint else None
+        return compare_origins(
+            self.connection,
+            [self.output, *self.rejected],
+            Question(Origin.parse(origin), **asked),
+            lambda: expected_input(self.connection, self.sink_id, location, inputs, last=last),
+            settle_s=settle_s,
+            elsewhere=self.elsewhere,
+        )

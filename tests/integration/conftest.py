@@ -20,6 +20,8 @@ from testkit.spark_session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from exactly_once.tools.verify.by_origin.comparison import ReadsElsewhere
+
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -46,6 +48,16 @@ def run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str], monkeypatch:
 def sink(connection: Connection, topic: str) -> DeadSink:
     """A sink whose owner was on this host, and is dead."""
     return DeadSink(connection, topic, socket.gethostname(), DEAD)
+
+
+@pytest.fixture(params=["one process", pytest.param("spark", marks=pytest.mark.long)])
+def elsewhere(request: pytest.FixtureRequest) -> ReadsElsewhere | None:
+    """What reads the records for a comparison by origin; None: the process of the checker itself."""
+    if request.param == "one process":
+        return None
+    from exactly_once.tools.verify.on_spark.origins import on_spark
+
+    return on_spark(request.getfixturevalue("spark"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

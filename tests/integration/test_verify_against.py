@@ -17,7 +17,7 @@ from exactly_once.tools.verify.by_origin.against import FEWER
 from testkit import oracle
 from testkit.broker import create_topic
 from testkit.stream import Job
-from testkit.traced import Row, Traced
+from testkit.traced import Row, Traced, place
 from tests.faults.test_successor import ORIGIN, new_job, old_job
 
 #: Rows that the changed rule keeps: all but five.
@@ -58,11 +58,6 @@ class Two:
 @pytest.fixture
 def two(connection, tmp_path, capsys):
     return Two(connection, tmp_path, capsys)
-
-
-def place(source: str) -> str:
-    head, _, offset = source.rpartition("-")
-    return f"{head}@{offset}"
 
 
 def short(value: str) -> str:

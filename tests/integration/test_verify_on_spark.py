@@ -18,10 +18,8 @@ from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.tools.verify.by_origin import counts
-from exactly_once.tools.verify.by_origin.comparison import Question, compare_origins
 from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
-from exactly_once.tools.verify.by_origin.origin import Origin, PerInput
-from exactly_once.tools.verify.expected import expected_input
+from exactly_once.tools.verify.by_origin.origin import PerInput
 from exactly_once.tools.verify.on_spark.origins import on_spark
 from testkit.traced import Row, Traced
 
@@ -34,20 +32,12 @@ def stream(connection: Connection, tmp_path: Path) -> Traced:
     return Traced(connection, tmp_path)
 
 
-def both(stream: Traced, spark: SparkSession, last: int | None = None, **asked: Any) -> ComparisonResult:
+def both(stream: Traced, spark: SparkSession, **asked: Any) -> ComparisonResult:
     """Return what either finds, which is the same."""
-    question = Question(**{"origin": Origin.parse("header:src"), **asked})
-    here, there = (
-        compare_origins(
-            stream.connection,
-            [stream.output],
-            question,
-            lambda: expected_input(stream.connection, stream.sink_id, str(stream.location), last=last),
-            settle_s=0.2,
-            elsewhere=elsewhere,
-        )
-        for elsewhere in (None, on_spark(spark))
-    )
+    here = stream.compared(settle_s=0.2, **asked)
+    stream.elsewhere = on_spark(spark)
+    there = stream.compared(settle_s=0.2, **asked)
+    stream.elsewhere = None
     for one, other in zip(here.findings, there.findings, strict=False):
         assert one == other
     assert there == here
@@ -110,14 +100,9 @@ def test_a_clean_stream_is_clean_and_nothing_of_it_comes_to_the_driver(
         seen.extend(found.arrivals)
         return replace(found, arrivals=seen)
 
-    question, location = Question(Origin.parse("header:src")), str(stream.location)
-    result = compare_origins(
-        stream.connection,
-        [stream.output],
-        question,
-        lambda: expected_input(stream.connection, stream.sink_id, location),
-        elsewhere=watched,
-    )
+    stream.elsewhere = watched
+    result = stream.compared(settle_s=15)
+    stream.elsewhere = None
     assert result.findings == () and result.unproven == {} and seen == []
     assert result.counts["input"] == result.counts["output"] == 450
     stream.write(stream.rows([(0, 100, "k0")]))
@@ -160,15 +145,9 @@ def test_numbered_outputs_are_told_apart_by_both(
     result = both(stream, spark, outputs=PerInput.parse(outputs))
     assert {"duplicate"} <= {f.anomaly.value for f in result.findings}
     stream.write(stream.rows([(0, 3, "k0")]))
-    for elsewhere in (None, on_spark(spark)):
+    for stream.elsewhere in (None, on_spark(spark)):
         with pytest.raises(InvalidOption, match=r"ends in no #k, .* ended in #k"):
-            compare_origins(
-                stream.connection,
-                [stream.output],
-                Question(Origin.parse("header:src"), PerInput.parse(outputs)),
-                lambda: expected_input(stream.connection, stream.sink_id, str(stream.location)),
-                elsewhere=elsewhere,
-            )
+            stream.compared(outputs=PerInput.parse(outputs))
 
 
 @pytest.mark.long
@@ -207,7 +186,7 @@ def test_an_origin_that_stands_elsewhere_is_read_by_both(stream: Traced, spark: 
         [Row(1, "k", None), Row(1, "k", None, '{"src": null}'), Row(1, "k", None, "{"), Row(2, "k", None, '{"a": 1}')]
     )
     stream.decide()
-    result = both(stream, spark, origin=Origin.parse(origin), order="none")
+    result = both(stream, spark, origin=origin, order="none")
     assert {f.anomaly.value: f.records for f in result.findings if f.anomaly.value == "duplicate"} == {"duplicate": 1}
 
 
@@ -231,16 +210,8 @@ def test_the_command_and_the_function_give_the_same_report(stream: Traced, spark
         "--bootstrap-servers",
         stream.connection.bootstrap_servers,
     ]
-    command += [
-        "verify",
-        stream.sink_id,
-        "--checkpoint",
-        str(stream.location),
-        "--origin",
-        "header:src",
-        "--settle",
-        "0",
-    ]
+    command += ["verify", stream.sink_id, "--checkpoint", str(stream.location), "--origin", "header:src"]
+    command += ["--settle", "0"]
     ran = subprocess.run([*command, "--spark", "local[1]", "--json"], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 1, ran.stderr
     for report in (here, there, reported := json.loads(ran.stdout)):

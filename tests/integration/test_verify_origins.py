@@ -22,33 +22,24 @@ from exactly_once.errors import InvalidOption
 from exactly_once.tools.cli import main
 from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.tools.verify.by_origin import tails
-from exactly_once.tools.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, RETENTION, Question, compare_origins
+from exactly_once.tools.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, RETENTION, Question
 from exactly_once.tools.verify.by_origin.origin import Origin, PerInput
-from exactly_once.tools.verify.expected import expected_input
 from exactly_once.tools.verify.run import NO_LOG
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.fixtures import Bench, KafkaInput
 from testkit.stream import Job, SparkDriver
 from testkit.traced import Row, Traced
+from testkit.traced import place as as_place
 
 #: Of the command in a process of its own: a terminal that knows colours and moves of the cursor.
 TERMINAL = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"}
 
 
-class Seen(Traced):
-    """A stream that ``elsewhere`` reads for the checker: None stands for the checker's own process."""
-
-    elsewhere = None
-
-
-@pytest.fixture(params=["one process", pytest.param("spark", marks=pytest.mark.long)])
-def stream(request, connection, tmp_path):
-    made = Seen(connection, tmp_path)
-    if request.param == "spark":
-        from exactly_once.tools.verify.on_spark.origins import on_spark
-
-        made.elsewhere = on_spark(request.getfixturevalue("spark"))
+@pytest.fixture
+def stream(elsewhere, connection, tmp_path):
+    made = Traced(connection, tmp_path)
+    made.elsewhere = elsewhere
     return made
 
 
@@ -57,17 +48,7 @@ def alone(connection, tmp_path):
     return Traced(connection, tmp_path)
 
 
-def look(stream, inputs=(), checkpoint=True, settle_s=0.5, origin="header:src", last=None, **more):
-    question = Question(Origin.parse(origin), **more)
-    location = str(stream.location) if checkpoint else None
-    return compare_origins(
-        stream.connection,
-        [stream.output],
-        question,
-        lambda: expected_input(stream.connection, stream.sink_id, location, inputs, last=last),
-        settle_s=settle_s,
-        elsewhere=stream.elsewhere,
-    )
+look = Traced.compared
 
 
 def found(result):
@@ -87,11 +68,6 @@ def place_of(stream, source):
         m for m in oracle.read(stream.connection, [stream.output]) if dict(m.headers).get("src") == source.encode()
     )
     return f"{m.topic}-{m.partition}@{m.offset}..{m.offset}"
-
-
-def as_place(source):
-    head, _, offset = source.rpartition("-")
-    return f"{head}@{offset}"
 
 
 def test_a_clean_stream_is_clean_with_aborts_markers_other_writers_and_a_batch_under_way(stream):

@@ -10,10 +10,7 @@ from kafka.structs import TopicPartition
 from exactly_once.error_headers import CODE, PREFIX, RESENT
 from exactly_once.kafka.admin import Admin
 from exactly_once.tools.verify.by_origin import tails
-from exactly_once.tools.verify.by_origin.comparison import Question, ReadsElsewhere, compare_origins
 from exactly_once.tools.verify.by_origin.ledger import ComparisonResult
-from exactly_once.tools.verify.by_origin.origin import Origin
-from exactly_once.tools.verify.expected import expected_input
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.traced import Row, Traced
@@ -23,13 +20,12 @@ LETTER = ((CODE, b"EO-RECORD"), (f"{PREFIX}exception", b"RecordTooLargeException
 
 
 class Shop(Traced):
-    """A stream with a topic for dead letters, which ``elsewhere`` reads for the checker, or its own process."""
-
-    elsewhere: ReadsElsewhere | None = None
+    """A stream with a topic for dead letters."""
 
     def __init__(self, connection: Any, folder: Any, of: str = ""):
         super().__init__(connection, folder, of=of)
         self.dead = brokers.create_topic(connection.bootstrap_servers, brokers.fresh_name("dead"), 1)
+        self.rejected = (self.dead,)
 
     def bury(self, *rows: Row) -> list[str]:
         """Write rows as dead letters; returns the place of each."""
@@ -48,14 +44,7 @@ class Shop(Traced):
 
     def verified(self, last: int | None = None, order: str = "key") -> ComparisonResult:
         """By origin, over both topics."""
-        return compare_origins(
-            self.connection,
-            [self.output, self.dead],
-            Question(Origin.parse("header:src"), order=order, refuse_foreign=True),
-            lambda: expected_input(self.connection, self.sink_id, str(self.location), last=last),
-            settle_s=0.5,
-            elsewhere=self.elsewhere,
-        )
+        return self.compared(last=last, order=order, refuse_foreign=True)
 
 
 def sent_again(row: Row, letter: str, **changed: Any) -> Row:
@@ -63,13 +52,10 @@ def sent_again(row: Row, letter: str, **changed: Any) -> Row:
     return row._replace(headers=(*row.headers, (RESENT, letter.encode())), **changed)
 
 
-@pytest.fixture(params=["one process", pytest.param("spark", marks=pytest.mark.long)])
-def shop(request, connection, tmp_path) -> Shop:
+@pytest.fixture
+def shop(elsewhere, connection, tmp_path) -> Shop:
     made = Shop(connection, tmp_path)
-    if request.param == "spark":
-        from exactly_once.tools.verify.on_spark.origins import on_spark
-
-        made.elsewhere = on_spark(request.getfixturevalue("spark"))
+    made.elsewhere = elsewhere
     return made
 
 
