@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple
 
 from exactly_once.tools.diagnosis import Diagnosis
@@ -106,10 +107,7 @@ class Balance:
 
     @property
     def total(self) -> TopicBalance:
-        whole = TopicBalance()
-        for one in self.topics.values():
-            whole = whole.plus(one)
-        return whole
+        return reduce(TopicBalance.plus, self.topics.values(), TopicBalance())
 
     @property
     def adds_up(self) -> bool:
@@ -249,11 +247,9 @@ class Report:
 
 def limited(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[str, int]]:
     """Return at most :data:`MOST_FINDINGS` findings of each anomaly, and the number of all by anomaly."""
-    counts = Counter(f.anomaly.value for f in findings)
-    shown: Counter[str] = Counter()
-    kept = []
+    counts, kept = Counter[str](), list[Finding]()
     for f in findings:
-        shown[f.anomaly.value] += 1
-        if shown[f.anomaly.value] <= MOST_FINDINGS:
+        counts[f.anomaly.value] += 1
+        if counts[f.anomaly.value] <= MOST_FINDINGS:
             kept.append(f)
     return tuple(kept), dict(counts)

@@ -17,7 +17,7 @@ from exactly_once.tools.verify import expected
 from exactly_once.tools.verify.anomalies import MOST_PLACES
 from exactly_once.tools.verify.by_origin.input import _Reader
 from exactly_once.tools.verify.by_origin.output import Foreign, _aborted, bytes_at_once
-from exactly_once.tools.verify.expected import Expected, expected_input
+from exactly_once.tools.verify.expected import Expected, expected_input, newest_window
 from testkit.read_back import TOPIC, decided, log_of
 
 P, Q = ("in", 0), ("in", 1)
@@ -249,3 +249,36 @@ def test_a_topic_that_joins_a_later_batch_is_compared_from_where_the_stream_bega
     stream.log = log_of(batch(0, 10), decided(1, offsets=both))
     found = stream.expected(last=99)
     assert found.wanted == {P: 10, ("other", 0): 40} and found.window.offsets == 2 + 5
+
+
+# -- the newest part of it
+
+
+@pytest.mark.parametrize(
+    ("ends", "began", "last", "first", "since", "batches", "cut"),
+    [
+        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 25, 10, 10, (1, 2), "", id="the newest whole batches"),
+        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 99, 0, 0, (0, 2), "", id="all there is"),
+        pytest.param([(0, 50)], 40, 99, 40, 40, (0, 0), "", id="from where the stream began"),
+        pytest.param([(1, 50), (0, 10)], 0, 5, 45, 10, (1, 1), "alone is longer", id="a batch above the limit"),
+        pytest.param([(9, 50), (8, 40)], 0, 99, 40, 40, (9, 9), "batch 8 began", id="older batches are forgotten"),
+        pytest.param([(9, 50)], 0, 99, 50, 50, (9, 9), "batch 9 began", id="only one batch is left"),
+    ],
+)
+def test_the_window_is_the_newest_that_fits_and_says_when_it_is_smaller(ends, began, last, first, since, batches, cut):
+    """A sample that is smaller than a person asked for, and does not say so, is taken for proof of more."""
+    window = newest_window(((n, {P: end}) for n, end in ends), {P: began}, last)
+    assert (window.first, window.since) == ({P: first}, {P: since})
+    assert (window.batches, window.offsets, window.last) == (batches, ends[0][1] - first, last)
+    assert cut in window.cut and bool(cut) == bool(window.cut)
+
+
+def test_a_stream_without_a_batch_has_an_empty_window():
+    window = newest_window(iter(()), {P: 7}, 10)
+    assert (window.first, window.offsets) == ({P: 7}, 0) and window.cut
+
+
+def test_a_partition_that_was_added_later_is_compared_from_its_first_offset():
+    """Loss: input of a partition that was added goes unread, and nobody asks for it."""
+    window = newest_window(iter([(1, {P: 20, Q: 5}), (0, {P: 10})]), {P: 0}, 99)
+    assert window.first == {P: 0, Q: 0} and window.offsets == 25

@@ -310,6 +310,24 @@ def test_random_outputs_are_judged_as_a_plain_count_judges_them(seed, monkeypatc
     )  # fmt: skip
 
 
+def test_input_before_the_window_is_not_read_and_need_not_be_there_but_only_once(monkeypatch):
+    """A check of the newest part that read all the input would take hours; an older record that is there twice is a
+    duplicate all the same.
+    """
+    monkeypatch.setattr(c, "BLOCK", 4)
+    asked = []
+
+    def kinds(start, stop):
+        asked.append((start, stop))
+        return np.full(stop - start, c.RECORD, np.uint8)
+
+    counted = Counts(0, 16, 16, PerInput(), False, kinds, Memory(), wanted=10)
+    offsets = np.array([1, 1, 9, 9, 11, 12, 13, 14, 15], np.int64)
+    assert np.flatnonzero(counted.add(offsets) == c.DUPLICATE).tolist() == [1, 3]
+    assert [(o.tolist(), n) for o, n in counted.missing()] == [([10], 1)]
+    assert asked == [(10, 12), (12, 16)] and counted.records == 6
+
+
 @pytest.mark.long
 def test_memory_follows_the_disorder_not_the_size():
     """A check that runs out of memory after an hour has checked nothing."""

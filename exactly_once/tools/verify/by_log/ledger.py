@@ -327,8 +327,7 @@ def balance_of(ledger: Ledger, marks: Mapping[Partition, Watermarks], answers: A
                 others = Answer(NOT_JUDGED, OTHERS if done else UNENDED)
                 own = Answer(NOT_JUDGED, OTHER_BATCHES) if done else Answer(NOT_PROVEN, UNDECIDED)
                 one.count(answers.get((s.where, s.first)) or (own if s.matters else others), s.records)
-    for topic, records in ledger.others.items():
-        topics.setdefault(topic, TopicBalance()).not_judged[OTHERS] += records
-    for topic, records in ledger.uncompared.items():
-        topics.setdefault(topic, TopicBalance()).not_judged[UNCOMPARED] += records
+    for why, numbers in ((OTHERS, ledger.others), (UNCOMPARED, ledger.uncompared)):
+        for topic, records in numbers.items():
+            topics.setdefault(topic, TopicBalance()).not_judged[why] += records
     return Balance(topics)
