@@ -175,24 +175,21 @@ def test_an_abort_of_the_sinks_own_or_of_another_name_is_not(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("marked_ms", "found"),
-    [(489_999, 0), (490_000, 1), (490_000 + SWEEP, 1), (490_001 + SWEEP, 0)],
+    ("found", "more"),
+    [
+        *((n, {"marked_ms": ms}) for n, ms in ((0, 489_999), (1, 490_000), (1, 490_000 + SWEEP), (0, 490_001 + SWEEP))),
+        *((n, {"others": {"orders2": ms}}) for n, ms in ((0, 500_000), (0, 500_000 - SWEEP), (1, 499_999 - SWEEP))),
+        (1, {"others": {"orders2": 500_001}}),
+        (1, {"others": {"orders3": 500_000}}),
+        (0, {"commit": True}),
+        (0, {"commit": None}),
+    ],
 )
-def test_only_the_minute_after_the_claim_counts(marked_ms: int, found: int) -> None:
-    """A false alarm over each abort of a sink with a similar name, at any time."""
-    assert len(foreign("eo:orders2:1:0:0.0", marked_ms=marked_ms)) == found
-
-
-@pytest.mark.parametrize(("own_ms", "found"), [(500_000, 0), (500_000 - SWEEP, 0), (499_999 - SWEEP, 1), (500_001, 1)])
-def test_what_the_other_sink_swept_itself_is_its_own(own_ms: int, found: int) -> None:
-    """A false alarm where both sinks start at the same time, as after a deployment."""
-    assert len(foreign("eo:orders2:1:0:0.0", others={"orders2": own_ms})) == found
-    assert len(foreign("eo:orders2:1:0:0.0", others={"orders3": own_ms})) == 1
-
-
-@pytest.mark.parametrize("commit", [True, None])
-def test_what_was_not_aborted_is_no_abort(commit: bool | None) -> None:
-    assert foreign("eo:orders2:1:0:0.0", commit=commit) == []
+def test_only_an_abort_in_the_minute_after_the_claim_that_is_not_of_the_others_own_sweep_counts(found, more) -> None:
+    """A false alarm over each abort of a sink with a similar name, at any time; and where both sinks start at the same
+    time, as after a deployment.
+    """
+    assert len(foreign("eo:orders2:1:0:0.0", **more)) == found
 
 
 def test_other_transactions_do_not_hide_a_foreign_abort() -> None:
