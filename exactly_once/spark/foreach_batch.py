@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
+from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.planning import Batch, Plan
@@ -33,7 +33,7 @@ from exactly_once.spark.modes import check_planned, check_session, check_sources
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_connector, check_driver, check_jar
 from exactly_once.spark.start import check_participants
-from exactly_once.spark.tasks import PartOutputs, check_batch
+from exactly_once.spark.tasks import PartOutputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,11 +104,12 @@ class ForeachBatch:
             self._write(run, df, batch_id)
 
     def _write(self, run: QueryRun, df: DataFrame, batch_id: int) -> None:
-        columns, spark = self._columns(df), df.sparkSession
+        columns, context = self._columns(df), df.sparkSession.sparkContext
         parts: list[Part] = []
+        check_task(lambda name: context.getLocalProperty(name) or context.getConf().get(name))
 
         def check(batch: Batch) -> None:
-            self._check(batch, batch_id, spark)
+            check_running(df.sparkSession, batch, batch_id)
 
         if columns is None:
             write = self._to_others(run, df, run.coordinator.plan(check))
@@ -138,8 +139,6 @@ class ForeachBatch:
         rows = record_of(df, columns)
         fields = [StructField(f.name, f.dataType) for f in rows.schema.fields]  # all may be null beside handles
         handles = [StructField(HANDLES, BinaryType())] if self._others else []
-        context = df.sparkSession.sparkContext
-        check_task(lambda name: context.getLocalProperty(name) or context.getConf().get(name))
         tasks = plan_tasks(run, StructType(fields), check)
         ticket = ticket_of(run)
         if ticket.plan is Plan.REPLAY and KAFKA not in ticket.replay:
@@ -184,18 +183,6 @@ class ForeachBatch:
                 threading.Thread(target=_close_at_end, args=(df.sparkSession, run_id, self._run), daemon=True).start()
         return self._run
 
-    def _check(self, batch: Batch, batch_id: int, spark: SparkSession) -> None:
-        if batch.batch_id != batch_id:
-            raise ProtocolViolation(
-                f"Spark runs batch {batch_id}, but the checkpoint {self._options.checkpoint} names batch "
-                f"{batch.batch_id}",
-                "Give the query the same checkpointLocation as the sink's options",
-            )
-        setting = spark.sparkContext.getLocalProperty
-        check_planned(batch, setting("sql.streaming.queryId") or "", batch_id)
-        if batch.named is not None:
-            check_sources(batch, running_sources(spark, batch.query_id))
-
     def _columns(self, df: DataFrame) -> frozenset[str] | None:
         """Return the columns of Kafka's records, None without Kafka; raise InvalidSchema when no output at all takes
         the rows.
@@ -230,7 +217,6 @@ class _Tasks:
         self._schema, self._places = schema, places
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_batch(self._ticket)
         outputs, schema = PartOutputs(self._sink_id, self._ticket, self._participants), self._schema
         for batch in outputs.write(rows):
             if schema is not None:
@@ -242,6 +228,15 @@ class _Tasks:
             nulls = [pa.nulls(1, field.type) for field in schema][:-1]
             made = pa.array([pickle.dumps(outputs.handles)], pa.binary())
             yield pa.RecordBatch.from_arrays([*nulls, made], schema=schema)
+
+
+def check_running(spark: SparkSession, batch: Batch, batch_id: int) -> None:
+    """Refuse ``batch``, which the checkpoint in the sink's options names, where Spark runs another one, or runs without
+    one of its sources (:mod:`exactly_once.spark.modes`).
+    """
+    check_planned(batch, spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "", batch_id)
+    if batch.named is not None:
+        check_sources(batch, running_sources(spark, batch.query_id))
 
 
 def ticket_of(run: QueryRun) -> Ticket:

@@ -15,7 +15,6 @@ from exactly_once.participant import Participant, PartName, PartWriter
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.replay import stands_for_lost
 from exactly_once.protocol.ticket import Part, Ticket
-from exactly_once.spark.modes import check_planned, check_task
 
 log = logging.getLogger(__name__)
 
@@ -24,16 +23,6 @@ ROWS, BYTES = 8_000, 4_000_000
 
 #: Pause after which rows do not wait for others: what is written to watches the time of the batch.
 WAIT_S = 0.1
-
-
-def check_batch(ticket: Ticket) -> None:
-    """Make sure that Spark runs the planned batch, and that its settings allow exactly-once output; raise as
-    :func:`~exactly_once.spark.modes.check_task` and :func:`~exactly_once.spark.modes.check_planned`.
-    """
-    setting = _task().getLocalProperty
-    check_task(setting)
-    batch_id = setting("streaming.sql.batchId") or ""
-    check_planned(ticket.batch, setting("sql.streaming.queryId") or "", int(batch_id) if batch_id.isdigit() else None)
 
 
 class PartOutputs:

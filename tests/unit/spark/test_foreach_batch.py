@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 import exactly_once
-from exactly_once.errors import InvalidOption
+from exactly_once.errors import InvalidOption, PrepareFailed, ProtocolViolation
+from exactly_once.protocol.planning import Batch
+from exactly_once.spark.foreach_batch import check_running
 
 OPTIONS = {"sink.id": "s", "topic": "out", "checkpointLocation": "/c", "kafka.bootstrap.servers": "127.0.0.1:1"}
 
@@ -17,3 +22,18 @@ def test_a_weaker_guarantee_is_refused_with_the_format_that_has_it(guarantee: st
         InvalidOption, match=rf"sink\.guarantee=exactly_once only, not {guarantee}.*format\(\"kafka_exactly_once\"\)"
     ):
         exactly_once.foreach_batch({**OPTIONS, "sink.guarantee": guarantee})
+
+
+def test_a_driver_whose_checkpoint_another_one_went_on_writing_is_started_again() -> None:
+    """Outage, found by the soak (seed 4002): a superseded driver wrote ten batches between the moments at which the new
+    one's Spark and its plan read the checkpoint. The new one ended with an error that nobody restarts.
+    """
+    context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": "q"}.get)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    with pytest.raises(PrepareFailed, match="another driver") as error:
+        check_running(spark, Batch("q", 368, ""), 358)
+    assert error.value.restart_heals
+    for query, running in (("q", 369), ("other", 368)):
+        with pytest.raises(ProtocolViolation):
+            check_running(spark, Batch(query, 368, ""), running)
+    check_running(spark, Batch("q", 368, ""), 368)

@@ -8,13 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactly_once.errors import PrepareFailed, ProtocolViolation
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import PreparedPart
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark import tasks
-from exactly_once.spark.tasks import _prepare, check_batch
+from exactly_once.spark.tasks import _prepare
 
 PART = PartName("job", 1, 0, 0, "0.0")
 TICKET = Ticket(Batch("q", 0, ""), Plan.WRITE, 1, "e", 900_000)
@@ -63,31 +61,3 @@ def test_an_output_without_a_handle_does_not_shift_the_handles_of_the_others() -
     with pytest.raises(RuntimeError):
         list(_prepare(PART, outputs, TICKET, iter([pa.RecordBatch.from_pydict({"value": ["x"]})])))
     assert said == ["b rolls back b", "c gives up", "d gives up"]
-
-
-class Task:
-    """What Spark tells a task of its query and of its batch."""
-
-    def __init__(self, batch: str):
-        self.said = {"sql.streaming.queryId": "q", "streaming.sql.batchId": batch}
-
-    def getLocalProperty(self, name: str) -> str | None:
-        return self.said.get(name)
-
-
-def test_a_driver_whose_checkpoint_another_one_went_on_writing_is_started_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Outage, found by the soak (seed 4002): a superseded driver wrote ten batches between the moments at which the new
-    one's Spark and its plan read the checkpoint. The new one ended with an error that nobody restarts.
-    """
-    ticket = Ticket(Batch("q", 368, ""), Plan.WRITE, 1, "e", 900_000)
-    monkeypatch.setattr(tasks, "_task", lambda: Task("358"))
-    with pytest.raises(PrepareFailed, match="another driver") as error:
-        check_batch(ticket)
-    assert error.value.restart_heals
-    monkeypatch.setattr(tasks, "_task", lambda: Task("369"))
-    with pytest.raises(ProtocolViolation):
-        check_batch(ticket)
-    monkeypatch.setattr(tasks, "_task", lambda: Task("368"))
-    check_batch(ticket)
