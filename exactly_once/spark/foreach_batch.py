@@ -25,7 +25,7 @@ from exactly_once.participant import Participant
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
-from exactly_once.spark.border import TaskReport
+from exactly_once.spark.border import TaskReport, TaskTicket
 from exactly_once.spark.columns import record_of
 from exactly_once.spark.jvm import plan_tasks
 from exactly_once.spark.location import located
@@ -150,18 +150,11 @@ class ForeachBatch:
             python = _Tasks(self._options.sink_id, ticket, self._others, to_arrow_schema(schema), places)
             rows = df.mapInArrow(python, schema)
 
-        def write() -> list[Part]:
-            jvm: Any = df.sparkSession.sparkContext._jvm
-            jvm.exactlyonce.PlannedWrite.plan(tasks.as_json())
-            writer = rows.write.format("kafka_exactly_once").option("sink.execution", ticket.execution)
-            writer.mode("append").save()
-            reports = json.loads(jvm.exactlyonce.PlannedWrite.take(ticket.execution))
-            return [self._part(TaskReport.of(report), ticket) for report in reports]
+        return lambda: [self._part(report, ticket) for report in write_planned(rows, tasks)]
 
-        return write
-
-    def _part(self, report: TaskReport, ticket: Ticket) -> Part:
+    def _part(self, report: object, ticket: Ticket) -> Part:
         """Return the result of a task, with the handles of all outputs."""
+        report = TaskReport.of(report)
         part = report.part_of(self._run_id or "")
         others = (handle for made in report.others for handle in pickle.loads(bytes.fromhex(made)))
         return replace(part, plan=ticket.plan, handles=(*part.handles, *others))
@@ -237,6 +230,18 @@ def check_running(spark: SparkSession, batch: Batch, batch_id: int) -> None:
     check_planned(batch, spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "", batch_id)
     if batch.named is not None:
         check_sources(batch, running_sources(spark, batch.query_id))
+
+
+def write_planned(rows: DataFrame, tasks: TaskTicket) -> list[object]:
+    """Have Java write the rows of an execution to Kafka; return the JSON of its tasks' reports."""
+    jvm: Any = rows.sparkSession.sparkContext._jvm
+    planned = jvm.exactlyonce.PlannedWrite
+    planned.plan(tasks.as_json())
+    try:
+        rows.write.format("kafka_exactly_once").option("sink.execution", tasks.execution).mode("append").save()
+    finally:  # also where Spark has not begun: Java keeps a ticket, with its passwords, until then
+        reports = planned.take(tasks.execution)
+    return list(json.loads(reports))
 
 
 def ticket_of(run: QueryRun) -> Ticket:

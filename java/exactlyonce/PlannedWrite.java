@@ -36,8 +36,9 @@ public final class PlannedWrite implements BatchWrite {
         TICKETS.put(planned.execution(), planned);
     }
 
-    /** Returns the reports of an execution as a list in JSON, once; null of one that has not ended well. */
+    /** Ends an execution. Returns its reports as a list in JSON, once; null where it has not ended well, or not begun. */
     public static String take(String execution) {
+        TICKETS.remove(execution);
         return REPORTS.remove(execution);
     }
 
