@@ -308,12 +308,12 @@ def written(options: Mapping[str, str], write_id: str) -> bool:
     CommitLogDamaged
         The commit log holds what no driver of this version writes.
     """
-    from exactly_once.coordinator import batch_write
+    from exactly_once.commitlog.commit_log import read_log
     from exactly_once.kafka.connection import Connection
     from exactly_once.protocol.names import check_sink_id
 
     sink_id = check_sink_id(options.get("sink.id", ""))
-    return batch_write.written(Connection.from_options(options), sink_id, write_id) is not None
+    return read_log(Connection.from_options(options), sink_id).write(write_id) is not None
 
 
 def inspect(

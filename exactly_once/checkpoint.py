@@ -383,10 +383,7 @@ class _Reader:
 
     def text_if_any(self, name: str) -> str:
         """Return the text of a file; "" when there is none."""
-        import pyarrow.fs as pafs
-
-        there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
-        return self.text(name) if there else ""
+        return self.text(name) if self._fs.get_file_info(f"{self._root}/{name}").is_file else ""
 
     def named(self, batch: int, text: str) -> NamedSources | None:
         """Return what a batch reads by named sources, compared with the batches before; None when they are gone."""
@@ -416,10 +413,8 @@ class _Reader:
 
     def begins_with(self, name: str, first: bytes) -> bool:
         """Return whether there is a file of this name that begins like this."""
-        import pyarrow.fs as pafs
-
         try:
-            there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
+            there = self._fs.get_file_info(f"{self._root}/{name}").is_file
             return there and self._content(name).startswith(first)
         except _UNREADABLE as e:
             raise unusable(self.location, e) from e

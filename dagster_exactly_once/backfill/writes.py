@@ -19,7 +19,6 @@ from dagster_exactly_once.runs.failures import as_failure, diagnose
 from dagster_exactly_once.runs.operator import alive_of, operator_of
 from dagster_exactly_once.runs.pieces import Pieces, logged_every
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import ExactlyOnceError, ProtocolViolation
 from exactly_once.inspection.processes import Process, is_mine, owner_alive
 from exactly_once.kafka.connection import Connection
@@ -146,7 +145,7 @@ class SideWrites:
         """Return the decision of a write that has just ended, of so many ``records`` where their number is known.
         Raises ProtocolViolation where the commit log has another one, or none.
         """
-        decision = written(self.connection, self.sink_id, write_id, READ_BUDGET_S)
+        decision = read_log(self.connection, self.sink_id, READ_BUDGET_S).write(write_id)
         if decision is None or records not in (None, decision.records):
             have = "nothing" if decision is None else f"{decision.records:,} records"
             raise ProtocolViolation(

@@ -15,26 +15,10 @@ from exactly_once.coordinator.claim import claim_for_write
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.deadline import now_ms
 from exactly_once.errors import ProtocolViolation
-from exactly_once.kafka.connection import Connection
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
-
-
-def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:
-    """Return the decision of a batch write; None while no decision is visible: then write the rows.
-
-    None proves nothing: the decision may be in flight, or another writer's transaction on the log may hide it from
-    observers. The write itself reads the log again, after every other writer. A completed decision has totals in
-    place of handles.
-
-    A decided write may still have to be completed (see ``open_decisions`` of the log): the next write of the sink, or
-    the recovery, does that.
-
-    Raises BrokerUnreachable, CommitLogDamaged or NotAuthorized.
-    """
-    return read_log(connection, sink_id, timeout_s).write(write_id)
 
 
 class WriteCoordinator(Coordinator):

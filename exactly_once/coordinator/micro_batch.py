@@ -71,7 +71,7 @@ class Coordinator(Coordination):
 
     def _plan(self, check: Callable[[Batch], None] | None) -> Ticket:
         batch = batch_in_flight(self.options.checkpoint, self.options.sink_id)
-        self._session.trace.name_batch(f"batch {batch.batch_id}", query=batch.query_id, batch=batch.batch_id)
+        self._session.trace.say_of_batch(f"batch {batch.batch_id}", query=batch.query_id, batch=batch.batch_id)
         if check is not None:
             check(batch)
         state = self._state

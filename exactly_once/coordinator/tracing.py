@@ -107,16 +107,11 @@ class Trace:
         if self._open:
             self._steps[self._open[-1]].attributes |= attributes
 
-    def say_of_batch(self, **attributes: Value) -> None:
-        """Add attributes to the batch."""
+    def say_of_batch(self, name: str = "", **attributes: Value) -> None:
+        """Add attributes to the batch, and give it another ``name``."""
         if self._steps:
+            self._steps[0].name = name or self._steps[0].name
             self._steps[0].attributes |= attributes
-
-    def name_batch(self, name: str, **attributes: Value) -> None:
-        """Name the batch, and add attributes to it."""
-        if self._steps:
-            self._steps[0].name = name
-        self.say_of_batch(**attributes)
 
     def fail(self, error: BaseException) -> None:
         """Say that the batch has failed; it may still have to be aborted."""

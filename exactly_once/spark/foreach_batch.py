@@ -162,7 +162,7 @@ class ForeachBatch:
     def _run_of(self, df: DataFrame) -> QueryRun:
         """Return the run that asks; a new one, with a coordinator of its own, for each start of the query."""
         check_driver(df.sparkSession)
-        run_id = _run_id(df)
+        run_id = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")  # the group of its jobs
         if self._run is None or run_id != self._run_id:
             check_session(df.sparkSession)
             if self._columns(df) is not None:
@@ -249,11 +249,6 @@ def ticket_of(run: QueryRun) -> Ticket:
     ticket = run.coordinator.ticket
     assert ticket is not None
     return ticket
-
-
-def _run_id(df: DataFrame) -> str | None:
-    """Return the id of the query's run, which is the group of its jobs."""
-    return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
 
 
 def _close_at_end(spark: SparkSession, run_id: str, run: QueryRun) -> None:

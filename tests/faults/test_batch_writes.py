@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import exactly_once
-from exactly_once.coordinator.batch_write import written
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import code_in
 from testkit.fixtures import Bench, StartDriver
 from testkit.processes import until
@@ -28,8 +28,8 @@ def test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does(benc
         assert warm.write_batch(options(bench, write_id), ROWS).failure is None
 
     bench.assert_exactly(EXPECTED * 2)
-    assert written(bench.connection, bench.sink_id, "day-1").records == ROWS
-    assert written(bench.connection, bench.sink_id, "day-3") is None
+    assert read_log(bench.connection, bench.sink_id).write("day-1").records == ROWS
+    assert read_log(bench.connection, bench.sink_id).write("day-3") is None
     assert exactly_once.written(bench.job.options, "day-1") and not exactly_once.written(bench.job.options, "day-3")
     owner = bench.log().owner
     assert owner is not None and owner.token == 2, "a try of what is done claims nothing, and so fences nobody"
@@ -39,7 +39,7 @@ def test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does(benc
 def test_a_write_without_rows_is_decided_too(bench: Bench, warm: SparkDriver) -> None:
     """A partition without input must count as done, or a schedule asks for it forever."""
     assert warm.write_batch(options(bench), 0).failure is None
-    assert written(bench.connection, bench.sink_id, "day-1").records == 0
+    assert read_log(bench.connection, bench.sink_id).write("day-1").records == 0
     bench.assert_exactly([])
 
 

@@ -17,7 +17,6 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from exactly_once.commitlog import commit_log, log_reader
 from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator import recover as recovery
-from exactly_once.coordinator.batch_write import written
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
     BrokerUnreachable,
@@ -558,7 +557,7 @@ def test_a_completed_write_stays_in_the_log_without_its_handles(connection: Conn
     log.append(Completed(day, 0, 1, 5), Deadline(30))
 
     after = read_log(connection, sink_id)
-    found = written(connection, sink_id, "day-1")
+    found = read_log(connection, sink_id).write("day-1")
     assert found is not None and found.handles == () and found.totals == {"kafka": [3, 30, 300]}
     assert (found.records, found.part_count, found.topics) == (30, 3, ("out",))
     assert after.open_decisions == () and after.decided_ms == made.decided_ms

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.coordinator.batch_write import WriteCoordinator, written
+from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.recover import recover, verify
 from exactly_once.coordinator.start import check
 from exactly_once.errors import NotAuthorized, way_out_in
@@ -183,7 +183,7 @@ def test_without_the_rights_that_are_for_comfort_rows_are_written_all_the_same(
     assert len(table(*STREAM)) - len(needed) == 5
     authorizing.grant(granted(sink_id, output, needed))
     assert write(warm, authorizing, sink_id, output).failure is None
-    found = written(authorizing.connection, sink_id, "day")
+    found = read_log(authorizing.connection, sink_id).write("day")
     assert found is not None and found.records == 10
     assert read_log(authorizing.connection, sink_id).open_decisions == ()
 
@@ -360,7 +360,7 @@ class Observer(Recovery):
         seen = inspect_sink(scene.user, scene.sink_id)
         assert [t.verdict for t in seen.open] == ["decided", "undecided"]
         assert not verify(scene.user, scene.sink_id).clean
-        assert written(scene.user, scene.sink_id, "day") is None
+        assert read_log(scene.user, scene.sink_id).write("day") is None
         observer = metrics.Observer(scene.user, [scene.sink_id], 1.0)
         observer.observe()
         assert [p.value for p in observer.points(instruments.UP)] == [1]

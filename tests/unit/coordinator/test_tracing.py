@@ -33,7 +33,7 @@ def trace(sent: list[list[TimedStep]]) -> Trace:
 def run(trace: Trace) -> None:
     """Plan batch 3, behind a claim, and commit it."""
     with trace.planning("batch"):
-        trace.name_batch("batch 3", batch=3)
+        trace.say_of_batch("batch 3", batch=3)
         with trace.step("claim"):
             pass
     trace.written()
