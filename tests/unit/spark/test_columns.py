@@ -1,14 +1,12 @@
-"""Columns: every rule of the table in spark/columns.py, and the same records on the fast path and the general one."""
+"""Columns: every rule of the table in spark/columns.py."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -27,7 +25,6 @@ from pyspark.sql.types import (
 
 import exactly_once
 from exactly_once.errors import InvalidOption, InvalidSchema
-from exactly_once.framing import Framing
 from exactly_once.options import SinkOptions
 from exactly_once.schema_options import Registry, Side
 from exactly_once.spark.columns import check_names
@@ -44,7 +41,6 @@ def columns_of(schema: StructType, topic: str | None, registry: Registry | None 
 
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def schema(**types: DataType) -> StructType:
@@ -175,45 +171,14 @@ def test_columns_whose_names_differ_in_case_or_that_no_record_has_may_be_there_t
     assert columns_of(StructType(fields), "t") == {"value", "topic"}
 
 
-# -- the records ----------------------------------------------------------------------------------------------------
-
-#: The same three rows in every Arrow type that Spark may hand over for a string or binary column.
-BYTES = {
-    "string": pa.array(["a", None, "ä€"]),
-    "binary": pa.array([b"a", None, "ä€".encode()]),
-    "large string": pa.array(["a", None, "ä€"], pa.large_string()),
-    "large binary": pa.array([b"a", None, "ä€".encode()], pa.large_binary()),
-}
-AS_BYTES = [b"a", None, "ä€".encode()]
-
-
-UTC = dt.UTC
-NEW_YORK = "America/New_York"
-
-
-# -- the two paths --------------------------------------------------------------------------------------------------
-
-
-# -- framing --------------------------------------------------------------------------------------------------------
-
-FRAMING = Framing(key=b"\0\0\0\0\7", value=b"\0\1\2\3\4\0")
-
-
-READY = pa.array([b"\0as it is", None, b""])
-
-
 READY_TYPES: dict[str, DataType] = {"encoded_value": BinaryType(), "encoded_key": BinaryType()}
 SPLIT: dict[str, DataType] = {**VALUE, "topic": StringType(), **READY_TYPES}
 
 
 def test_the_option_topic_is_refused_where_it_would_send_rejected_rows_to_the_output() -> None:
     """Guards against rejected records among the good ones: the option goes before the column that keeps them apart."""
-    given = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1"}
-    names = [(name, kind.simpleString()) for name, kind in SPLIT.items()]
-    assert SinkOptions.parse(given).check_columns(names) == set(SPLIT)
+    assert columns_of(schema(**SPLIT), None) == set(SPLIT)
     said = r"the option topic=out hides the column 'topic', .* rejected .* Remove the option topic"
-    with pytest.raises(InvalidOption, match=said):
-        SinkOptions.parse({**given, "topic": "out"}).check_columns(names)
     with pytest.raises(InvalidOption, match=said):
         columns_of(schema(**SPLIT), "out")
     columns_of(schema(**{name: kind for name, kind in SPLIT.items() if name != "topic"}), "out")
@@ -225,8 +190,3 @@ def test_a_schema_for_keys_that_are_not_there_is_refused() -> None:
     columns_of(schema(value=StringType(), key=StringType()), "t", registry)
     with pytest.raises(InvalidSchema, match="no column 'key'"):
         columns_of(schema(**VALUE), "t", registry)
-
-
-# -- the id of a schema ---------------------------------------------------------------------------------------------
-
-FRAMED = Framing(key=b"\x00\x00\x00\x00\x07", value=b"\x00\x00\x00\x00\x08")
