@@ -179,11 +179,3 @@ def test_a_weaker_guarantee_refuses_what_the_checkpoint_knows(tmp_path: Path) ->
     coordinator._state = DriverState(0, Batch("", 3, ""), 2, 60_000, 0)
     with pytest.raises(CheckpointRewound, match="topic refunds again"):
         coordinator.plan()
-
-
-@pytest.mark.parametrize("header", [b"", b"[]", b'{"a":{"x":1}}', b'{"a b":{}}', b"\xff", b"[" * 5000])
-def test_a_header_that_is_none_is_the_word_of_nobody(header: bytes) -> None:
-    """Duplicates: what cannot be read must not pass for a stream that has dropped nothing."""
-    made = Decision("q", 1, 1, (), "digest", 2, 0, ended={})
-    found = decode(encode(made), {**headers_of(made), "ended": header})
-    assert isinstance(found, Decision) and found.ended is None

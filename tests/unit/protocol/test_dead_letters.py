@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from exactly_once.digest import RowDigest
 from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka.digest_scope import PLAIN, add_read, place_of
+from exactly_once.participants.kafka.digest_scope import PLAIN, place_of
 from exactly_once.protocol.dead_letters import (
     CODE,
     DEFAULT_MOST,
@@ -25,6 +24,7 @@ from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.protocol.row_schema import HEADERS
 from exactly_once.protocol.ticket import Part
+from tests.unit.protocol.test_batch_headers import digest_of, record
 
 OPTIONS = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1", "topic": "out"}
 DEAD = DeadLetterTopic("dead", 3)
@@ -123,13 +123,7 @@ def test_the_headers_of_a_row_are_told_from_those_of_the_sink(own: list[Any]) ->
 
 def letter(**chosen: str) -> Any:
     said = [(CODE, b"EO-RECORD"), *((f"{PREFIX}output.{name}", value.encode()) for name, value in chosen.items())]
-    return SimpleNamespace(key=b"k", value=None, headers=[("h", b"1"), *said], timestamp=99)
-
-
-def digest_of(form: str, topic: str, record: Any) -> str:
-    digest = RowDigest()
-    add_read(digest, form, topic, 5, [record])
-    return digest.text
+    return record([("h", b"1"), *said], value=None)
 
 
 @pytest.mark.parametrize("form", ["row+dead:dead", "row+partition+timestamp+dead:dead"])
@@ -145,17 +139,12 @@ def test_the_digest_of_a_dead_letter_is_that_of_its_row(form: str) -> None:
     assert digest_of(form, "dead", letter()) == unplaced.text
     good = RowDigest()
     good.add(b"t", b"k", b"v", place_of(5 if "partition" in form else -1, [], 99 if "timestamp" in form else 0))
-    record = SimpleNamespace(key=b"k", value=b"v", headers=[], timestamp=99)
-    assert digest_of(form, "t", record) == good.text
+    assert digest_of(form, "t", record([])) == good.text
 
 
 def test_of_keys_and_values_alone_the_digest_is_the_same_wherever_the_row_went() -> None:
     """Guards against a replay that cannot go on after the topic's limit was raised."""
-    assert digest_of(PLAIN, "dead", letter(topic="t")) == digest_of(PLAIN, "t", replace_headers(letter(topic="t"), []))
-
-
-def replace_headers(record: Any, headers: list[Any]) -> Any:
-    return SimpleNamespace(**{**vars(record), "headers": headers})
+    assert digest_of(PLAIN, "dead", letter(topic="t")) == digest_of(PLAIN, "t", record([], value=None))
 
 
 def test_the_number_of_a_part_is_that_of_its_handles() -> None:

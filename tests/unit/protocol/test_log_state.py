@@ -9,6 +9,7 @@ import pytest
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.records import (
     ACCEPTED,
+    COMMITTED,
     KEPT_DECISIONS,
     MANY_PARTS,
     WRITE,
@@ -185,39 +186,35 @@ def handle(part: int) -> PreparedTransaction:
     return PreparedTransaction(f"eo:s:0:{part}:0.0", part, 0, part, 10)
 
 
-def kept_after(done: Decision, *more: Entry) -> Decision | None:
-    state = fold([Entry(done, 0, 1_000), *more])
-    return state.to_keep(Completed(done.query_id, done.batch_id, 1, 5))
-
-
 WRITTEN = replace(decision(0), query_id=f"{WRITE}day-1", handles=(handle(0), handle(1)))
+MANY = tuple(handle(part) for part in range(MANY_PARTS + 1))
 
 
-def test_a_write_is_kept_without_handles_and_a_batch_of_a_stream_as_it_is() -> None:
-    """Writes are kept forever; of a stream the last batches can be looked at part by part."""
-    assert kept_after(WRITTEN) == WRITTEN.without_handles(1_000)
-    assert kept_after(replace(WRITTEN, query_id="q")) is None
-    many = replace(WRITTEN, query_id="q", handles=tuple(handle(p) for p in range(MANY_PARTS + 1)))
-    assert kept_after(many) == many.without_handles(1_000)
+OF_STREAM = replace(WRITTEN, query_id="q")
+IN_FILES = PreparedPart("files", "eo:s:1:0:0:0.0", 0, 10)
 
 
-def test_handles_of_other_participants_are_kept() -> None:
-    """A superseded driver asks by their names what it may abort: without them it would undo what is committed."""
-    assert (
-        kept_after(replace(WRITTEN, handles=(*WRITTEN.handles, PreparedPart("files", "eo:s:1:0:0:0.0", 0, 10)))) is None
-    )
-
-
-def test_a_write_whose_lost_parts_a_person_accepted_keeps_its_handles() -> None:
-    """Duplicate: without them, a hanging rest of what was given up looks like any undecided transaction."""
-    assert fold([Entry(WRITTEN, 0, 1_000)]).to_keep(Completed(WRITTEN.query_id, 0, 1, 5, how=ACCEPTED)) is None
-
-
-def test_what_has_nothing_to_lose_is_not_written_again() -> None:
-    """An empty batch, and a decision of which this process has nothing but the totals."""
-    assert kept_after(replace(WRITTEN, handles=())) is None
-    assert kept_after(WRITTEN.without_handles(1_000)) is None
-    assert fold([]).to_keep(Completed("q", 0, 1, 5)) is None
+@pytest.mark.parametrize(
+    ("done", "how", "shortened"),
+    [
+        pytest.param(WRITTEN, COMMITTED, True, id="a write: it is kept forever"),
+        pytest.param(OF_STREAM, COMMITTED, False, id="a batch of a stream: the last ones can be looked at by part"),
+        pytest.param(replace(OF_STREAM, handles=MANY), COMMITTED, True, id="a batch of very many parts"),
+        # a superseded driver asks by their names what it may abort: without them it would undo what is committed
+        pytest.param(replace(WRITTEN, handles=(*WRITTEN.handles, IN_FILES)), COMMITTED, False, id="another output"),
+        # without them, a hanging rest of what was given up looks like any undecided transaction: a duplicate
+        pytest.param(WRITTEN, ACCEPTED, False, id="lost parts that a person accepted"),
+        pytest.param(replace(WRITTEN, handles=()), COMMITTED, False, id="an empty batch"),
+        pytest.param(WRITTEN.without_handles(1_000), COMMITTED, False, id="totals alone"),
+    ],
+)
+def test_a_completed_decision_is_kept_without_the_handles_that_nobody_needs(
+    done: Decision, how: str, shortened: bool
+) -> None:
+    """Guards against a log that grows for ever, and against handles that are gone when they are needed."""
+    kept = fold([Entry(done, 0, 1_000)]).to_keep(Completed(done.query_id, done.batch_id, 1, 5, how=how))
+    assert kept == (done.without_handles(1_000) if shortened else None)
+    assert fold([]).to_keep(Completed(done.query_id, done.batch_id, 1, 5, how=how)) is None
 
 
 @pytest.mark.parametrize("cleaned_to", range(-1, 5))
