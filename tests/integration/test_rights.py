@@ -41,7 +41,6 @@ from testkit.authorizing import (
 )
 from testkit.dead_sink import DeadSink
 from testkit.kafka_part import PartTransaction
-from testkit.late_check import LateCheck
 from testkit.made_sink import MadeSink
 from testkit.processes import until
 from testkit.rights import Row, granted, input_of, named, table
@@ -274,18 +273,14 @@ class Scene:
         return SinkOptions.parse({**connection.spark(), **own}, batch=True)
 
     def task(self, connection: Connection, ticket: Ticket) -> Part:
-        """What the task of part 0 does: open, write, prepare."""
-        late = LateCheck(connection, self.sink_id, ticket)
+        """What the task of part 0 does: look at the log, open, write, prepare."""
+        assert read_log(connection, self.sink_id).owner is not None
         name = part_id(self.sink_id, ticket.token, 0, "0.0")
         with Admin(connection) as admin:
-            part = PartTransaction(connection, {}, name, 60_000, admin, late)
+            part = PartTransaction(connection, {}, name, 60_000, admin)
             part.send(self.output, None, b"row")
             handle = part.prepare(0, 30)
         return replace(empty_part(ticket), handles=(handle,))
-
-    def moved_on(self, ticket: Ticket) -> Ticket:
-        """The log has a record behind what the driver knew: the task has to read it."""
-        return replace(ticket, log_end=0)
 
     def dead(self) -> DeadSink:
         """A driver that died with a decided part and an open one."""
@@ -321,7 +316,7 @@ class Tasks(Role):
 
     def work(self) -> None:
         scene = self.scene
-        part = scene.task(scene.user, scene.moved_on(self.ticket))
+        part = scene.task(scene.user, self.ticket)
         assert self.write.commit([part]) is not None
         assert scene.rows() == 1
 
@@ -485,7 +480,10 @@ def test_a_role_works_without_the_rights_that_are_for_comfort(role: str, scene: 
 
 #: These stay in make test.
 WRITING = ("tasks", "driver", "recovery")
-MISSING = [(role, row) for role in ROLES for row in table(role) if row.needed]
+#: What a task says without a right to write is Java's: test_a_missing_right_is_named.
+MISSING = [
+    (role, row) for role in ROLES for row in table(role) if row.needed and (role, row.operation) != ("tasks", "WRITE")
+]
 
 
 @pytest.mark.long
@@ -570,7 +568,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureAuthorizi
 
 def assert_the_roles_hold(scene: Scene) -> None:
     """A stream's roles work with their rights, and one without a right is told which; recoveries and looks too."""
-    for number, role in enumerate(("driver", "tasks", "recovery", "observer")):
+    for role in ("driver", "tasks", "recovery", "observer"):
         fresh = replace(
             scene,
             sink_id=brokers.fresh_name("sink"),
@@ -578,11 +576,12 @@ def assert_the_roles_hold(scene: Scene) -> None:
         )
         work = ROLES[role](fresh)
         row = next(row for row in table(role) if row.on.startswith("transactional ids"))
-        fresh.grant([r for r in table(role) if r != row])
-        with pytest.raises(NotAuthorized, match=f"Grant .* on the transactional ids .*{fresh.sink_id}") as refused:
-            work.work()
-        assert row.operation in refused.value.way_out
-        assert work.nothing_written(), number
+        if (role, row) in MISSING:
+            fresh.grant([r for r in table(role) if r != row])
+            with pytest.raises(NotAuthorized, match=f"Grant .* on the transactional ids .*{fresh.sink_id}") as refused:
+                work.work()
+            assert row.operation in refused.value.way_out
+            assert work.nothing_written(), role
         fresh.grant(table(role))
         work.work()
 

@@ -61,7 +61,8 @@ def test_records_pass_through_tls_whole(secure: SecureBroker, way: str) -> None:
     values = [b"%06d" % n + b"x" * SIZE for n in range(ROWS)]
     with Admin(connection) as admin:
         transaction = PartTransaction(connection, {}, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
-        transaction.send_many(topic, [None] * len(values), values, 0)
+        for value in values:
+            transaction.send(topic, None, value)
         handle = transaction.prepare(0, 60)
         outcome = end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, True, 5)
     assert outcome is Outcome.DONE
