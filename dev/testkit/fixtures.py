@@ -52,6 +52,29 @@ class Bench:
         """Return the batches that are decided."""
         return sorted(d.batch_id for d in self.log().decisions)
 
+    def complete(self, driver: SparkDriver, job: Job | None = None, batches: int = 1) -> None:
+        """Add so many batches, and let a query end well when it has written them."""
+        self.input.add(batches)
+        driver.complete(job or self.job)
+
+    def complete_exactly_once(self, driver: SparkDriver, job: Job | None = None, batches: int = 1) -> None:
+        """Do :meth:`complete` and :meth:`assert_exactly_once`."""
+        self.complete(driver, job, batches)
+        self.assert_exactly_once()
+
+    def begin(self, driver: SparkDriver, job: Job | None = None, batches: int = 1) -> Run:
+        """Return a query that has committed its first batches, and waits for more."""
+        self.input.add(batches)
+        run = driver.start((job or self.job).until_stopped())
+        run.await_commit(batches - 1)
+        return run
+
+    def hold(self, run: Run, point: str, action: str = "hang") -> None:
+        """Bring the next batch of a query to ``point``."""
+        run.driver.arm(point, action)
+        self.input.add()
+        run.await_point(point)
+
     def hold_third_batch(self, driver: SparkDriver, job: Job, point: str) -> Run:
         """Start ``job``, let it complete two batches, and bring the third one to ``point``, where it stays.
 
@@ -60,9 +83,7 @@ class Bench:
         self.input.add(2)
         run = driver.start(job.until_stopped())
         run.await_true("two marks", lambda: self.decided_batches() == [0, 1] and not self.log().open_decisions)
-        driver.arm(point)
-        self.input.add()
-        run.await_true(point, lambda: driver.has_reached(point))
+        self.hold(run, point)
         return run
 
     def abort_parts(self, decision: Decision, *parts: int) -> None:

@@ -111,8 +111,7 @@ def test_rolled_back_rows_whose_input_is_gone_are_named_as_lost(
     assert re.search(rf"sink {bench.sink_id}: EO-WARN-INPUT .* part that was rolled", warm.log.read_text())
     source = {**job.source, "options": {**job.source["options"], "failOnDataLoss": "false"}}
     job = replace(job, source=source)
-    expired = warm.run(job)
-    assert expired.code == "EO-EXPIRED", expired.failure
+    expired = warm.run(job).with_code("EO-EXPIRED")
     more = kafka_input.add("third", 8)
     warm.complete(job.having(**expired.word("sink.accept.lost")))
     bench.assert_exactly([*kafka_input.sent[:40], *more])

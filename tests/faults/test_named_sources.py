@@ -75,9 +75,7 @@ def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_n
     fill(orders, refunds)
     job = reading(bench, orders=orders, refunds=refunds)
     first = driver(conf=NAMED_SOURCES)
-    first.arm("decided")
-    run = first.start(job)
-    run.await_true("decided", lambda: first.has_reached("decided"))
+    first.hold(job, "decided")
     first.kill9()
     plan = bench.checkpoint / "offsets" / "0"
     whole = plan.read_bytes()

@@ -30,12 +30,8 @@ from testkit.upgrades import passed
 def decided(bench: Bench, driver: SparkDriver, job: Job | None = None) -> Decision:
     """Bring a stream to the decision of batch 1, before any commit; then kill it."""
     job = job or bench.job
-    bench.input.add()
-    run = driver.start(job.until_stopped())
-    run.await_commit(0)
-    driver.arm("decided")
-    bench.input.add()
-    run.await_true("decided", lambda: driver.has_reached("decided"))
+    run = bench.begin(driver, job)
+    bench.hold(run, "decided")
     driver.kill9()
     return bench.log().decisions[-1]
 
@@ -66,10 +62,7 @@ def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and
     decision = decided(bench, driver())
     abort(bench, decision, *parts)
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
     assert_rewritten(bench, *parts)
     kept = {h.part: h for h in decision.handles if h.part not in parts}
@@ -81,20 +74,13 @@ def test_a_driver_that_sees_the_loss_itself_says_so_and_its_next_start_makes_it_
     bench: Bench, warm: SparkDriver
 ) -> None:
     """Guards against Flink's way: log the lost transaction and carry on."""
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
-    warm.arm("decided", "sleep 3")
-    bench.input.add()
-    run.await_true("decided", lambda: warm.has_reached("decided"))
+    run = bench.begin(warm)
+    bench.hold(run, "decided", "sleep 3")
     abort(bench, bench.log().decisions[-1], 1)
 
-    ended = run.end()
-
-    assert ended.code == "EO-LOST", ended.failure
+    ended = run.end().with_code("EO-LOST")
     assert "part 1 (50 records" in ended.sentence
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
     assert_rewritten(bench, 1)
 
 
@@ -125,20 +111,15 @@ def test_a_lost_part_of_rows_in_any_form_is_written_again_and_verify_finds_it_wh
     job = bench.job.having(topic=None) if "topic" in columns else bench.job
     transform = {"transform": "testkit.transforms:selected", "arguments": {"columns": ["key", "value", *columns]}}
     job = replace(job, select=[*job.select, f"'{bench.topic}' topic"], **transform)
+    bench.complete(warm, job)
     bench.input.add()
-    warm.complete(job)
-    bench.input.add()
-    warm.arm("decided", "wait")
-    run = warm.start(job)
-    run.await_true("decided", lambda: warm.has_reached("decided"))
+    run = warm.hold(job, "decided", "wait")
     first = bench.log().decisions[-1]
     abort(bench, first, 1, 2)
     warm.release("decided")
     assert run.end().code == "EO-LOST"
 
-    warm.complete(job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert_rewritten(bench, 1, 2)
     again = bench.log().decisions[-1]
     assert {h.form for h in again.handles} == {h.form for h in first.handles}
@@ -166,9 +147,7 @@ def test_a_lost_part_of_a_killed_driver_is_written_again_with_the_headers_of_its
     first = decided(bench, driver(), job)
     abort(bench, first, 1, 2)
 
-    warm.complete(job.having(sink_batch_headers=later))
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job.having(sink_batch_headers=later), batches=0)
     assert_rewritten(bench, 1, 2)
     decision = next(d for d in bench.log().decisions if d.batch_id == 1)
     kept = {h.transactional_id for h in first.transactions}
@@ -191,9 +170,7 @@ def test_a_driver_that_was_away_past_the_transaction_timeout_loses_nothing(
     decided(bench, driver(), job)
     until("the brokers time the transactions out", lambda: bench.open_parts() == 0, 60)
 
-    warm.complete(job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert_rewritten(bench, 0, 1, 2, 3)
 
 
@@ -209,8 +186,7 @@ def test_a_recovery_leaves_lost_parts_to_the_next_start_and_says_so(
 
     assert [d.batch_id for d in report.to_rewrite] == [1] and report.completed == []
     assert [d.batch_id for d in bench.log().open_decisions] == [1]
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
     assert_rewritten(bench, 3)
 
 
@@ -228,10 +204,7 @@ def test_a_replay_that_is_killed_is_done_again_by_the_next_start(
     second.start(bench.job).await_true(point, lambda: second.has_reached(point))
     second.kill9()
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
     assert_rewritten(bench, 0, 2)
 
@@ -248,9 +221,7 @@ def test_a_replay_whose_transactions_are_lost_too_is_replayed(
     second.kill9()
     abort(bench, bench.log().decisions[-1], 2)
 
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
     assert_rewritten(bench, 0, 2)
 
 
@@ -293,14 +264,11 @@ def test_rows_that_differ_from_what_was_decided_stop_the_stream_and_are_named(
     decision = decided(bench, driver())
     abort(bench, decision, 1)
 
-    ended = warm.run(bench.job)
-
-    assert ended.code == "EO-EXPIRED", ended.failure
+    ended = warm.run(bench.job).with_code("EO-EXPIRED")
     assert "part 1 (50 records" in ended.sentence and "in doubt" in ended.sentence
     assert bench.open_parts() == 0
     assert warm.run(bench.job).code == "EO-EXPIRED"
-    wrong = warm.run(bench.job.having(sink_accept_lost=f"1@{decision.decided_ms - 1}"))
-    assert wrong.code == "EO-EXPIRED", wrong.failure
+    warm.run(bench.job.having(sink_accept_lost=f"1@{decision.decided_ms - 1}")).with_code("EO-EXPIRED")
     warm.complete(bench.job.having(**ended.word("sink.accept.lost")))
     bench.assert_settled()
     assert len(bench.visible()) == 350
@@ -332,9 +300,7 @@ def test_lost_parts_of_a_kafka_source_are_written_again_under_whatever_numbers_s
     job = replace(bench.job, source=kafka_input.source(per_batch=10_000), select=["key", "value"])
     for _ in range(3):
         kafka_input.fill(1, 40)
-        warm.arm("decided", "sleep 3")
-        run = warm.start(job.until_stopped())
-        run.await_true("decided", lambda: warm.has_reached("decided"))
+        run = warm.hold(job.until_stopped(), "decided", "sleep 3")
         abort(bench, bench.log().decisions[-1], 0, 1, 2, 3)
         assert run.end().code == "EO-LOST"
         warm.complete(job)
@@ -358,9 +324,7 @@ def test_a_part_that_nobody_can_prove_lost_is_in_doubt(
     until("its end marker", lambda: stable(bench, gone.place.partition) > gone.place.offset, 20)  # type: ignore[union-attr]
     delete_records(bench)
 
-    ended = warm.run(bench.job)
-
-    assert ended.code == "EO-EXPIRED", ended.failure
+    ended = warm.run(bench.job).with_code("EO-EXPIRED")
     assert f"part {gone.part} (50 records" in ended.sentence and "in doubt" in ended.sentence
 
 

@@ -67,16 +67,14 @@ def bench(connection: Connection, tmp_path: Path) -> Bench:
 @pytest.fixture
 def settled(bench: Bench, warm: SparkDriver) -> Bench:
     """Three batches went through, and there is more input."""
-    bench.input.add(3)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=3)
     bench.input.add()
     return bench
 
 
 def fail_at(point: str, bench: Bench, warm: SparkDriver) -> None:
     """One batch goes through; the next one fails at ``point``, and Spark has not marked it."""
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     warm.arm(point, "raise")
     bench.input.add()
     assert f"failpoint {point}" in (warm.run(bench.job).failure or "")
@@ -190,9 +188,7 @@ def test_a_batch_in_flight_whose_files_are_torn_is_written_once(
     assert mend(bench).applied
     if point == "all-prepared":  # planned anew beside more input, Spark's tasks would race for the order of a key
         warm.complete(bench.job)
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
 
 
 @pytest.mark.long
@@ -289,8 +285,7 @@ def test_a_checksum_that_was_left_behind_does_not_stop_spark_s_default_file_mana
 ) -> None:
     """Guards against a repair, or a person's rm, after which Spark reports a second query that is not there."""
     stream = driver(conf=DEFAULT_FILE_MANAGER)
-    bench.input.add(2)
-    stream.complete(bench.job)
+    bench.complete(stream, batches=2)
     tear(bench.checkpoint, "commits/1", None)
     bench.input.add()
     found = diagnose(RuntimeError(stream.run(bench.job).failure))
@@ -300,5 +295,4 @@ def test_a_checksum_that_was_left_behind_does_not_stop_spark_s_default_file_mana
     stream.complete(bench.job)
     tear(bench.checkpoint, "commits/2")
     assert actions(mend(bench)) == {"commits/2": "remove"}
-    stream.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(stream, batches=0)

@@ -73,9 +73,7 @@ def test_a_protocol_before_the_address_passes_check_and_writes(
     servers = bench.connection.bootstrap_servers
     job = replace(bench.job, participants=participants).having(kafka_bootstrap_servers=f"PLAINTEXT://{servers} , ,")
     warm.ask("check", job=vars(job))
-    bench.input.add()
-    warm.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job)
 
 
 @pytest.mark.quick("format")

@@ -145,8 +145,7 @@ def test_a_missing_right_is_named(
     rows = [row for row in table(*STREAM) if (row.operation, row.on) != (operation, on)]
     assert len(rows) < len(table(*STREAM))
     authorizing.grant(granted(sink_id, output, rows))
-    refused = write(warm, authorizing, sink_id, output)
-    assert refused.code == "EO-DENIED", refused.failure
+    refused = write(warm, authorizing, sink_id, output).with_code("EO-DENIED")
     assert f"Grant {word.format(sink_id, topic=output)}" in refused.sentence
 
 
@@ -197,8 +196,7 @@ def test_a_topic_of_a_column_that_may_not_be_written_is_named(
     data.add()
     settings = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "checkpoint"))
     del settings["topic"]
-    refused = warm.run(Job(data.source(), settings, select=["value", f"'{forbidden}' as topic"]))
-    assert refused.code == "EO-DENIED", refused.failure
+    refused = warm.run(Job(data.source(), settings, select=["value", f"'{forbidden}' as topic"])).with_code("EO-DENIED")
     assert "Grant WRITE" in refused.sentence and f"the topic {forbidden}" in refused.sentence
 
 
@@ -239,8 +237,7 @@ def test_a_row_for_a_topic_on_which_a_right_is_missing_is_no_dead_letter(
     settings = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "checkpoint"))
     del settings["topic"]
     settings["sink.dead.letter.topic"] = dead
-    refused = warm.run(Job(data.source(), settings, select=["value", f"'{other}' as topic"]))
-    assert refused.code == "EO-DENIED", refused.failure
+    refused = warm.run(Job(data.source(), settings, select=["value", f"'{other}' as topic"])).with_code("EO-DENIED")
     assert f"Grant {lacks} on the topic {other}" in refused.sentence
     boss = Connection.from_options({"kafka.bootstrap.servers": authorizing.bootstrap_servers})
     assert oracle.read(boss, [dead, other]) == []
