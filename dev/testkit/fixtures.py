@@ -162,9 +162,7 @@ class KafkaInput:
 
     def add_uneven(self, *rows: int) -> None:
         """Write so many rows to each partition, in one transaction."""
-        producer = Producer({**self.connection.librdkafka(), "transactional.id": self.topic})
-        producer.init_transactions(30)
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.connection, self.topic)
         for partition, count in enumerate(rows):
             some = [(f"u{partition}.{n % 3}", f"uneven-{len(self.sent)}-{partition}-{n}") for n in range(count)]
             for key, value in some:

@@ -15,7 +15,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import describe, end_all, end_txn_version
 from testkit import oracle
-from testkit.broker import create_topic, fresh_name
+from testkit.broker import create_topic, fresh_name, open_transaction
 from testkit.processes import until
 
 
@@ -26,9 +26,7 @@ def topic(connection: Connection) -> str:
 
 def open_producer(connection: Connection, topic: str, *values: str, **settings: Any) -> tuple[str, Producer]:
     name = fresh_name("id")
-    producer = Producer({**connection.librdkafka(), "transactional.id": name, **settings})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = open_transaction(connection, name, **settings)
     for value in values:
         producer.produce(topic, value, partition=0)
     assert producer.flush(30) == 0

@@ -515,9 +515,7 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a
     no coordinator knows the producer.
     """
     monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.1)
-    payments = Producer({**scene.boss.librdkafka(), "transactional.id": brokers.fresh_name("payments")})
-    payments.init_transactions(30)
-    payments.begin_transaction()
+    payments = brokers.open_transaction(scene.boss)
     payments.produce(scene.output, b"paid", partition=0, timestamp=1_000)
     payments.flush(30)
     rights = [Right("READ", "TOPIC", scene.output), Right("ALTER", "BROKER", "kafka-cluster")]

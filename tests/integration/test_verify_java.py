@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
@@ -119,9 +118,7 @@ def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
         sink.complete(batch)
         committed += sum(h.records for h in kept)
     under_way = prepared(written.begin(len(codecs), 0, "none"))
-    other = Producer({**connection.librdkafka(), "transactional.id": brokers.fresh_name("other")})
-    other.init_transactions(30)
-    other.begin_transaction()
+    other = brokers.open_transaction(connection)
     for n in range(9):
         other.produce(sink.topic, f"behind it {n}", partition=n % PARTITIONS)
     other.commit_transaction(30)
