@@ -75,6 +75,12 @@ class Bench:
         self.input.add()
         run.await_point(point)
 
+    def kill_at(self, point: str, driver: SparkDriver, job: Job | None = None) -> Decision:
+        """Bring a stream to ``point`` of its second batch, and kill -9 everything; return the last decision."""
+        self.hold(self.begin(driver, job), point)
+        driver.kill9()
+        return self.log().decisions[-1]
+
     def hold_third_batch(self, driver: SparkDriver, job: Job, point: str) -> Run:
         """Start ``job``, let it complete two batches, and bring the third one to ``point``, where it stays.
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -351,6 +352,17 @@ class SparkDriver:
             "columns": list(columns),
         }
         return self.send("write_batch", register=register, **wanted)
+
+    @contextmanager
+    def having(self, conf: Mapping[str, str]) -> Iterator[SparkDriver]:
+        """Set the settings of its session for some steps, and unset them afterwards."""
+        for name, value in conf.items():
+            self.ask("conf", name=name, value=value)
+        try:
+            yield self
+        finally:
+            for name in conf:
+                self.ask("unset", name=name)
 
     def state(self, checkpoint: Path, **options: str) -> list[dict[str, Any]]:
         """Return what a query's state store holds after its last batch.

@@ -9,19 +9,11 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.txn.coordinators import end_one
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import create_topic, delete_topic
 from testkit.fixtures import Bench, StartDriver, make_bench
 from testkit.stream import SparkDriver
-
-
-def killed_at_the_decision(bench: Bench, driver: SparkDriver) -> None:
-    """Batch 1 is decided, nothing of it is committed, and its driver is gone."""
-    run = bench.begin(driver)
-    bench.hold(run, "decided")
-    driver.kill9()
 
 
 @pytest.mark.long
@@ -30,7 +22,7 @@ def test_what_was_decided_is_finished_by_a_start_with_a_weaker_guarantee_and_the
     guarantee: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a decided batch that is never committed (loss), or that is written a second time (duplicate)."""
-    killed_at_the_decision(bench, driver())
+    bench.kill_at("decided", driver())
     bench.complete(warm, bench.job.having(sink_guarantee=guarantee))
 
     assert bench.log().open_decisions == ()
@@ -45,11 +37,8 @@ def test_lost_parts_are_not_left_behind_by_a_weaker_guarantee(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a decided part that is gone for good because its stream was made at_least_once in between."""
-    killed_at_the_decision(bench, driver())
-    decision = bench.log().decisions[-1]
-    with Admin(bench.connection) as admin:
-        h = decision.handles[0]
-        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, decision.transactions[0].part)
 
     ended = warm.run(bench.job.having(sink_guarantee="at_least_once")).with_code("EO-LOST")
     assert "sink.guarantee=exactly_once" in ended.sentence
@@ -87,7 +76,7 @@ def test_another_topic_gets_the_rows_from_the_next_undecided_batch_on(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a batch in both topics, or in neither: the decided one stays where it was decided to be."""
-    killed_at_the_decision(bench, driver())
+    bench.kill_at("decided", driver())
     new = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-new", partitions=4)
     bench.complete(warm, bench.job.having(topic=new))
 
@@ -100,11 +89,8 @@ def test_lost_parts_of_a_batch_for_the_old_topic_do_not_slip_into_the_new_one(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a batch that is torn over two topics."""
-    killed_at_the_decision(bench, driver())
-    decision = bench.log().decisions[-1]
-    with Admin(bench.connection) as admin:
-        h = decision.handles[3]
-        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, decision.transactions[3].part)
     new = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-new", partitions=4)
 
     ended = warm.run(bench.job.having(topic=new)).with_code("EO-EXPIRED")

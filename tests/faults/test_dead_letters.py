@@ -118,9 +118,7 @@ def test_a_driver_that_is_killed_has_each_dead_letter_once_after_the_next_start(
     that are rolled back (loss), and against a row that is shown to a broker and holds back readers for ever.
     """
     bench, dying = shop.bench, driver()
-    run = bench.begin(dying, shop.job)
-    bench.hold(run, point)
-    dying.kill9()
+    bench.kill_at(point, dying, shop.job)
 
     bench.complete(warm, shop.job)
 

@@ -162,9 +162,7 @@ def test_a_driver_that_is_killed_has_all_topics_in_its_decision_or_none(
 ) -> None:
     """Guards against rejected records of a batch whose good ones are not there, and against the opposite."""
     one, killed = mixed("avro"), driver()
-    run = one.bench.begin(killed, one.job)
-    one.bench.hold(run, point)
-    killed.kill9()
+    one.bench.kill_at(point, killed, one.job)
     decisions = one.bench.log().decisions
     assert [set(d.topics) for d in decisions] == [set(one.topics)] * decided
 

@@ -36,9 +36,7 @@ def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
     """Guards against a decision in the driver's memory alone: it dies with it."""
     under_foreach_batch(bench)
     victim = driver()
-    run = bench.begin(victim)
-    bench.hold(run, point)
-    victim.kill9()
+    bench.kill_at(point, victim)
 
     bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]

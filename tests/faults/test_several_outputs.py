@@ -90,13 +90,6 @@ def outputs(bench: Bench, tmp_path: Path, postgres: PostgresServer) -> Iterator[
     yield Outputs(bench, files, postgres, table)
 
 
-def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
-    """Run the stream until one of its processes is at ``point`` of batch 1; kill -9 everything."""
-    run = bench.begin(driver)
-    bench.hold(run, point)
-    driver.kill9()
-
-
 @pytest.mark.long
 def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Outputs, warm: SparkDriver) -> None:
     """Guards against an output that is forgotten, or written again by the next start."""
@@ -227,7 +220,7 @@ def test_what_is_not_decided_is_in_no_output_and_comes_with_the_next_start(
     file.
     """
     bench = outputs.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     first = sorted(bench.input.expected(slice(0, 1)))
     assert outputs.in_kafka() == outputs.in_files() == outputs.in_postgres() == first
     assert bench.decided_batches() == [0]
@@ -244,7 +237,7 @@ def test_what_is_decided_comes_to_every_output_once_whoever_finishes_it(
 ) -> None:
     """Guards against a decided batch that stays in one output alone, and against one that another writes twice."""
     bench = outputs.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     assert bench.decided_batches() == [0, 1]
     decision = bench.log().decisions[1]
 
@@ -300,7 +293,7 @@ def test_a_decided_part_that_one_output_lost_is_written_again_there_and_nowhere_
 ) -> None:
     """Guards against a replay that duplicates the outputs which have the part."""
     bench = outputs.bench
-    killed_at("commit-warehouse", bench, driver())
+    bench.kill_at("commit-warehouse", driver())
     lost = next(h for h in bench.log().decisions[1].handles if h.participant == "warehouse" and h.part == 2)
     outputs.server.sql(f"ROLLBACK PREPARED '{lost.name}'")
 
@@ -316,7 +309,7 @@ def test_a_start_without_an_output_that_has_decided_parts_is_refused_and_loses_n
 ) -> None:
     """Guards against a batch that is marked as completed while one of its outputs still waits for its commit."""
     bench = outputs.bench
-    killed_at("commit-archive", bench, driver())
+    bench.kill_at("commit-archive", driver())
     assert bench.job.participants is not None
     fewer = Job(**{**asdict(bench.job), "participants": bench.job.participants[1:]})
 

@@ -106,13 +106,6 @@ def tables(bench: Bench, tmp_path: Path) -> Tables:
     return made
 
 
-def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
-    """Run the stream until one of its processes is at ``point`` of batch 1; kill -9 everything."""
-    run = bench.begin(driver)
-    bench.hold(run, point)
-    driver.kill9()
-
-
 @pytest.mark.long  # the imports of both libraries in a new driver, 19 s of processor time
 def test_batches_reach_the_topic_and_both_tables_once_and_the_checker_proves_it(
     tables: Tables, warm: SparkDriver
@@ -156,7 +149,7 @@ def test_paimon_9666_a_batch_whose_mark_is_gone_is_not_committed_again(tables: T
 def test_what_is_not_decided_is_in_no_table(point: str, tables: Tables, driver: StartDriver, warm: SparkDriver) -> None:
     """Guards against a batch that one output has and another has not."""
     bench = tables.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     assert tables.in_kafka() == tables.in_delta() == tables.in_iceberg() == sorted(bench.input.expected(slice(0, 1)))
 
     bench.complete(warm)
@@ -172,7 +165,7 @@ def test_what_is_decided_comes_to_both_tables_once_whoever_finishes_it(
 ) -> None:
     """Guards against a decided batch that stays in one output alone, and against one that another driver adds twice."""
     bench = tables.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     assert bench.decided_batches() == [0, 1]
 
     bench.complete(warm)

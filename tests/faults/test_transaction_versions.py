@@ -37,9 +37,7 @@ def test_a_stream_on_a_cluster_of_the_older_protocol_is_killed_and_goes_on(
     """Guards against records outside of a transaction on brokers that do not add partitions by themselves."""
     finalise(bench.connection, 0)
     first = driver()
-    run = bench.begin(first)
-    bench.hold(run, "decided")
-    first.kill9()
+    bench.kill_at("decided", first)
     bench.complete_exactly_once(driver())
     assert [d.end_txn_version for d in bench.log().decisions] == [4, 4, 4]
 

@@ -79,9 +79,7 @@ OPTIONS: dict[str, tuple[dict[str, str | None], str, list[str]]] = {
 }
 
 
-@pytest.mark.quick(
-    *[case for case in OPTIONS if case not in ("a misspelt option is passed over", "acks of one broker")]
-)
+@pytest.mark.quick(*(OPTIONS.keys() - {"a misspelt option is passed over", "acks of one broker"}))
 @pytest.mark.parametrize(("options", "code", "words"), OPTIONS.values(), ids=OPTIONS)
 def test_an_option_that_cannot_work_is_refused(
     options: dict[str, str | None], code: str, words: list[str], refused: Bench, warm: SparkDriver
@@ -248,11 +246,8 @@ def test_a_missing_checkpoint_location_is_refused(refused: Bench, warm: SparkDri
     """
     job = refused.job.having(checkpointLocation=None)
     assert "checkpointLocation" in (warm.run(job).failure or "")
-    warm.ask("conf", name="spark.sql.streaming.checkpointLocation", value=str(tmp_path / "of-the-session"))
-    try:
+    with warm.having({"spark.sql.streaming.checkpointLocation": str(tmp_path / "of-the-session")}):
         expect(warm.run(job), "EO-CHECKPOINT", "checkpointLocation")
-    finally:
-        warm.ask("unset", name="spark.sql.streaming.checkpointLocation")
 
 
 @pytest.mark.long
@@ -268,11 +263,8 @@ def test_a_stop_timeout_is_refused(way: str, refused: Bench, warm: SparkDriver) 
     what that one has prepared.
     """
     job = changed(refused.job, participants=None if way == "format" else [])
-    warm.ask("conf", name="spark.sql.streaming.stopTimeout", value="5s")
-    try:
+    with warm.having({"spark.sql.streaming.stopTimeout": "5s"}):
         expect(warm.run(job), "EO-MODE", "spark.sql.streaming.stopTimeout=5s")
-    finally:
-        warm.ask("unset", name="spark.sql.streaming.stopTimeout")
 
 
 @pytest.mark.long

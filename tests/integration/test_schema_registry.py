@@ -22,7 +22,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.tools.verify import VerifyParameters, verify
-from exactly_once.txn.coordinators import end_one
 from testkit import registry as support
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
@@ -515,9 +514,7 @@ def test_a_lost_part_is_written_again_under_the_id_it_had_and_under_no_other(
     bench.hold(run, "decided")
     killed.kill9()
     decision = bench.log().decisions[-1]
-    with Admin(bench.connection) as admin:
-        h = decision.handles[2]
-        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+    bench.abort_parts(decision, decision.transactions[2].part)
 
     new = registry.register(f"{bench.topic}-value", LATER)
     doubt = warm.run(job)  # the latest version is another one now
