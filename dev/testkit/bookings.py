@@ -7,7 +7,6 @@ Each output record says which input record it was made from.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -19,11 +18,10 @@ from dagster_exactly_once import (
     KafkaTopic,
     Stream,
     StreamConfig,
-    exactly_once_definitions,
-    exactly_once_resources,
     exactly_once_stream,
 )
 from dagster_exactly_once.declare.stream import Record
+from testkit.location import config_of, folder, located, run_of
 
 ORDERS, REFUNDS, BOOKINGS = "shop.orders", "shop.refunds", "bookings"
 
@@ -99,35 +97,22 @@ PAID: dict[str, Stream] = {
 }
 
 
-def definitions(folder: Path, stream: Stream = bookings) -> dg.Definitions:
-    """Return the code location, with its state below ``folder``; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
-    found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
-    blue = [PAID["blue"]] if stream.beside else []
-    return exactly_once_definitions(stream, *blue, resources=found)
+def definitions(below: Path, stream: Stream = bookings) -> dg.Definitions:
+    """Return the code location, with its state below this folder."""
+    return located(stream, *([PAID["blue"]] if stream.beside else []), at=below)
 
 
 def reading_along() -> dg.Definitions:
     """Return the code location of a stream and of its new version."""
-    return definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), PAID["green"])
+    return definitions(folder(), PAID["green"])
 
 
 def renewed() -> dg.Definitions:
     """Return the code location of a new version that takes the stream's place."""
-    return definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), GROWING["renewed"])
-
-
-def main() -> int:
-    """Exit code 0 when the run succeeded; the failure's text is on standard error."""
-    stream = {**GROWING, **PAID}[sys.argv[2]] if sys.argv[2:] else bookings
-    job = definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), stream).resolve_job_def(stream.spec.job)
-    config = {"mode": "caught_up", **json.loads(sys.argv[1])}
-    done = job.execute_in_process(
-        run_config={"ops": {stream.spec.op: {"config": config}}},
-        instance=dg.DagsterInstance.ephemeral(),
-        raise_on_error=False,
-    )
-    return 0 if done.success else 1
+    return definitions(folder(), GROWING["renewed"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    chosen = {**GROWING, **PAID}[sys.argv[2]] if sys.argv[2:] else bookings
+    config = config_of(chosen, **{"mode": "caught_up", **json.loads(sys.argv[1])})
+    sys.exit(run_of(definitions(folder(), chosen), chosen.spec.job, config, instance=dg.DagsterInstance.ephemeral()))

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -112,12 +113,18 @@ def delete_topic(bootstrap_servers: str, name: str) -> None:
     admin.delete_topics([name], operation_timeout=30)[name].result(30)
 
 
-def send_offsets(connection: Connection, group: str, ends: list[TopicPartition]) -> Producer:
-    """Commit offsets of a group in a transaction that stays open; returns its producer."""
-    name = fresh_name("late")
-    producer = Producer({**connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000})
+def open_transaction(connection: Connection, name: str = "", **settings: Any) -> Producer:
+    """Return the producer of an open transaction, under ``name`` or an id that no other test uses."""
+    of_it = {"transactional.id": name or fresh_name("id"), "transaction.timeout.ms": 60_000, "log_level": 2}
+    producer = Producer({**connection.librdkafka(), **of_it, **settings})
     producer.init_transactions(30)
     producer.begin_transaction()
+    return producer
+
+
+def send_offsets(connection: Connection, group: str, ends: list[TopicPartition]) -> Producer:
+    """Commit offsets of a group in a transaction that stays open; returns its producer."""
+    producer = open_transaction(connection)
     member = Consumer({**connection.librdkafka(), "group.id": group})
     producer.send_offsets_to_transaction(ends, member.consumer_group_metadata(), 30)
     member.close()

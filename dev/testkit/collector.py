@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from testkit.http_server import Answer, Asked, HttpServer
 
 
 @dataclass(frozen=True)
@@ -26,32 +25,23 @@ class Seen:
     service: str
 
 
-class Collector:
+class Collector(HttpServer):
     """Listens on a free port of this machine while it is open."""
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []
-        collector = self
+        super().__init__(self._take)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.path == "/v1/traces":
-                    collector.spans += _spans(ExportTraceServiceRequest.FromString(body))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *args: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+    def _take(self, asked: Asked) -> Answer:
+        if asked.path == "/v1/traces":
+            self.spans += _spans(ExportTraceServiceRequest.FromString(asked.body))
+        return Answer()
 
     @property
     def environment(self) -> dict[str, str]:
         """Return the variables of a process that sends spans here within a tenth of a second."""
         return {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.server_port}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
             "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
@@ -71,15 +61,6 @@ class Collector:
         """Return the one step of this name."""
         [found] = [s for s in self.spans if s.parent == parent.id and s.name == name]
         return found
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def _value(value: Any) -> str | int:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import sys
 
-import dagster as dg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dagster_exactly_once import Backfill, exactly_once_stream
-from testkit.shop import located
+from testkit.location import config_of, located, run_of
 
 ROOMS, MEASURED, SINCE = "days.rooms", "rooms_measured", "2026-01-01"
 
@@ -25,20 +24,10 @@ def rooms(events: DataFrame) -> DataFrame:
 
 def main(*days: str) -> int:
     """Exit code 0 when the run succeeded; the failure's text is on standard error."""
+    if not days:
+        return run_of(located(rooms), rooms.spec.job, config_of(rooms, mode="caught_up", start_from="latest"))
     range_of = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-    spec = rooms.backfill_spec if days else rooms.spec
-    config = {"mode": "caught_up", "start_from": "latest"}
-    done = (
-        located(rooms)
-        .resolve_job_def(spec.job)
-        .execute_in_process(
-            run_config={} if days else {"ops": {spec.op: {"config": config}}},
-            tags=dict(zip(range_of, days, strict=False)),
-            instance=dg.DagsterInstance.get(),
-            raise_on_error=False,
-        )
-    )
-    return 0 if done.success else 1
+    return run_of(located(rooms), rooms.backfill_spec.job, tags=dict(zip(range_of, days, strict=True)))
 
 
 if __name__ == "__main__":

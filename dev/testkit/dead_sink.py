@@ -46,11 +46,7 @@ class DeadSink:
     def open_part(self, part: int, records: int = 1) -> str:
         """Leave a transaction of ``records`` records open, in the partition of the same number; its id."""
         name = part_id(self.sink_id, 1, part, "0.0")
-        producer = Producer(
-            {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
-        )
-        producer.init_transactions(30)
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.connection, name)
         for _ in range(records):
             producer.produce(self.topic, f"part {part}", partition=part)
         producer.flush(30)

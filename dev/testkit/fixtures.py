@@ -52,6 +52,35 @@ class Bench:
         """Return the batches that are decided."""
         return sorted(d.batch_id for d in self.log().decisions)
 
+    def complete(self, driver: SparkDriver, job: Job | None = None, batches: int = 1) -> None:
+        """Add so many batches, and let a query end well when it has written them."""
+        self.input.add(batches)
+        driver.complete(job or self.job)
+
+    def complete_exactly_once(self, driver: SparkDriver, job: Job | None = None, batches: int = 1) -> None:
+        """Do :meth:`complete` and :meth:`assert_exactly_once`."""
+        self.complete(driver, job, batches)
+        self.assert_exactly_once()
+
+    def begin(self, driver: SparkDriver, job: Job | None = None, batches: int = 1) -> Run:
+        """Return a query that has committed its first batches, and waits for more."""
+        self.input.add(batches)
+        run = driver.start((job or self.job).until_stopped())
+        run.await_commit(batches - 1)
+        return run
+
+    def hold(self, run: Run, point: str, action: str = "hang") -> None:
+        """Bring the next batch of a query to ``point``."""
+        run.driver.arm(point, action)
+        self.input.add()
+        run.await_point(point)
+
+    def kill_at(self, point: str, driver: SparkDriver, job: Job | None = None) -> Decision:
+        """Bring a stream to ``point`` of its second batch, and kill -9 everything; return the last decision."""
+        self.hold(self.begin(driver, job), point)
+        driver.kill9()
+        return self.log().decisions[-1]
+
     def hold_third_batch(self, driver: SparkDriver, job: Job, point: str) -> Run:
         """Start ``job``, let it complete two batches, and bring the third one to ``point``, where it stays.
 
@@ -60,9 +89,7 @@ class Bench:
         self.input.add(2)
         run = driver.start(job.until_stopped())
         run.await_true("two marks", lambda: self.decided_batches() == [0, 1] and not self.log().open_decisions)
-        driver.arm(point)
-        self.input.add()
-        run.await_true(point, lambda: driver.has_reached(point))
+        self.hold(run, point)
         return run
 
     def abort_parts(self, decision: Decision, *parts: int) -> None:
@@ -141,9 +168,7 @@ class KafkaInput:
 
     def add_uneven(self, *rows: int) -> None:
         """Write so many rows to each partition, in one transaction."""
-        producer = Producer({**self.connection.librdkafka(), "transactional.id": self.topic})
-        producer.init_transactions(30)
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.connection, self.topic)
         for partition, count in enumerate(rows):
             some = [(f"u{partition}.{n % 3}", f"uneven-{len(self.sent)}-{partition}-{n}") for n in range(count)]
             for key, value in some:

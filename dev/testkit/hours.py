@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from dagster_exactly_once import Checks, Complete, exactly_once_stream
 from dagster_exactly_once.streaming import supervisor
-from testkit.shop import located, main
+from testkit.location import located, run_of
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -60,4 +60,4 @@ def note_waiting() -> None:
 
 if __name__ == "__main__":
     note_waiting()
-    sys.exit(main(definitions(), *sys.argv[1:]))
+    sys.exit(run_of(definitions(), *sys.argv[1:]))

@@ -4,22 +4,16 @@ until it has caught up, ``... until_stopped`` until it is killed.
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from dagster_exactly_once import Table, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from dagster_exactly_once import Table, exactly_once_stream
+from testkit.location import config_of, folder, located, run_of
 
 ORDERS, PAID = "lake.orders", "orders_paid"
-
-
-def folder() -> Path:
-    """Return the folder of the site."""
-    return Path(os.environ["EXACTLY_ONCE_RUN_DIR"])
 
 
 def lake() -> Any:
@@ -43,24 +37,10 @@ def paid_orders(events: DataFrame) -> DataFrame:
 
 
 def definitions() -> dg.Definitions:
-    """Return the code location; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
-    found = exactly_once_resources(work_dir=str(folder() / "spark"), checkpoints=str(folder() / "checkpoints"))
-    return exactly_once_definitions(paid_orders, resources=found)
-
-
-def main(mode: str = "caught_up") -> int:
-    """Exit code 0 when the run succeeded; the failure's text is on standard error."""
-    done = (
-        definitions()
-        .resolve_job_def(paid_orders.spec.job)
-        .execute_in_process(
-            run_config={"ops": {paid_orders.spec.op: {"config": {"mode": mode}}}},
-            instance=dg.DagsterInstance.get(),
-            raise_on_error=False,
-        )
-    )
-    return 0 if done.success else 1
+    """Return the code location."""
+    return located(paid_orders)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    mode = sys.argv[1] if sys.argv[1:] else "caught_up"
+    sys.exit(run_of(definitions(), paid_orders.spec.job, config_of(paid_orders, mode=mode)))

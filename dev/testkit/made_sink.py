@@ -82,11 +82,7 @@ class MadeSink:
         the ``form``; ``headers`` are those of the n-th row, and ``added`` what an agent adds behind them.
         """
         name = name or part_id(self.sink_id, self.token if token is None else token, part, attempt)
-        producer = Producer(
-            {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
-        )
-        producer.init_transactions(30)
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.connection, name)
         digest = RowDigest()
         for n, (key, value, partition) in enumerate(rows):
             producer.produce(self.topic, value, key, partition, headers=[*headers(n), *added])

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import Producer
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.tools import cli
 from exactly_once.tools.metrics.instruments import DIAGNOSIS
 from exactly_once.tools.metrics.observer import Observer
+from testkit.broker import open_transaction
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import leave_hanging
 from testkit.processes import until
@@ -96,9 +96,7 @@ def held_back(connection: Connection, topic: str, folder: Path) -> Iterator[Plan
     sink = dead_sink(connection, topic)
     sink.decide(name := sink.open_part(0), placed=True)
     screen("recover", connection, sink.sink_id)
-    other = Producer({**connection.librdkafka(), "transactional.id": f"{topic}-app", "log_level": 2})
-    other.init_transactions(30)
-    other.begin_transaction()
+    other = open_transaction(connection, f"{topic}-app")
     other.produce(topic, "x", partition=1)
     other.flush(30)
     yield Planted("HEALTH-READERS-WAIT", sink.sink_id, name, frozenset({"verify", "recover"}))

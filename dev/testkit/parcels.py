@@ -13,7 +13,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from dagster_exactly_once import DeadLetters, exactly_once_stream
-from testkit.shop import located, main
+from testkit.location import located, run_of
 
 PARCELS, SHIPPED, REJECTED, DEAD = "shop.parcels", "parcels_shipped", "parcels_rejected", "parcels_dead"
 
@@ -75,4 +75,4 @@ def definitions() -> dg.Definitions:
 
 
 if __name__ == "__main__":
-    sys.exit(main(definitions(), *sys.argv[1:]))
+    sys.exit(run_of(definitions(), *sys.argv[1:]))

@@ -15,11 +15,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -27,6 +25,7 @@ from urllib.parse import quote
 from exactly_once.sparkenv import jars
 from exactly_once.sparkenv.java import find_java
 from exactly_once_local.ports import free_port
+from testkit.http_server import Answer, Asked, HttpServer
 from testkit.processes import until
 
 if TYPE_CHECKING:
@@ -141,52 +140,34 @@ class RegistryProcess:
         return True
 
 
-class Door:
+class Door(HttpServer):
     """A proxy before a registry, as companies have: it lets in who knows the password, and notes what was asked."""
 
     def __init__(self, registry: RegistryProcess):
         self.asked: list[str] = []
-        door, behind = self, registry.port
-        expected = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        self._behind = registry.port
+        super().__init__(self._pass)
+        self.url += PATH
 
-        class Handler(BaseHTTPRequestHandler):
-            def _pass(self) -> None:
-                door.asked.append(f"{self.command} {self.path}")
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if self.headers.get("Authorization") != expected:
-                    # the worst that a server can do: it repeats what it was given
-                    told = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic ")).decode()
-                    self._answer(401, json.dumps({"error_code": 401, "message": f"no entry for {told}"}).encode())
-                    return
-                connection = http.client.HTTPConnection("127.0.0.1", behind, timeout=30)
-                try:
-                    headers = {n: self.headers[n] for n in ("Content-Type", "Accept") if self.headers[n]}
-                    connection.request(self.command, self.path, body or None, headers)
-                    answer = connection.getresponse()
-                    self._answer(answer.status, answer.read())
-                finally:
-                    connection.close()
+    def _pass(self, asked: Asked) -> Answer:
+        self.asked.append(f"{asked.method} {asked.path}")
+        given = asked.headers.get("Authorization", "")
+        if given != "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode():
+            # the worst that a server can do: it repeats what it was given
+            told = base64.b64decode(given.removeprefix("Basic ")).decode()
+            return _answer(401, json.dumps({"error_code": 401, "message": f"no entry for {told}"}).encode())
+        connection = http.client.HTTPConnection("127.0.0.1", self._behind, timeout=30)
+        try:
+            headers = {n: asked.headers[n] for n in ("Content-Type", "Accept") if n in asked.headers}
+            connection.request(asked.method, asked.path, asked.body or None, headers)
+            answer = connection.getresponse()
+            return _answer(answer.status, answer.read())
+        finally:
+            connection.close()
 
-            def _answer(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
 
-            do_GET = do_POST = do_PUT = _pass
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}{PATH}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        """Shut it."""
-        self._server.shutdown()
-        self._server.server_close()
+def _answer(status: int, body: bytes) -> Answer:
+    return Answer(status, body, {"Content-Type": "application/vnd.schemaregistry.v1+json"})
 
 
 @contextlib.contextmanager

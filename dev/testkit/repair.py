@@ -9,6 +9,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.tools.operation.model import OperationContext
 from exactly_once.tools.operation.repair.applying import Repair
 from exactly_once.tools.operation.repair_checkpoint import REPAIR, RepairParameters
+from testkit.fixtures import Bench
 
 
 def examine(connection: Connection, sink_id: str, location: str) -> Repair:
@@ -17,6 +18,18 @@ def examine(connection: Connection, sink_id: str, location: str) -> Repair:
         OperationContext(connection), RepairParameters(sink_id=sink_id, checkpoint=location)
     ).value
     return found
+
+
+def phrase(bench: Bench) -> str:
+    """Return what has to be typed out for the repair of a bench's checkpoint, since the driver of tests lives on."""
+    owner = bench.log().owner
+    assert owner is not None
+    return f"fence the driver {owner.pid} on {owner.host}"
+
+
+def mend(bench: Bench, **parameters: Any) -> Repair:
+    """Repair a bench's checkpoint."""
+    return repair(bench.connection, bench.sink_id, str(bench.checkpoint), force=phrase(bench), **parameters)
 
 
 def repair(

@@ -4,10 +4,7 @@ JOB`` runs one of its jobs.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from pathlib import Path
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -16,12 +13,10 @@ from dagster_exactly_once import (
     Checks,
     DeadLetters,
     Rejected,
-    Stream,
-    exactly_once_definitions,
-    exactly_once_resources,
     exactly_once_stream,
 )
 from testkit import poison
+from testkit.location import located, run_of
 
 ORDERS, PRICED, REJECTED = "shop.orders", "orders_priced", "orders_rejected"
 LABELS, LABELLED, UNREADABLE, DEAD = "shop.labels", "labels_printed", "labels_unreadable", "labels_dead"
@@ -101,20 +96,5 @@ def definitions() -> dg.Definitions:
     return located(price_orders, label_orders)
 
 
-def located(*streams: Stream) -> dg.Definitions:
-    """Return a code location with these streams; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
-    folder = Path(os.environ["EXACTLY_ONCE_RUN_DIR"])
-    found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
-    return exactly_once_definitions(*streams, resources=found)
-
-
-def main(location: dg.Definitions, job: str, config: str = "{}") -> int:
-    """Exit code 0 when the run succeeded; the failure's text is on standard error."""
-    done = location.resolve_job_def(job).execute_in_process(
-        run_config=json.loads(config), instance=dg.DagsterInstance.get(), raise_on_error=False
-    )
-    return 0 if done.success else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(definitions(), *sys.argv[1:]))
+    sys.exit(run_of(definitions(), *sys.argv[1:]))

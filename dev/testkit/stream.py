@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,11 @@ class Ended:
         """The engine's sentence in the failure, or all of its text."""
         return (sentence_in(self.failure) or self.failure) if self.failure else ""
 
+    def with_code(self, code: str) -> Ended:
+        """Assert that the failure has this code, and return this end."""
+        assert self.code == code, self.failure
+        return self
+
     def word(self, option: str) -> dict[str, str]:
         """Return the option that the failure says to set for one start, with its value, for :meth:`Job.having`."""
         found = re.search(re.escape(option) + r"=(\S+)", self.sentence)
@@ -169,19 +175,19 @@ class Run:
     """A query in a :class:`Stream`."""
 
     def __init__(self, driver: SparkDriver, run: str, query_id: str, checkpoint: Path):
-        self._driver, self._run = driver, run
+        self.driver, self._run = driver, run
         self.query_id, self.checkpoint = query_id, checkpoint
 
     def end(self, timeout_s: float = PATIENCE_S) -> Ended:
         """Wait for its end."""
-        ended = Ended(**self._driver.ask("wait", timeout_s + 10, run=self._run, seconds=timeout_s))
+        ended = Ended(**self.driver.ask("wait", timeout_s + 10, run=self._run, seconds=timeout_s))
         if ended.active:
-            raise Timeout(f"the query did not end within {timeout_s:g} s\n{self._driver.log_tail()}")
+            raise Timeout(f"the query did not end within {timeout_s:g} s\n{self.driver.log_tail()}")
         return ended
 
     def stop(self) -> Callable[[], Any]:
         """Ask for query.stop(); the result waits until that has returned."""
-        return self._driver.send("stop", run=self._run)
+        return self.driver.send("stop", run=self._run)
 
     @property
     def run_id(self) -> str:
@@ -190,7 +196,7 @@ class Run:
 
     def has_ended(self) -> bool:
         """Return whether the query is over."""
-        return not self._driver.ask("wait", 10, run=self._run, seconds=0)["active"]
+        return not self.driver.ask("wait", 10, run=self._run, seconds=0)["active"]
 
     def is_committed(self, batch: int) -> bool:
         """Return whether Spark has written ``commits/<batch>``."""
@@ -200,6 +206,10 @@ class Run:
         """Remove ``commits/<batch>``, as a machine that stops before the write is durable does."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+    def await_point(self, point: str) -> None:
+        """Wait until a process of its driver has come to ``point``."""
+        self.await_true(point, lambda: self.driver.has_reached(point))
 
     def await_commit(self, batch: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until Spark has written ``commits/<batch>``."""
@@ -215,9 +225,9 @@ class Run:
                 return True
             if time.monotonic() - looked > 1:
                 looked = time.monotonic()
-                now = Ended(**self._driver.ask("wait", 10, run=self._run, seconds=0))
+                now = Ended(**self.driver.ask("wait", 10, run=self._run, seconds=0))
                 if not now.active and not condition():
-                    raise AssertionError(f"the query ended before {what}: {now.failure}\n{self._driver.log_tail()}")
+                    raise AssertionError(f"the query ended before {what}: {now.failure}\n{self.driver.log_tail()}")
             return False
 
         until(what, happened, timeout_s)
@@ -343,6 +353,17 @@ class SparkDriver:
         }
         return self.send("write_batch", register=register, **wanted)
 
+    @contextmanager
+    def having(self, conf: Mapping[str, str]) -> Iterator[SparkDriver]:
+        """Set the settings of its session for some steps, and unset them afterwards."""
+        for name, value in conf.items():
+            self.ask("conf", name=name, value=value)
+        try:
+            yield self
+        finally:
+            for name in conf:
+                self.ask("unset", name=name)
+
     def state(self, checkpoint: Path, **options: str) -> list[dict[str, Any]]:
         """Return what a query's state store holds after its last batch.
 
@@ -370,6 +391,13 @@ class SparkDriver:
         draft = self.failpoints / ".draft"
         draft.write_text(action)
         draft.rename(self.failpoints / point)
+
+    def hold(self, job: Job, point: str, action: str = "hang") -> Run:
+        """Start a query and bring it to ``point``."""
+        self.arm(point, action)
+        run = self.start(job)
+        run.await_point(point)
+        return run
 
     def has_reached(self, point: str) -> bool:
         """Return whether one did."""

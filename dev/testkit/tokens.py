@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 import time
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
@@ -20,6 +18,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from exactly_once_local.ports import HOST, free_port
 from testkit.broker import FAST_TIME_OUTS
+from testkit.http_server import Answer, Asked, HttpServer
 
 USER, SECRET = "writer", "s3cret"
 
@@ -66,41 +65,23 @@ def give() -> tuple[str, float]:
     return made
 
 
-class TokenEndpoint:
+class TokenEndpoint(HttpServer):
     """A token endpoint on this machine, which knows :data:`USER` and :data:`SECRET`."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, list[str]]] = []
         self.status = 200
-        outer = self
+        super().__init__(self._give)
+        self.url += "/token"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.asked.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
-                known = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
-                status = outer.status if self.headers["Authorization"] == f"Basic {known}" else 401
-                value, _ = token()
-                answer = {"access_token": value, "token_type": "Bearer", "expires_in": int(TTL_S)}
-                body = json.dumps(answer if status == 200 else {"error": "invalid_client"}).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer((HOST, 0), Handler)
-        self.url = f"http://{HOST}:{self._server.server_address[1]}/token"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _give(self, asked: Asked) -> Answer:
+        self.asked.append(parse_qs(asked.body.decode()))
+        known = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
+        status = self.status if asked.headers["Authorization"] == f"Basic {known}" else 401
+        value, _ = token()
+        answer = {"access_token": value, "token_type": "Bearer", "expires_in": int(TTL_S)}
+        body = json.dumps(answer if status == 200 else {"error": "invalid_client"}).encode()
+        return Answer(status, body, {"Content-Type": "application/json"})
 
 
 class TokenBroker(EmbeddedBroker):

@@ -67,24 +67,10 @@ class Traced:
         (location / "metadata").write_text('{"id":"q"}')
         (location / "sources/0/0").write_text(f"\0v1\n{json.dumps({self.input: {'0': 0, '1': 0}})}")
 
-    def producer(self, name: str = "") -> Producer:
-        """Return a transactional producer."""
-        made = Producer(
-            {
-                **self.connection.librdkafka(),
-                "transactional.id": name or brokers.fresh_name("writer"),
-                "transaction.timeout.ms": 60_000,
-                "log_level": 2,
-            }
-        )
-        made.init_transactions(30)
-        return made
-
     def feed(self, count: int, commit: bool = True, partition: int | None = None) -> list[tuple[int, int, str]]:
         """Write input in one transaction; returns partition, offset and key of each new record that is committed."""
         before = {(m.partition, m.offset) for m in self.inputs()}
-        producer = self.producer()
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.connection)
         for n in range(count):
             producer.produce(self.input, f"v{n}", f"k{n % 5}", partition=n % 2 if partition is None else partition)
         producer.flush(30)
@@ -103,8 +89,7 @@ class Traced:
         """Write output, or to ``topic``, in one transaction; ``end`` it by a commit (True), an abort (False), or not at
         all (None).
         """
-        producer = self.producer()
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.connection)
         for row in rows:
             headers: list[tuple[str, str | bytes | None]] = [] if row.source is None else [("src", row.source.encode())]
             headers += row.headers

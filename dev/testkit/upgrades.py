@@ -68,13 +68,8 @@ class Upgraded:
 
     def start(self, driver: SparkDriver, job: Job) -> Run:
         """Start a query with the settings of this stream, which other streams of the driver do not get."""
-        for name, value in self.conf.items():
-            driver.ask("conf", name=name, value=value)
-        try:
+        with driver.having(self.conf):
             return driver.start(job)
-        finally:
-            for name in self.conf:
-                driver.ask("unset", name=name)
 
     def complete(self, driver: SparkDriver, batches: int = 1) -> None:
         """Add so many micro-batches, and let a query end when it has written all of them."""

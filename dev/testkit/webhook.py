@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+
+from testkit.http_server import Answer, Asked, HttpServer
 
 
 @contextmanager
@@ -16,20 +16,9 @@ def webhook() -> Iterator[tuple[str, list[Any], list[int]]]:
     taken: list[Any] = []
     answers: list[int] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(answers.pop() if answers else 200)
-            self.end_headers()
+    def take(asked: Asked) -> Answer:
+        taken.append(json.loads(asked.body))
+        return Answer(answers.pop() if answers else 200)
 
-        def log_message(self, *args: Any) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/secret-path", taken, answers
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with HttpServer(take) as server:
+        yield f"{server.url}/secret-path", taken, answers

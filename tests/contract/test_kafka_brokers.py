@@ -21,7 +21,7 @@ from exactly_once.kafka.errors import name_of
 from exactly_once.txn.coordinators import End, _end_txn, describe, list_transactions, transaction_level
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
-from testkit.broker import create_topic, delete_topic, fresh_name
+from testkit.broker import create_topic, delete_topic, fresh_name, open_transaction
 from testkit.processes import until
 
 DAY_MS = 86_400_000
@@ -44,9 +44,7 @@ class Open(NamedTuple):
 def begin(connection: Connection, admin: Admin, topic: str, values: Sequence[str] = "abcde", **how: Any) -> Open:
     """Leave a transaction open with these records in partition 0."""
     name, settings = fresh_name("id"), how.pop("settings", {})
-    producer = Producer({**connection.librdkafka(), "transactional.id": name, **settings})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = open_transaction(connection, name, **settings)
     for value in values:
         producer.produce(topic, value, partition=0, **how)
     assert producer.flush(30) == 0
@@ -175,9 +173,7 @@ def test_an_abort_of_version_5_behind_a_commit_says_none_and_all_readers_have_th
 
 def test_an_empty_transaction_and_an_unknown_id_cannot_be_committed(connection: Connection, admin: Admin) -> None:
     """Wedge: a part without rows has no handle, since its commit would be refused at each start."""
-    producer = Producer({**connection.librdkafka(), "transactional.id": (name := fresh_name("id"))})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    open_transaction(connection, (name := fresh_name("id")))
     end = describe(admin, [name])[name].end
     assert state(admin, end) == "Empty"
     assert ask_end(admin, end, version(admin)).error == "INVALID_TXN_STATE"

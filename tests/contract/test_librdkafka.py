@@ -1,13 +1,12 @@
-"""What confluent-kafka and librdkafka do, on which the tasks of foreach_batch and the readers lean."""
+"""What confluent-kafka and librdkafka do, on which readers lean, and the test kit that writes parts with them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from exactly_once.kafka.admin import Admin
@@ -15,7 +14,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import describe, end_all, end_txn_version
 from testkit import oracle
-from testkit.broker import create_topic, fresh_name
+from testkit.broker import create_topic, fresh_name, open_transaction
 from testkit.processes import until
 
 
@@ -26,9 +25,7 @@ def topic(connection: Connection) -> str:
 
 def open_producer(connection: Connection, topic: str, *values: str, **settings: Any) -> tuple[str, Producer]:
     name = fresh_name("id")
-    producer = Producer({**connection.librdkafka(), "transactional.id": name, **settings})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = open_transaction(connection, name, **settings)
     for value in values:
         producer.produce(topic, value, partition=0)
     assert producer.flush(30) == 0
@@ -65,64 +62,6 @@ def test_dropping_a_producer_leaves_its_transaction_open_and_another_process_can
     assert seen.state == "Ongoing"
     assert end_all(admin, [seen.end], True, end_txn_version(admin)) == {name: Outcome.DONE}
     until("the record", lambda: [m.value for m in oracle.read(connection, [topic])] == ["a"])
-
-
-def test_a_producer_keeps_its_epoch_from_one_transaction_to_the_next(
-    connection: Connection, admin: Admin, topic: str
-) -> None:
-    """Duplicate: librdkafka ends by an old EndTxn on Kafka 4, too, so a late commit would meet the next transaction."""
-    name, producer = open_producer(connection, topic, "a")
-    before = describe(admin, [name])[name].end
-    producer.commit_transaction(30)
-    producer.begin_transaction()
-    producer.produce(topic, "b", partition=0)
-    producer.flush(30)
-    assert describe(admin, [name])[name].end == before
-    producer.abort_transaction(30)
-
-
-def test_a_producer_is_initialised_once(connection: Connection, topic: str) -> None:
-    """Wedge: a task cannot take the producer of the part before."""
-    _, producer = open_producer(connection, topic, "a")
-    producer.commit_transaction(30)
-    with pytest.raises(KafkaException) as failed:
-        producer.init_transactions(30)
-    assert failed.value.args[0].code() == KafkaError._STATE
-
-
-def test_a_flush_of_a_fenced_producer_raises_and_at_times_a_system_error_of_what_kafka_said(
-    connection: Connection, topic: str
-) -> None:
-    """Mishap: a driver that was superseded would end with Python's own words, and no code."""
-    name, first = open_producer(connection, topic)
-    Producer({**connection.librdkafka(), "transactional.id": name}).init_transactions(30)
-    first.produce(topic, "a", partition=0, on_delivery=lambda error, _: error)
-    with pytest.raises((KafkaException, SystemError)) as failed:
-        first.flush(30)
-    said = failed.value.__cause__ if isinstance(failed.value, SystemError) else failed.value
-    assert isinstance(said, KafkaException) and said.args[0].code() == KafkaError._FENCED
-
-
-def test_the_time_0_becomes_that_of_sending_and_a_null_key_of_a_header_the_word_none(
-    connection: Connection, topic: str
-) -> None:
-    """Loss of what a row says: the sink refuses both, as nobody hears of them."""
-    producer = Producer(connection.librdkafka())
-    producer.produce(topic, "a", timestamp=0, headers=[(None, b"x")])
-    assert producer.flush(30) == 0
-    (found,) = oracle.read(connection, [topic])
-    assert abs(found.timestamp_ms - time.time() * 1000) < 60_000 and found.headers == (("None", b"x"),)
-
-
-def test_one_list_of_headers_for_all_records_is_not_changed(connection: Connection, topic: str) -> None:
-    """Mishap: tasks give one list of the batch's headers to each record."""
-    headers: list[Any] = [("batch", b"1")]
-    producer = Producer(connection.librdkafka())
-    for _ in range(3):
-        producer.produce(topic, "a", headers=headers)
-    assert producer.flush(30) == 0
-    assert headers == [("batch", b"1")]
-    assert {m.headers for m in oracle.read(connection, [topic])} == {(("batch", b"1"),)}
 
 
 def test_a_reader_gets_one_end_of_partition_at_the_last_stable_offset_and_steps_over_markers(

@@ -30,7 +30,7 @@ def send(site, values):
             producer.send(SOURCE, value.encode())
 
 
-COMMAND = [sys.executable, "-m", "testkit.archived", "{}"]
+COMMAND = [sys.executable, "-m", "testkit.archived"]
 
 
 def run(site):

@@ -37,6 +37,7 @@ from platform_assets.flights.asset import flights
 from platform_assets.flights.names import SINK_ID
 from platform_assets.flights.streams import flight_delays
 from testkit import oracle
+from testkit.broker import open_transaction
 from testkit.dead_sink import DEAD
 from testkit.processes import until
 
@@ -289,11 +290,7 @@ def test_a_duplicate_is_found(stream):
 
 @pytest.mark.long
 def test_a_transaction_that_stays_open_is_seen_and_so_are_the_readers_that_wait_for_it(stream):
-    producer = Producer(
-        {**stream.site.connection.librdkafka(), "transactional.id": part_id(SINK_ID, 1, 0, "0.0"), "log_level": 0}
-    )
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = open_transaction(stream.site.connection, part_id(SINK_ID, 1, 0, "0.0"))
     producer.produce(FLIGHT_DELAYS, b'{"x":1,"src":{"partition":0,"offset":0}}', partition=0)
     producer.flush(30)
     try:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import dagster as dg
 import pytest
-from confluent_kafka import Producer
 
 from dagster_exactly_once.sensors import stale_transactions
 from exactly_once.errors import BrokerUnreachable
@@ -70,9 +69,7 @@ class Scene:
     def payments(self) -> Iterator[str]:
         """Another application's living transaction on the output, by its transactional id; its record looks old."""
         name = brokers.fresh_name("payments")
-        producer = Producer({**self.boss.librdkafka(), "transactional.id": name})
-        producer.init_transactions(30)
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.boss, name)
         producer.produce(self.output, b"paid", partition=1, timestamp=1_000)
         producer.flush(30)
         yield name

@@ -520,9 +520,7 @@ def test_stale_transactions_of_a_dead_driver_are_recovered(instance, dead, boots
 def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootstrap_servers, connection):
     """They may be another application's payments, but they hold back our readers, so a person should know."""
     name = brokers.fresh_name("payments")
-    producer = Producer({**connection.librdkafka(), "transactional.id": name})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = brokers.open_transaction(connection, name)
     producer.produce(dead.topic, "x", partition=0)
     producer.flush(30)
     d = on_broker(instance, dead, bootstrap_servers, stale_after_s=0.001, hanging_every_s=0.0)

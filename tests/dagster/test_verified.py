@@ -61,8 +61,7 @@ def test_a_stream_passes_and_what_an_operator_broke_fails_by_its_name(bench: Ben
     """
     before = evaluated(bench, archive)
     assert before.passed and "no batch yet" in before.description
-    bench.input.add(2)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=2)
 
     right = evaluated(bench, archive)
     assert right.passed, right.description
@@ -99,8 +98,7 @@ def test_a_tick_of_the_schedule_ends_as_the_result_of_the_check(bench: Bench, wa
     """Guards against a schedule that is on and proves nothing: it asks for no run, for a job or a configuration that
     does not load, or for one whose result never gets to the asset.
     """
-    bench.input.add(2)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=2)
     repository = definitions(bench, archive, verify_cron="0 * * * *").get_repository_def()
     check = dg.AssetCheckKey(dg.AssetKey("orders_out"), "verified")
     due = datetime(2026, 3, 1, 4, tzinfo=UTC)

@@ -125,8 +125,7 @@ def test_a_write_that_is_done_is_not_written_again_and_fences_nobody(
 @pytest.mark.long
 def test_a_sink_belongs_to_a_stream_or_to_batch_writes(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a backfill that fences the live stream, and the other way round."""
-    bench.input.add(1)
-    warm.complete(bench.job)
+    bench.complete(warm)
     assert warm.write_batch(options(bench)).code == "EO-SINK-OWNED"
     assert warm.write_batch(options(bench, sink_id=f"{bench.sink_id}.backfill")).failure is None
     bench.input.add(1)

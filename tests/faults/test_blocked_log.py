@@ -22,10 +22,8 @@ def test_a_batch_that_is_decided_behind_a_foreign_transaction_is_not_written_aga
     """Guards against a whole batch twice: the start plans it from a log that ends before its decision, and decides it
     when the foreign transaction is gone.
     """
-    bench.input.add()
     first = driver()
-    run = first.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(first)
     settings = {"transactional.id": brokers.fresh_name("foreign"), "transaction.timeout.ms": 600_000}
     foreign = Producer({**bench.connection.librdkafka(), **settings})
     foreign.init_transactions(30)

@@ -9,23 +9,11 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.txn.coordinators import end_one
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import create_topic, delete_topic
 from testkit.fixtures import Bench, StartDriver, make_bench
 from testkit.stream import SparkDriver
-
-
-def killed_at_the_decision(bench: Bench, driver: SparkDriver) -> None:
-    """Batch 1 is decided, nothing of it is committed, and its driver is gone."""
-    bench.input.add()
-    run = driver.start(bench.job.until_stopped())
-    run.await_commit(0)
-    driver.arm("decided")
-    bench.input.add()
-    run.await_true("decided", lambda: driver.has_reached("decided"))
-    driver.kill9()
 
 
 @pytest.mark.long
@@ -34,15 +22,12 @@ def test_what_was_decided_is_finished_by_a_start_with_a_weaker_guarantee_and_the
     guarantee: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a decided batch that is never committed (loss), or that is written a second time (duplicate)."""
-    killed_at_the_decision(bench, driver())
-    bench.input.add()
-
-    warm.complete(bench.job.having(sink_guarantee=guarantee))
+    bench.kill_at("decided", driver())
+    bench.complete(warm, bench.job.having(sink_guarantee=guarantee))
 
     assert bench.log().open_decisions == ()
     assert bench.decided_batches() == [0, 1]  # batch 2 was not decided, only written
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     assert bench.decided_batches() == [0, 1, 3]
     bench.assert_exactly_once()
 
@@ -52,18 +37,12 @@ def test_lost_parts_are_not_left_behind_by_a_weaker_guarantee(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a decided part that is gone for good because its stream was made at_least_once in between."""
-    killed_at_the_decision(bench, driver())
-    decision = bench.log().decisions[-1]
-    with Admin(bench.connection) as admin:
-        h = decision.handles[0]
-        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, decision.transactions[0].part)
 
-    ended = warm.run(bench.job.having(sink_guarantee="at_least_once"))
-
-    assert ended.code == "EO-LOST", ended.failure
+    ended = warm.run(bench.job.having(sink_guarantee="at_least_once")).with_code("EO-LOST")
     assert "sink.guarantee=exactly_once" in ended.sentence
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -71,34 +50,25 @@ def test_a_stream_that_was_at_least_once_becomes_exactly_once_by_consent(bench: 
     """Guards against a history that is taken for a rewound checkpoint forever, and against silence about the batch in
     flight.
     """
-    bench.input.add(2)
-    warm.complete(bench.job.having(sink_guarantee="at_least_once"))
+    bench.complete(warm, bench.job.having(sink_guarantee="at_least_once"), batches=2)
     assert bench.log().owner is None
     bench.input.add()
 
-    refused = warm.run(bench.job)
-
-    assert refused.code == "EO-REWOUND", refused.failure
+    refused = warm.run(bench.job).with_code("EO-REWOUND")
     warm.complete(bench.job.having(**refused.word("sink.adopt")))
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [2, 3]
 
 
 @pytest.mark.long
 def test_another_sink_id_is_refused_until_somebody_says_go_on(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a new sink that writes the last batch of the old one again."""
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     bench.input.add()
     other = f"{bench.sink_id}-new"
 
-    refused = warm.run(bench.job.having(sink_id=other))
-
-    assert refused.code == "EO-REWOUND", refused.failure
-    warm.complete(bench.job.having(sink_id=other, **refused.word("sink.adopt")))
-    bench.assert_exactly_once()
+    refused = warm.run(bench.job.having(sink_id=other)).with_code("EO-REWOUND")
+    bench.complete_exactly_once(warm, bench.job.having(sink_id=other, **refused.word("sink.adopt")), batches=0)
 
 
 @pytest.mark.long
@@ -106,11 +76,9 @@ def test_another_topic_gets_the_rows_from_the_next_undecided_batch_on(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a batch in both topics, or in neither: the decided one stays where it was decided to be."""
-    killed_at_the_decision(bench, driver())
+    bench.kill_at("decided", driver())
     new = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-new", partitions=4)
-    bench.input.add()
-
-    warm.complete(bench.job.having(topic=new))
+    bench.complete(warm, bench.job.having(topic=new))
 
     bench.assert_exactly(bench.input.expected(slice(0, 2)))
     oracle.assert_exactly(oracle.read(bench.connection, [new]), bench.input.expected(slice(2, 3)))
@@ -121,20 +89,14 @@ def test_lost_parts_of_a_batch_for_the_old_topic_do_not_slip_into_the_new_one(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a batch that is torn over two topics."""
-    killed_at_the_decision(bench, driver())
-    decision = bench.log().decisions[-1]
-    with Admin(bench.connection) as admin:
-        h = decision.handles[3]
-        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, decision.transactions[3].part)
     new = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-new", partitions=4)
 
-    ended = warm.run(bench.job.having(topic=new))
-
-    assert ended.code == "EO-EXPIRED", ended.failure
+    ended = warm.run(bench.job.having(topic=new)).with_code("EO-EXPIRED")
     assert new in ended.sentence
     assert oracle.read(bench.connection, [new]) == []
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -146,9 +108,7 @@ def test_a_topic_that_is_deleted_under_a_running_stream_stays_deleted_and_stops_
     """
     broker = own_broker(properties={"auto.create.topics.enable": "true"})
     bench = make_bench(Connection(broker.bootstrap_servers), tmp_path / "bench")
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm)
     delete_topic(broker.bootstrap_servers, bench.topic)
     bench.input.add()
 

@@ -65,10 +65,7 @@ def test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next
     assert bench.open_parts() > 0
     assert sorted(bench.visible()) == sorted(bench.input.expected(slice(0, 1)))
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
     assert bench.counted() == len(bench.visible())
 
@@ -88,10 +85,7 @@ def test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one(
     assert [d.batch_id for d in log.open_decisions] == ([] if point == "completed" else [1])
     assert bench.open_parts() == {"decided": 4, "some-ended": 3}.get(point, 0)
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
     assert bench.counted() == len(bench.visible())
     assert bench.log().decisions[1] == log.decisions[1]  # decided once, not again
@@ -109,10 +103,7 @@ def test_a_driver_killed_after_spark_has_written_the_commit_is_continued_with_th
     # its mark may be open: it is written while Spark writes the commit
     oracle.assert_exactly(oracle.read(bench.connection, [bench.topic]), bench.input.expected())
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
 
 
@@ -125,10 +116,7 @@ def test_the_very_first_batch_survives_a_kill_like_any_other(
     crash_at(point, bench, driver(), batch=0)
     assert bench.visible() == []
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1]
 
 
@@ -147,10 +135,7 @@ def test_a_recovery_that_is_killed_half_way_is_finished_by_the_next_one(
     second.start(bench.job).await_true(then, lambda: second.has_reached(then))
     second.kill9()
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
 
 

@@ -71,12 +71,10 @@ def test_a_right_that_is_revoked_stops_the_stream_and_costs_nothing(
         if row.operation == "READ":  # a driver knows what its log says; the next application's start has to read it
             run.await_commit(1)
         else:
-            ended = run.end()
-            assert ended.code == "EO-DENIED", ended.failure
+            ended = run.end().with_code("EO-DENIED")
             assert row.operation in ended.sentence and named(row, bench.sink_id, bench.topic) in ended.sentence
     authorizing.grant(granted(bench.sink_id, bench.topic, STREAM))
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -98,8 +96,7 @@ def test_a_right_that_is_revoked_behind_the_decision_leaves_the_batch_decided(
         assert fact in ended.sentence
     assert len(bench.visible()) == 40, "of the first batch"
     authorizing.grant(granted(bench.sink_id, bench.topic, STREAM))
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------
@@ -148,8 +145,7 @@ def test_a_password_that_is_changed_stops_the_stream_until_it_gets_the_new_one(
             ended = run.end()
         assert ended.code == "EO-DENIED" and "credentials" in ended.sentence, ended.failure
         renewed = {**bench.job.options, **broker.connection(SCRAM, "another-one").spark()}
-        warm.complete(replace(bench.job, options=renewed))
-        bench.assert_exactly_once()
+        bench.complete_exactly_once(warm, replace(bench.job, options=renewed), batches=0)
     finally:
         broker.kill()
         broker.stop()
@@ -175,8 +171,7 @@ def test_a_certificate_that_runs_out_stops_the_stream_until_it_gets_a_new_one(
             ended = run.end()
         assert ended.code == "EO-DENIED" and "Renew the client's certificate" in ended.failure, ended.failure
         broker.renew_certificate()
-        warm.complete(bench.job)
-        bench.assert_exactly_once()
+        bench.complete_exactly_once(warm, batches=0)
     finally:
         broker.kill()
         broker.stop()
@@ -205,6 +200,5 @@ def test_tokens_of_seconds_carry_a_stream_and_without_new_ones_it_stops(
         who = "invalid_client", "invalid_token"  # the endpoint refuses the client, or the broker its last token
         assert ended.code == "EO-DENIED" and any(w in ended.sentence for w in who), ended.failure
         endpoint.status = 200
-        warm.complete(bench.job)
-        bench.assert_exactly_once()
+        bench.complete_exactly_once(warm, batches=0)
         broker.kill()

@@ -97,9 +97,7 @@ def test_brokers_that_die_while_a_row_is_shown_to_them_make_no_dead_letter(
     shop = made(make_bench(Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers}), tmp_path))
     bench = shop.bench
     bench.input.add()
-    warm.arm("shown", "wait")
-    run = warm.start(shop.job.having(kafka_max_block_ms="3000", kafka_delivery_timeout_ms="5000"))
-    run.await_true("shown", lambda: warm.has_reached("shown"))
+    run = warm.hold(shop.job.having(kafka_max_block_ms="3000", kafka_delivery_timeout_ms="5000"), "shown", "wait")
     broker.kill()
     warm.release("shown")
     assert run.end().code in ("EO-PREPARE", "EO-UNREACHABLE")
@@ -120,16 +118,9 @@ def test_a_driver_that_is_killed_has_each_dead_letter_once_after_the_next_start(
     that are rolled back (loss), and against a row that is shown to a broker and holds back readers for ever.
     """
     bench, dying = shop.bench, driver()
-    bench.input.add()
-    run = dying.start(shop.job.until_stopped())
-    run.await_commit(0)
-    dying.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: dying.has_reached(point))
-    dying.kill9()
+    bench.kill_at(point, dying, shop.job)
 
-    bench.input.add()
-    warm.complete(shop.job)
+    bench.complete(warm, shop.job)
 
     shop.assert_once()
 
@@ -137,12 +128,9 @@ def test_a_driver_that_is_killed_has_each_dead_letter_once_after_the_next_start(
 def lose(shop: Shop, warm: SparkDriver, *parts: int) -> None:
     """Bring a second batch to its decision, abort some of its parts behind the sink's back, and let its driver see."""
     bench = shop.bench
+    bench.complete(warm, shop.job)
     bench.input.add()
-    warm.complete(shop.job)
-    bench.input.add()
-    warm.arm("decided", "wait")
-    run = warm.start(shop.job)
-    run.await_true("decided", lambda: warm.has_reached("decided"))
+    run = warm.hold(shop.job, "decided", "wait")
     bench.abort_parts(bench.log().decisions[-1], *parts)
     warm.release("decided")
     assert run.end().code == "EO-LOST"

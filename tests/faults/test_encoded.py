@@ -152,8 +152,7 @@ def test_good_rows_are_encoded_rejected_ones_stay_and_keys_and_values_that_do_no
     value would not; and against a dead letter of which nobody can tell whether it is JSON.
     """
     one = mixed(format)
-    one.bench.input.add()
-    warm.complete(one.job)
+    one.bench.complete(warm, one.job)
     one.assert_each_once()
 
 
@@ -163,18 +162,11 @@ def test_a_driver_that_is_killed_has_all_topics_in_its_decision_or_none(
 ) -> None:
     """Guards against rejected records of a batch whose good ones are not there, and against the opposite."""
     one, killed = mixed("avro"), driver()
-    one.bench.input.add()
-    run = killed.start(one.job.until_stopped())
-    run.await_commit(0)
-    killed.arm(point)
-    one.bench.input.add()
-    run.await_true(point, lambda: killed.has_reached(point))
-    killed.kill9()
+    one.bench.kill_at(point, killed, one.job)
     decisions = one.bench.log().decisions
     assert [set(d.topics) for d in decisions] == [set(one.topics)] * decided
 
-    one.bench.input.add()
-    warm.complete(one.job)
+    one.bench.complete(warm, one.job)
     one.assert_each_once()
     assert len(one.bench.log().decisions) == 3
 

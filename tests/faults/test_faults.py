@@ -29,20 +29,13 @@ def test_a_query_that_is_stopped_in_the_middle_of_its_commit_goes_on_without_a_t
     bench: Bench, warm: SparkDriver
 ) -> None:
     """Guards against duplicates after a clean stop: Spark lets the commit end but does not write commits/N."""
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
-    warm.arm("decided", "sleep 2")
-    bench.input.add()
-    run.await_true("decided", lambda: warm.has_reached("decided"))
+    run = bench.begin(warm)
+    bench.hold(run, "decided", "sleep 2")
     run.stop()()
     assert run.end().failure is None
     assert bench.decided_batches() == [0, 1]
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
 
 
@@ -53,18 +46,12 @@ def test_a_query_that_is_stopped_while_its_tasks_write_leaves_nothing_of_the_bat
     """Guards against transactions that a clean stop leaves open, and against their rows beside those of the next
     start.
     """
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
-    warm.arm("mid-write", "sleep 5")
-    bench.input.add()
-    run.await_true("mid-write", lambda: warm.has_reached("mid-write"))
+    run = bench.begin(warm)
+    bench.hold(run, "mid-write", "sleep 5")
     run.stop()()
     assert run.end().failure is None
 
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
     assert bench.decided_batches() == [0, 1]
 
 
@@ -117,19 +104,12 @@ def test_a_broker_that_is_killed_and_comes_back_costs_time_and_no_row(
     broker = own_broker()
     connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
     bench = make_bench(connection, tmp_path / "bench")
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
-    warm.arm(point, "sleep 1")
-    bench.input.add()
-    run.await_true(point, lambda: warm.has_reached(point))
+    run = bench.begin(warm)
+    bench.hold(run, point, "sleep 1")
     broker.kill()
     broker.restart()
     run.await_true("the end of the batch", lambda: run.is_committed(1) or run.has_ended())
     run.stop()()
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]

@@ -21,11 +21,8 @@ def under_foreach_batch(bench: Bench) -> Bench:
 def test_batches_under_foreach_batch_are_written_once_over_a_stop_and_a_start(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a second action over the batch, and against a start that writes the last batch again."""
     under_foreach_batch(bench)
-    bench.input.add(2)
-    warm.complete(bench.job)
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete(warm, batches=2)
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
 
 
@@ -39,18 +36,9 @@ def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
     """Guards against a decision in the driver's memory alone: it dies with it."""
     under_foreach_batch(bench)
     victim = driver()
-    bench.input.add()
-    run = victim.start(bench.job.until_stopped())
-    run.await_commit(0)
-    victim.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: victim.has_reached(point))
-    victim.kill9()
+    bench.kill_at(point, victim)
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
 
 
@@ -62,9 +50,7 @@ def test_the_coordinator_of_a_query_that_ends_under_foreach_batch_is_closed(
     """Guards against connections, and a claim, that stay with the driver until the same function is started again."""
     under_foreach_batch(bench)
     until("the end of other queries", lambda: not warm.connections(bench.connection), PATIENCE_S)
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm)
     assert warm.connections(bench.connection)
     if ends == "is stopped":
         run.stop()()
@@ -73,9 +59,7 @@ def test_the_coordinator_of_a_query_that_ends_under_foreach_batch_is_closed(
         bench.input.add()
         assert run.end().failure is not None
     until("the end of the coordinator", lambda: not warm.connections(bench.connection), PATIENCE_S)
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
 
 
 @pytest.mark.long
@@ -90,25 +74,21 @@ def test_a_batch_that_fails_is_aborted_at_once_and_the_next_start_writes_it(benc
     assert ended.failure is not None
     bench.assert_settled()
     assert bench.visible() == []
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
 def test_another_checkpoint_than_the_querys_is_refused(bench: Bench, warm: SparkDriver) -> None:
     """Guards against batches that are judged by the wrong history: skipped, or written again."""
     under_foreach_batch(bench)
-    bench.input.add(2)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=2)
     other = Job(
         **{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": f"{bench.checkpoint}-2"}}
     )
     other.options["query.checkpoint"] = str(bench.checkpoint)  # see dev/testkit/driver.py
     bench.input.add()
 
-    ended = warm.run(other)
-
-    assert ended.code == "EO-SINK-OWNED", ended.failure
+    warm.run(other).with_code("EO-SINK-OWNED")
     bench.assert_settled()
 
 
@@ -126,9 +106,7 @@ def test_a_checkpoint_of_another_query_is_refused_although_both_are_at_the_same_
     job = Job(**{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": str(other)}})
     job.options["query.checkpoint"] = str(bench.checkpoint)  # see dev/testkit/driver.py
 
-    ended = warm.run(job)
-
-    assert ended.code == "EO-PROTOCOL", ended.failure
+    ended = warm.run(job).with_code("EO-PROTOCOL")
     assert "checkpointLocation" in ended.sentence
     assert bench.decided_batches() == [] and bench.visible() == []
 
@@ -141,7 +119,5 @@ def test_a_batch_without_any_partition_is_decided_like_any_other(bench: Bench, w
     under_foreach_batch(bench)
     bench.input.add_rows([[]])
     warm.complete(bench.job)
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1]

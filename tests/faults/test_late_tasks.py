@@ -28,18 +28,14 @@ def test_a_query_that_is_stopped_before_its_tasks_begin_leaves_no_transaction(
     times: int, bench: Bench, warm: SparkDriver
 ) -> None:
     """Guards against a transaction that a task opens after stop() has swept: no later sweep would find it."""
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     for n in range(times):
         bench.input.add()
-        warm.arm("before-begin", f"sleep {0.5 + n % 3 / 2}")
-        run = warm.start(bench.job.until_stopped())
-        run.await_true("before-begin", lambda: warm.has_reached("before-begin"))
+        run = warm.hold(bench.job.until_stopped(), "before-begin", f"sleep {0.5 + n % 3 / 2}")
         run.stop()()
         assert run.end().failure is None
         assert_nothing_is_open(bench)
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -47,8 +43,7 @@ def test_a_query_that_spark_could_not_abort_is_settled_when_it_has_ended(bench: 
     """Guards against the interrupt of stop() that meets Spark's call of abort: the tasks are killed with their
     transactions open, and nobody ends these until the next start.
     """
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     bench.input.add()
     warm.arm("before-begin", "sleep 1")
     warm.arm("aborting", "raise")
@@ -58,8 +53,7 @@ def test_a_query_that_spark_could_not_abort_is_settled_when_it_has_ended(bench: 
     run.end()
     assert warm.has_reached("aborting")
     assert_nothing_is_open(bench)
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -76,15 +70,13 @@ def test_why_a_batch_failed_is_told_although_its_abort_died_too(bench: Bench, wa
     ended = warm.run(job)
     assert warm.has_reached("aborting")
     assert ended.code == "EO-EXPIRING" and (ended.failure or "").startswith("EO-EXPIRING: "), "and not below it"
-    warm.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
 
 
 @pytest.mark.long
 def test_a_query_that_is_stopped_at_any_moment_leaves_no_transaction(bench: Bench, warm: SparkDriver) -> None:
     """Guards against the moments between those that have a name."""
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     moments = random.Random(7)
     for _ in range(15):
         bench.input.add()
@@ -94,8 +86,7 @@ def test_a_query_that_is_stopped_at_any_moment_leaves_no_transaction(bench: Benc
         run.stop()()
         assert run.end().failure is None
         assert_nothing_is_open(bench)
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -106,13 +97,9 @@ def test_a_task_whose_thread_was_paused_while_another_driver_took_over_writes_no
     """Guards against rows of a superseded driver beside those of its successor (duplicates): its JVM, and every other
     thread of it, has been at work all the time.
     """
-    bench.input.add()
     superseded = driver()
-    run = superseded.start(bench.job.until_stopped())
-    run.await_commit(0)
-    superseded.arm(point, "wait")
-    bench.input.add()
-    run.await_true(point, lambda: superseded.who_reached(point))
+    run = bench.begin(superseded)
+    bench.hold(run, point, "wait")
 
     second = warm.start(bench.job.until_stopped())
     second.await_commit(1)

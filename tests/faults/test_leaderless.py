@@ -69,16 +69,13 @@ def test_a_stream_waits_for_a_leader_and_writes_each_row_once(
     """
     connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
     bench = on_two_nodes(connection, tmp_path)
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     bench.assert_settled()  # Kafka may leave out markers under way when a leader goes (test_missing_markers.py)
     named = point in POINTS
     if point != "a start":
         run = warm.start(bench.job.until_stopped())
     if named:
-        warm.arm(point, "wait")
-        bench.input.add()
-        run.await_true(point, lambda: warm.has_reached(point))
+        bench.hold(run, point, "wait")
     cluster.kill(GOES)
     until("partitions without a leader", lambda: leaders(connection, bench.topic).count(-1) == 2, ELECTION_S, 0.2)
     if named:
@@ -117,12 +114,9 @@ def test_a_decided_batch_is_complete_and_its_readers_wait_while_a_partition_has_
     """
     connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
     bench = on_two_nodes(connection, tmp_path, [[STAYS, GOES], [STAYS, 3]] * 2, in_sync=2)
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     run = warm.start(bench.job.until_stopped())
-    warm.arm("decided", "wait")
-    bench.input.add()
-    run.await_true("decided", lambda: warm.has_reached("decided"))
+    bench.hold(run, "decided", "wait")
     seen = len(bench.visible())
     cluster.kill(GOES)
     until("too few replicas", lambda: in_sync(connection, bench.topic) == [1, 2, 1, 2], ELECTION_S, 0.2)
@@ -154,9 +148,7 @@ def test_a_recovery_beside_a_partition_without_a_leader_ends_nothing_and_names_i
     connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
     bench, killed = on_two_nodes(connection, tmp_path), driver()
     bench.input.add()
-    killed.arm("decided")
-    run = killed.start(bench.job)
-    run.await_true("decided", lambda: killed.has_reached("decided"))
+    killed.hold(bench.job, "decided")
     killed.kill9()
     cluster.kill(GOES)
     until("partitions without a leader", lambda: leaders(connection, bench.topic).count(-1) == 2, ELECTION_S, 0.2)
@@ -167,5 +159,4 @@ def test_a_recovery_beside_a_partition_without_a_leader_ends_nothing_and_names_i
 
     assert oracle.open_parts(connection, bench.sink_id) == 4
     cluster.restart(GOES)
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)

@@ -58,11 +58,8 @@ def test_a_committed_batch_whose_input_is_gone_is_marked_by_the_repair_and_the_s
     assert sorted(bench.visible()) == sorted(kafka_input.sent)
     [warning] = re.findall(rf"sink {bench.sink_id}: EO-WARN-INPUT .*", warm.log.read_text())
     assert "batch 1 is completed" in warning and f"--sink {bench.sink_id} --write-commit --apply" in warning
-    owner = bench.log().owner
-    assert owner is not None
-    force = f"fence the driver {owner.pid} on {owner.host}"
 
-    done = repair.repair(bench.connection, bench.sink_id, str(bench.checkpoint), write_commit=True, force=force)
+    done = repair.mend(bench, write_commit=True)
 
     assert [(f.name, f.action.value) for f in done.to_do] == [("commits/1", "rebuild")]
     written = [*kafka_input.sent, *kafka_input.add("third", 8)]
@@ -82,11 +79,8 @@ def test_the_records_of_an_undecided_batch_whose_input_is_gone_are_named_as_lost
     lose_input_of_second_batch("all-prepared", job, kafka_input, warm)
     assert diagnose(RuntimeError(warm.run(job).failure)).code == "SPARK-INPUT-LOST"
     assert re.search(rf"sink {bench.sink_id}: EO-WARN-INPUT .* batch 1 is not decided", warm.log.read_text())
-    owner = bench.log().owner
-    assert owner is not None
-    force = f"fence the driver {owner.pid} on {owner.host}"
 
-    found = repair.repair(bench.connection, bench.sink_id, str(bench.checkpoint), write_commit=True, force=force)
+    found = repair.mend(bench, write_commit=True)
 
     assert [f.name for f in found.refused] == ["commits/1"] and not found.applied
     assert sorted(bench.visible()) == sorted(kafka_input.sent[:40])
@@ -111,8 +105,7 @@ def test_rolled_back_rows_whose_input_is_gone_are_named_as_lost(
     assert re.search(rf"sink {bench.sink_id}: EO-WARN-INPUT .* part that was rolled", warm.log.read_text())
     source = {**job.source, "options": {**job.source["options"], "failOnDataLoss": "false"}}
     job = replace(job, source=source)
-    expired = warm.run(job)
-    assert expired.code == "EO-EXPIRED", expired.failure
+    expired = warm.run(job).with_code("EO-EXPIRED")
     more = kafka_input.add("third", 8)
     warm.complete(job.having(**expired.word("sink.accept.lost")))
     bench.assert_exactly([*kafka_input.sent[:40], *more])

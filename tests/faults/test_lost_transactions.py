@@ -18,19 +18,14 @@ def test_a_batch_that_outlives_its_transactions_is_not_decided_and_is_written_by
     clock.
     """
     job = bench.job.having(kafka_transaction_timeout_ms="8000")
-    bench.input.add()
-    run = warm.start(job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm, job)
     warm.arm("all-prepared", f"sleep {pause_s}")
     bench.input.add()
 
-    ended = run.end()
-
-    assert ended.code == "EO-EXPIRING", ended.failure
+    ended = run.end().with_code("EO-EXPIRING")
     assert why in ended.sentence
     assert bench.decided_batches() == [0]
-    warm.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert bench.decided_batches() == [0, 1]
 
 
@@ -42,9 +37,7 @@ def test_a_batch_whose_topic_is_made_again_before_its_decision_is_not_decided_wi
     partitions' leaders know nothing of the records. Of a first batch there is no topic id to compare.
     """
     bench.input.add()
-    warm.arm("all-prepared", "sleep 1")
-    run = warm.start(bench.job.until_stopped())
-    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    run = warm.hold(bench.job.until_stopped(), "all-prepared", "sleep 1")
     warm.freeze()
     try:
         brokers.delete_topic(bench.connection.bootstrap_servers, bench.topic)
@@ -52,14 +45,11 @@ def test_a_batch_whose_topic_is_made_again_before_its_decision_is_not_decided_wi
     finally:
         warm.thaw()
 
-    ended = run.end()
-
-    assert ended.code == "EO-EXPIRING", ended.failure
+    ended = run.end().with_code("EO-EXPIRING")
     assert "not hold" in ended.sentence and f"the leader of {bench.topic}-" in ended.sentence
     assert "does not know it" in ended.sentence
     assert bench.decided_batches() == []
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -68,8 +58,7 @@ def test_a_batch_that_is_too_long_at_every_start_is_left_to_a_person_after_the_s
 ) -> None:
     """Guards against a stream that is restarted forever over a batch which Spark runs again as it was."""
     job = bench.job.having(kafka_transaction_timeout_ms="8000")
-    bench.input.add()
-    warm.complete(job)
+    bench.complete(warm, job)
     bench.input.add()
     codes = []
     for _ in range(3):
@@ -80,5 +69,4 @@ def test_a_batch_that_is_too_long_at_every_start_is_left_to_a_person_after_the_s
         assert "raise kafka.transaction.timeout.ms to 16000" in ended.sentence, ended.failure
     assert codes == ["EO-EXPIRING", "EO-TOO-LONG", "EO-TOO-LONG"]
     assert f"checkpoint repair {bench.checkpoint} --sink {bench.sink_id}" in ended.sentence
-    warm.complete(job.having(kafka_transaction_timeout_ms="16000"))
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job.having(kafka_transaction_timeout_ms="16000"), batches=0)

@@ -29,11 +29,8 @@ COLUMNS = ["concat(topic, key) key", "concat(topic, value) value"]
 @pytest.fixture
 def evolving(warm: SparkDriver) -> Iterator[SparkDriver]:
     """The driver that stays, in the mode that takes names."""
-    for name, value in NAMED_SOURCES.items():
-        warm.ask("conf", name=name, value=value)
-    yield warm
-    for name in NAMED_SOURCES:
-        warm.ask("unset", name=name)
+    with warm.having(NAMED_SOURCES):
+        yield warm
 
 
 def reading(bench: Bench, **inputs: KafkaInput) -> Job:
@@ -43,12 +40,9 @@ def reading(bench: Bench, **inputs: KafkaInput) -> Job:
     return replace(bench.job, source=first, select=COLUMNS, transform="testkit.transforms:with_sources", arguments=more)
 
 
-def plan_anew(connection: Connection, bench: Bench) -> list[str]:
+def plan_anew(bench: Bench) -> list[str]:
     """Make Spark plan the batch in flight again; returns the files that the repair has removed."""
-    owner = bench.log().owner
-    assert owner is not None
-    force = f"fence the driver {owner.pid} on {owner.host}"
-    done = repair.repair(connection, bench.sink_id, str(bench.checkpoint), plan_anew=True, force=force)
+    done = repair.mend(bench, plan_anew=True)
     assert done.applied
     return [finding.name for finding in done.findings]
 
@@ -75,9 +69,7 @@ def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_n
     fill(orders, refunds)
     job = reading(bench, orders=orders, refunds=refunds)
     first = driver(conf=NAMED_SOURCES)
-    first.arm("decided")
-    run = first.start(job)
-    run.await_true("decided", lambda: first.has_reached("decided"))
+    first.hold(job, "decided")
     first.kill9()
     plan = bench.checkpoint / "offsets" / "0"
     whole = plan.read_bytes()
@@ -100,7 +92,7 @@ def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_n
     fill(refunds)
     renamed = evolving.run(reading(bench, more=more, orders=orders, refunds_2=refunds))
     assert renamed.code == "EO-REWOUND" and ".name('refunds')" in renamed.sentence
-    assert plan_anew(connection, bench) == ["offsets/2"]
+    assert plan_anew(bench) == ["offsets/2"]
     again = evolving.run(reading(bench, more=more, orders=orders, refunds=refunds))
     assert again.code in (None, "EO-FENCED")  # this driver lived on, and the repair has fenced it
     evolving.complete(reading(bench, more=more, orders=orders, refunds=refunds))
@@ -147,7 +139,7 @@ def test_a_named_source_that_is_dropped_reads_no_more_and_returns_where_it_stopp
     fill()
     returned = evolving.run(both)
     assert returned.code == "EO-REWOUND" and "no source has read" in returned.sentence
-    plan_anew(connection, bench)
+    plan_anew(bench)
 
     again = reading(bench, orders=orders, refunds_again=refunds)
     [source] = again.arguments["sources"]
@@ -182,7 +174,7 @@ def test_a_topic_that_returns_when_spark_has_forgotten_its_offsets_is_refused_an
         ended = json.dumps({refunds.topic: {"0": 21}})
         assert f"startingOffsets {ended}" in returned.sentence
 
-        plan_anew(connection, bench)
+        plan_anew(bench)
         again = reading(bench, orders=orders, refunds_again=refunds)
         [source] = again.arguments["sources"]
         source["options"]["startingOffsets"] = ended

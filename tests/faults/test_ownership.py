@@ -32,13 +32,9 @@ def test_a_paused_driver_that_wakes_after_another_one_took_over_is_refused(
     """Guards against two drivers of one checkpoint that both write a batch (duplicates), and against a late one that
     ends or aborts what its successor has prepared (loss).
     """
-    bench.input.add()
     paused = driver()
-    run = paused.start(bench.job.until_stopped())
-    run.await_commit(0)
-    paused.arm(point, "sleep 1")
-    bench.input.add()
-    run.await_true(point, lambda: paused.has_reached(point))
+    run = bench.begin(paused)
+    bench.hold(run, point, "sleep 1")
     paused.freeze()
 
     second = warm.start(bench.job.until_stopped())
@@ -62,13 +58,9 @@ def test_a_paused_task_that_wakes_after_another_driver_took_over_changes_nothing
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a zombie's init: a task of the old driver opens its transaction while the new driver decides."""
-    bench.input.add()
     paused = driver()
-    run = paused.start(bench.job.until_stopped())
-    run.await_commit(0)
-    paused.arm("before-begin", "sleep 1")
-    bench.input.add()
-    run.await_true("before-begin", lambda: paused.has_reached("before-begin"))
+    run = bench.begin(paused)
+    bench.hold(run, "before-begin", "sleep 1")
     paused.freeze()
 
     second = warm.start(bench.job.until_stopped())
@@ -90,17 +82,13 @@ def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_
     bench: Bench, warm: SparkDriver, tmp_path: Path
 ) -> None:
     """Guards against two queries that fence each other forever, or abort each other's transactions."""
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm)
     claim = bench.log().owner
     other = make_bench(bench.connection, tmp_path / "other")
     other.input.add()
     intruder = other.job.having(sink_id=bench.sink_id, topic=bench.topic)
 
-    refused = warm.run(intruder)
-
-    assert refused.code == "EO-SINK-OWNED", refused.failure
+    refused = warm.run(intruder).with_code("EO-SINK-OWNED")
     assert run.query_id in refused.sentence
     bench.input.add()
     run.await_commit(1)
@@ -112,15 +100,12 @@ def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_
 @pytest.mark.long
 def test_a_deleted_checkpoint_is_refused_until_a_person_says_so(bench: Bench, warm: SparkDriver) -> None:
     """Guards against writing the whole input a second time (duplicates) because the log of the first time is gone."""
-    bench.input.add(2)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=2)
     owner = bench.log().owner
     assert owner is not None
     shutil.rmtree(bench.checkpoint)
 
-    refused = warm.run(bench.job)
-
-    assert refused.code == "EO-SINK-OWNED", refused.failure
+    warm.run(bench.job).with_code("EO-SINK-OWNED")
     bench.assert_exactly_once()
 
     warm.complete(bench.job.having(sink_takeover=owner.query_id))  # the word of a person, who accepts this:
@@ -139,13 +124,10 @@ def test_a_new_checkpoint_that_begins_before_the_decisions_takes_the_sink_by_a_s
     kafka_input.fill(batches=1, rows=40)
     warm.complete(job)
     shutil.rmtree(bench.checkpoint)
-    owned = warm.run(job)
-    assert owned.code == "EO-SINK-OWNED", owned.failure
+    owned = warm.run(job).with_code("EO-SINK-OWNED")
 
     taken = job.having(**owned.word("sink.takeover"))
-    refused = warm.run(taken)
-
-    assert refused.code == "EO-REWOUND", refused.failure
+    refused = warm.run(taken).with_code("EO-REWOUND")
     assert all(f'"{p}": 0' in refused.sentence for p in range(4)), refused.sentence
     bench.assert_exactly(kafka_input.sent)
     where = re.search(r"startingOffsets: (\{.*?\}\})\)", owned.sentence)
@@ -166,49 +148,36 @@ def test_a_rewound_checkpoint_is_refused(rewound_by: int, bench: Bench, warm: Sp
     """Guards against a batch that is drained although it now names other input (loss), or written again
     (duplicates).
     """
-    bench.input.add(3)
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=3)
     for batch in range(3 - rewound_by, 3):
         for folder in ("offsets", "commits"):
             (bench.checkpoint / folder / str(batch)).unlink()
     written = bench.input.expected()
     bench.input.add()
 
-    refused = warm.run(bench.job)
-
-    assert refused.code == "EO-REWOUND", refused.failure
+    warm.run(bench.job).with_code("EO-REWOUND")
     bench.assert_exactly(written)
 
 
 @pytest.mark.long
 def test_a_checkpoint_that_lost_only_its_last_commit_drains_the_batch(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a refusal of what is normal: the same batch, planned from the same offsets, is decided already."""
-    bench.input.add(2)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=2)
     (bench.checkpoint / "commits" / "1").unlink()
-    bench.input.add()
-
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
 
 
 @pytest.mark.long
 def test_a_checkpoint_with_history_is_not_adopted_by_a_sink_without_any(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a lost commit log: batch N may be in the output already. A switch from another sink says so."""
-    bench.input.add(2)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=2)
     bench.input.add()
     renamed = bench.job.having(sink_id=f"{bench.sink_id}-2")
 
-    refused = warm.run(renamed)
-
-    assert refused.code == "EO-REWOUND", refused.failure
+    refused = warm.run(renamed).with_code("EO-REWOUND")
     word = refused.word("sink.adopt")
-    warm.complete(renamed.having(**word))
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, renamed.having(**word), batches=0)
 
     bench.input.add()
     lost = renamed.having(sink_id=f"{bench.sink_id}-3", **word)
@@ -220,26 +189,18 @@ def test_a_batch_that_somebody_decided_meanwhile_is_not_decided_again(bench: Ben
     """Guards against a whole batch twice: the plan was made from what another process could read minutes ago. The last
     word has the log, in the very state behind which the decision is written.
     """
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
-    warm.arm("all-prepared", "sleep 1")
-    bench.input.add()
-    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    run = bench.begin(warm)
+    bench.hold(run, "all-prepared", "sleep 1")
     warm.freeze()
     try:
         decide_elsewhere(bench, 1)
     finally:
         warm.thaw()
 
-    ended = run.end()
-
-    assert ended.code == "EO-DECIDED", ended.failure
+    ended = run.end().with_code("EO-DECIDED")
     assert f"batch 1 of sink '{bench.sink_id}'" in ended.sentence and "decided, under claim 1" in ended.sentence
     until("what it prepared to be rolled back", lambda: bench.open_parts() == 1, 10)
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
 
 

@@ -35,9 +35,7 @@ def one_part(connection: Connection, folder: Path) -> Bench:
 
 def held(driver: SparkDriver, job: Job, point: str) -> Run:
     """A run that waits at ``point``."""
-    driver.arm(point, "wait")
-    run = driver.start(job)
-    run.await_true(point, lambda: driver.has_reached(point))
+    run = driver.hold(job, point, "wait")
     return run
 
 
@@ -45,8 +43,7 @@ def assert_refused_and_then_written_once(bench: Bench, driver: SparkDriver, run:
     ended = run.end()
     assert ended.code == "EO-EXPIRING" and says in ended.sentence, ended.failure
     assert bench.decided_batches() == [] and bench.visible() == []
-    driver.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(driver, batches=0)
 
 
 @pytest.mark.long

@@ -100,9 +100,7 @@ def test_a_batch_of_an_input_topic_that_is_made_again_while_it_runs_is_not_decid
     written = kafka_input.add("old", 80)
     warm.complete(job)
     kafka_input.add("flying", 40)
-    warm.arm("all-prepared", "wait")
-    run = warm.start(job)
-    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    run = warm.hold(job, "all-prepared", "wait")
     old, new, _ = make_again(kafka_input, 400)
     warm.release("all-prepared")
 

@@ -15,40 +15,13 @@ from confluent_kafka.admin import AdminClient
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Decision
 from exactly_once.tools.verify import VerifyParameters, verify
-from exactly_once.txn.coordinators import end_one
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from testkit.processes import until
 from testkit.stream import Job, SparkDriver
 from testkit.upgrades import passed
-
-
-def decided(bench: Bench, driver: SparkDriver, job: Job | None = None) -> Decision:
-    """Bring a stream to the decision of batch 1, before any commit; then kill it."""
-    job = job or bench.job
-    bench.input.add()
-    run = driver.start(job.until_stopped())
-    run.await_commit(0)
-    driver.arm("decided")
-    bench.input.add()
-    run.await_true("decided", lambda: driver.has_reached("decided"))
-    driver.kill9()
-    return bench.log().decisions[-1]
-
-
-def abort(bench: Bench, decision: Decision, *parts: int) -> None:
-    """Abort some transactions of a decision, as an operator may."""
-    with Admin(bench.connection) as admin:
-        for handle in decision.handles:
-            if handle.part in parts:
-                end = end_one(
-                    admin, handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
-                )
-                assert end is Outcome.DONE
 
 
 def assert_rewritten(bench: Bench, *parts: int, batch: int = 1) -> None:
@@ -63,13 +36,10 @@ def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and
     parts: tuple[int, ...], bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a lost part (loss), a part beside it that is written again (duplicate), and a torn batch."""
-    decision = decided(bench, driver())
-    abort(bench, decision, *parts)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, *parts)
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
     assert_rewritten(bench, *parts)
     kept = {h.part: h for h in decision.handles if h.part not in parts}
@@ -81,20 +51,13 @@ def test_a_driver_that_sees_the_loss_itself_says_so_and_its_next_start_makes_it_
     bench: Bench, warm: SparkDriver
 ) -> None:
     """Guards against Flink's way: log the lost transaction and carry on."""
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
-    warm.arm("decided", "sleep 3")
-    bench.input.add()
-    run.await_true("decided", lambda: warm.has_reached("decided"))
-    abort(bench, bench.log().decisions[-1], 1)
+    run = bench.begin(warm)
+    bench.hold(run, "decided", "sleep 3")
+    bench.abort_parts(bench.log().decisions[-1], 1)
 
-    ended = run.end()
-
-    assert ended.code == "EO-LOST", ended.failure
+    ended = run.end().with_code("EO-LOST")
     assert "part 1 (50 records" in ended.sentence
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
     assert_rewritten(bench, 1)
 
 
@@ -125,20 +88,15 @@ def test_a_lost_part_of_rows_in_any_form_is_written_again_and_verify_finds_it_wh
     job = bench.job.having(topic=None) if "topic" in columns else bench.job
     transform = {"transform": "testkit.transforms:selected", "arguments": {"columns": ["key", "value", *columns]}}
     job = replace(job, select=[*job.select, f"'{bench.topic}' topic"], **transform)
+    bench.complete(warm, job)
     bench.input.add()
-    warm.complete(job)
-    bench.input.add()
-    warm.arm("decided", "wait")
-    run = warm.start(job)
-    run.await_true("decided", lambda: warm.has_reached("decided"))
+    run = warm.hold(job, "decided", "wait")
     first = bench.log().decisions[-1]
-    abort(bench, first, 1, 2)
+    bench.abort_parts(first, 1, 2)
     warm.release("decided")
     assert run.end().code == "EO-LOST"
 
-    warm.complete(job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert_rewritten(bench, 1, 2)
     again = bench.log().decisions[-1]
     assert {h.form for h in again.handles} == {h.form for h in first.handles}
@@ -163,12 +121,10 @@ def test_a_lost_part_of_a_killed_driver_is_written_again_with_the_headers_of_its
     job = bench.job.having(sink_batch_headers="true", **({"topic": None} if "topic" in columns else {}))
     transform = {"transform": "testkit.transforms:selected", "arguments": {"columns": ["key", "value", *columns]}}
     job = replace(job, select=[*job.select, f"'{bench.topic}' topic"], **transform)
-    first = decided(bench, driver(), job)
-    abort(bench, first, 1, 2)
+    first = bench.kill_at("decided", driver(), job)
+    bench.abort_parts(first, 1, 2)
 
-    warm.complete(job.having(sink_batch_headers=later))
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job.having(sink_batch_headers=later), batches=0)
     assert_rewritten(bench, 1, 2)
     decision = next(d for d in bench.log().decisions if d.batch_id == 1)
     kept = {h.transactional_id for h in first.transactions}
@@ -188,12 +144,10 @@ def test_a_driver_that_was_away_past_the_transaction_timeout_loses_nothing(
 ) -> None:
     """Guards against the loss that Flink documents: a stream that is down for longer than transaction.timeout.ms."""
     job = bench.job.having(kafka_transaction_timeout_ms="20000")
-    decided(bench, driver(), job)
+    bench.kill_at("decided", driver(), job)
     until("the brokers time the transactions out", lambda: bench.open_parts() == 0, 60)
 
-    warm.complete(job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert_rewritten(bench, 0, 1, 2, 3)
 
 
@@ -202,15 +156,14 @@ def test_a_recovery_leaves_lost_parts_to_the_next_start_and_says_so(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a recovery that marks a batch as completed although one of its parts is gone."""
-    decision = decided(bench, driver())
-    abort(bench, decision, 3)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, 3)
 
     report = recover(bench.connection, bench.sink_id)
 
     assert [d.batch_id for d in report.to_rewrite] == [1] and report.completed == []
     assert [d.batch_id for d in bench.log().open_decisions] == [1]
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
     assert_rewritten(bench, 3)
 
 
@@ -221,17 +174,14 @@ def test_a_replay_that_is_killed_is_done_again_by_the_next_start(
 ) -> None:
     """Guards against a part that two replays commit (duplicate), against one that the second takes for done, and
     against one that is counted twice in what the sink reports."""
-    decision = decided(bench, driver())
-    abort(bench, decision, 0, 2)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, 0, 2)
     second = driver()
     second.arm(point)
     second.start(bench.job).await_true(point, lambda: second.has_reached(point))
     second.kill9()
 
-    bench.input.add()
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [0, 1, 2]
     assert_rewritten(bench, 0, 2)
 
@@ -241,16 +191,14 @@ def test_a_replay_whose_transactions_are_lost_too_is_replayed(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against evidence that is taken from the first loss for the second one."""
-    abort(bench, decided(bench, driver()), 0, 2)
+    bench.abort_parts(bench.kill_at("decided", driver()), 0, 2)
     second = driver()
     second.arm("decided")
     second.start(bench.job).await_true("decided", lambda: second.has_reached("decided"))
     second.kill9()
-    abort(bench, bench.log().decisions[-1], 2)
+    bench.abort_parts(bench.log().decisions[-1], 2)
 
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
     assert_rewritten(bench, 0, 2)
 
 
@@ -274,7 +222,7 @@ def test_lost_parts_are_known_by_their_rows_when_spark_gives_these_to_other_task
     decision = bench.log().decisions[-1]
     assert sorted(h.records for h in decision.handles) == [10, 20, 30, 40]
     lost = [h.part for h in decision.handles if h.records != 20]
-    abort(bench, decision, *lost)
+    bench.abort_parts(decision, *lost)
 
     driver().complete(job)
 
@@ -290,17 +238,14 @@ def test_rows_that_differ_from_what_was_decided_stop_the_stream_and_are_named(
 ) -> None:
     """Guards against other rows under an old decision: a plan with rand() gives some twice and others never."""
     bench.job.select[1] = "concat(split(value, '[|]')[1], '-', cast(rand() as string)) value"
-    decision = decided(bench, driver())
-    abort(bench, decision, 1)
+    decision = bench.kill_at("decided", driver())
+    bench.abort_parts(decision, 1)
 
-    ended = warm.run(bench.job)
-
-    assert ended.code == "EO-EXPIRED", ended.failure
+    ended = warm.run(bench.job).with_code("EO-EXPIRED")
     assert "part 1 (50 records" in ended.sentence and "in doubt" in ended.sentence
     assert bench.open_parts() == 0
     assert warm.run(bench.job).code == "EO-EXPIRED"
-    wrong = warm.run(bench.job.having(sink_accept_lost=f"1@{decision.decided_ms - 1}"))
-    assert wrong.code == "EO-EXPIRED", wrong.failure
+    warm.run(bench.job.having(sink_accept_lost=f"1@{decision.decided_ms - 1}")).with_code("EO-EXPIRED")
     warm.complete(bench.job.having(**ended.word("sink.accept.lost")))
     bench.assert_settled()
     assert len(bench.visible()) == 350
@@ -311,8 +256,8 @@ def test_the_same_rows_in_another_order_are_the_same_part(bench: Bench, driver: 
     """Guards against a replay that stops because a shuffle's blocks came in another order, which they may."""
     job = Job(**{**vars(bench.job), "transform": "testkit.transforms:reversed_after_the_first_time"})
     job.arguments = {"marker": str(bench.checkpoint.parent / "marker")}
-    decision = decided(bench, driver(), job)
-    abort(bench, decision, 1)
+    decision = bench.kill_at("decided", driver(), job)
+    bench.abort_parts(decision, 1)
     (bench.checkpoint.parent / "marker").touch()
 
     warm.complete(job)
@@ -332,10 +277,8 @@ def test_lost_parts_of_a_kafka_source_are_written_again_under_whatever_numbers_s
     job = replace(bench.job, source=kafka_input.source(per_batch=10_000), select=["key", "value"])
     for _ in range(3):
         kafka_input.fill(1, 40)
-        warm.arm("decided", "sleep 3")
-        run = warm.start(job.until_stopped())
-        run.await_true("decided", lambda: warm.has_reached("decided"))
-        abort(bench, bench.log().decisions[-1], 0, 1, 2, 3)
+        run = warm.hold(job.until_stopped(), "decided", "sleep 3")
+        bench.abort_parts(bench.log().decisions[-1], 0, 1, 2, 3)
         assert run.end().code == "EO-LOST"
         warm.complete(job)
     bench.assert_exactly(kafka_input.sent)
@@ -350,17 +293,15 @@ def test_a_part_that_nobody_can_prove_lost_is_in_doubt(
     """
     connection = Connection.from_options({"kafka.bootstrap.servers": own_broker().bootstrap_servers})
     bench = make_bench(connection, tmp_path / "bench")
-    decision = decided(bench, driver())
+    decision = bench.kill_at("decided", driver())
     # the one that holds readers back first: behind another open transaction its records could not be deleted
     gone = min(decision.transactions, key=lambda h: h.place.offset if h.place else 0)
-    abort(bench, decision, gone.part)
+    bench.abort_parts(decision, gone.part)
     assert gone.place is not None
     until("its end marker", lambda: stable(bench, gone.place.partition) > gone.place.offset, 20)  # type: ignore[union-attr]
     delete_records(bench)
 
-    ended = warm.run(bench.job)
-
-    assert ended.code == "EO-EXPIRED", ended.failure
+    ended = warm.run(bench.job).with_code("EO-EXPIRED")
     assert f"part {gone.part} (50 records" in ended.sentence and "in doubt" in ended.sentence
 
 

@@ -21,17 +21,14 @@ def assert_refused(bench: Bench, job: Job, warm: SparkDriver, code: str, change:
     """``change`` something between two batches: the second one and the next start end with the code, and the first
     one alone is visible.
     """
-    bench.input.add()
-    run = warm.start(job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm, job)
     change()
     bench.input.add()
 
     ended = run.end()
 
     assert ended.code == code and "The batch is not decided" in str(ended.failure), ended.failure
-    again = warm.run(job)
-    assert again.code == code, again.failure
+    warm.run(job).with_code(code)
     assert bench.decided_batches() == [0]
     bench.assert_exactly(bench.input.expected(slice(0, 1)))
 
@@ -64,8 +61,7 @@ def test_a_setting_of_a_topic_that_changes_under_a_stream_is_refused_before_the_
     assert_refused(bench, job, warm, refused.code, lambda: change_topic(servers, names[topic], setting, wrong))
 
     change_topic(servers, names[topic], setting, right)
-    warm.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
 
 
 @pytest.mark.long
@@ -92,6 +88,5 @@ def test_a_constraint_that_a_table_gets_under_a_stream_is_refused_before_the_nex
     assert in_table() == sorted(bench.input.expected(slice(0, 1)))
     lake.update_incremental()
     lake.alter.drop_constraint("few")
-    warm.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert in_table() == sorted(bench.input.expected())

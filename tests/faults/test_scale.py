@@ -58,10 +58,8 @@ def test_a_stream_rescaled_from_8_to_3_to_8_parts_over_crashes_loses_and_leaves_
         assert bench.open_parts() == open_parts
     assert len(bench.log().decisions[-1].handles) == 8
 
-    bench.input.add()
-    warm.complete(in_parts(bench, 3))
-    bench.input.add()
-    warm.complete(in_parts(bench, 8))
+    bench.complete(warm, in_parts(bench, 3))
+    bench.complete(warm, in_parts(bench, 8))
 
     assert_all_rows_once(bench)
     assert bench.decided_batches() == [0, 1, 2]
@@ -75,9 +73,7 @@ def test_partitions_that_are_added_while_the_stream_runs_are_used_and_lose_nothi
     """Guards against rows for a partition that the producer does not know, and against a sweep that looks at the old
     partitions only.
     """
-    bench.input.add()
-    run = warm.start(bench.job.having(kafka_metadata_max_age_ms="500").until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm, bench.job.having(kafka_metadata_max_age_ms="500"))
     admin = AdminClient({**bench.connection.librdkafka(), "log_level": 0})
     admin.create_partitions([NewPartitions(bench.topic, 8)])[bench.topic].result(30)
     batches = count(1)
@@ -100,31 +96,24 @@ def test_a_topic_that_is_deleted_and_made_again_stops_the_stream_until_somebody_
     """Guards against a stream that writes on into an empty topic as if nothing had happened: what it had committed
     there is gone.
     """
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm)
     delete_topic(bench.connection.bootstrap_servers, bench.topic)
     create_topic(bench.connection.bootstrap_servers, bench.topic, partitions=4)
     bench.input.add()
 
-    ended = run.end()
-
-    assert ended.code == "EO-TOPIC-RECREATED", ended.failure
+    ended = run.end().with_code("EO-TOPIC-RECREATED")
     assert bench.topic in ended.sentence
     assert bench.decided_batches() == [0]
     assert warm.run(bench.job).code == "EO-TOPIC-RECREATED"
     warm.complete(bench.job.having(**ended.word("sink.adopt")))
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     bench.assert_exactly(bench.input.expected(slice(1, None)))
 
 
 @pytest.mark.long
 def test_a_topic_that_is_gone_stops_the_stream_with_its_name(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a stream that waits forever, or makes the topic itself."""
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm)
     delete_topic(bench.connection.bootstrap_servers, bench.topic)
     bench.input.add()
 

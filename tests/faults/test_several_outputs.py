@@ -90,24 +90,12 @@ def outputs(bench: Bench, tmp_path: Path, postgres: PostgresServer) -> Iterator[
     yield Outputs(bench, files, postgres, table)
 
 
-def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
-    """Run the stream until one of its processes is at ``point`` of batch 1; kill -9 everything."""
-    bench.input.add()
-    run = driver.start(bench.job.until_stopped())
-    run.await_commit(0)
-    driver.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: driver.has_reached(point))
-    driver.kill9()
-
-
 @pytest.mark.long
 def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Outputs, warm: SparkDriver) -> None:
     """Guards against an output that is forgotten, or written again by the next start."""
     bench = outputs.bench
     for batches in (2, 1):
-        bench.input.add(batches)
-        warm.complete(bench.job)
+        bench.complete(warm, batches=batches)
         outputs.assert_all(bench.input.expected())
     assert {h.participant for d in bench.log().decisions for h in d.handles} == set(OUTPUTS)
 
@@ -119,8 +107,7 @@ def test_the_checker_proves_every_output_of_a_stream_and_names_what_an_operator_
     """Guards against a checker that knows the handles of its tests alone: these are real, over a stop and a start."""
     bench = outputs.bench
     for batches in (2, 1):
-        bench.input.add(batches)
-        warm.complete(bench.job)
+        bench.complete(warm, batches=batches)
     given = [
         FileParticipant("archive", str(outputs.files)),
         PostgresParticipant("warehouse", outputs.server.dsn(), outputs.table),
@@ -159,8 +146,7 @@ def test_two_tables_of_one_server_take_part_in_one_batch(
         participants.append({"class": kind, "name": f"p{i}", "dsn": postgres.dsn(database), "table": table})
     bench.job = Job(**{**asdict(bench.job), "participants": participants})
     for _ in range(2):
-        bench.input.add()
-        warm.complete(bench.job)
+        bench.complete(warm)
         for table, database in places:
             seen = postgres.sql(f"SELECT key, value FROM {table}", database=database)
             assert sorted(seen) == sorted(bench.input.expected())
@@ -234,13 +220,12 @@ def test_what_is_not_decided_is_in_no_output_and_comes_with_the_next_start(
     file.
     """
     bench = outputs.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     first = sorted(bench.input.expected(slice(0, 1)))
     assert outputs.in_kafka() == outputs.in_files() == outputs.in_postgres() == first
     assert bench.decided_batches() == [0]
 
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
 
     outputs.assert_all(bench.input.expected())
 
@@ -252,12 +237,11 @@ def test_what_is_decided_comes_to_every_output_once_whoever_finishes_it(
 ) -> None:
     """Guards against a decided batch that stays in one output alone, and against one that another writes twice."""
     bench = outputs.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     assert bench.decided_batches() == [0, 1]
     decision = bench.log().decisions[1]
 
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
 
     outputs.assert_all(bench.input.expected())
     assert bench.log().decisions[1] == decision
@@ -267,8 +251,7 @@ def test_what_is_decided_comes_to_every_output_once_whoever_finishes_it(
 def test_an_output_that_cannot_pre_commit_keeps_the_batch_out_of_all(outputs: Outputs, warm: SparkDriver) -> None:
     """Guards against two of three: the rows violate a constraint of the table, so no output may show the batch."""
     bench = outputs.bench
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     refused = f"ALTER TABLE {outputs.table} ADD CONSTRAINT no_b1 CHECK (value NOT LIKE 'b1-p2-%')"
     outputs.server.sql(refused)
     bench.input.add()
@@ -292,17 +275,11 @@ def test_a_driver_that_a_recovery_has_superseded_rolls_back_what_it_prepared_in_
     """
     bench = outputs.bench
     job = bench.job if with_kafka else bench.job.having(topic=None)
-    bench.input.add()
-    run = warm.start(job.until_stopped())
-    run.await_commit(0)
-    warm.arm("mid-write", "sleep 4")
-    bench.input.add()
-    run.await_true("mid-write", lambda: warm.has_reached("mid-write"))
+    run = bench.begin(warm, job)
+    bench.hold(run, "mid-write", "sleep 4")
     recover(bench.connection, bench.sink_id)
 
-    ended = run.end()
-
-    assert ended.code == "EO-FENCED", ended.failure
+    run.end().with_code("EO-FENCED")
     assert outputs.staged() == [] and outputs.server.prepared() == set()
     bench.assert_settled()
     assert outputs.in_postgres() == outputs.in_files() == sorted(bench.input.expected(slice(0, 1)))
@@ -316,12 +293,11 @@ def test_a_decided_part_that_one_output_lost_is_written_again_there_and_nowhere_
 ) -> None:
     """Guards against a replay that duplicates the outputs which have the part."""
     bench = outputs.bench
-    killed_at("commit-warehouse", bench, driver())
+    bench.kill_at("commit-warehouse", driver())
     lost = next(h for h in bench.log().decisions[1].handles if h.participant == "warehouse" and h.part == 2)
     outputs.server.sql(f"ROLLBACK PREPARED '{lost.name}'")
 
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
 
     outputs.assert_all(bench.input.expected())
     assert bench.log().decisions[1].rewritten == ("warehouse/2",)
@@ -333,13 +309,11 @@ def test_a_start_without_an_output_that_has_decided_parts_is_refused_and_loses_n
 ) -> None:
     """Guards against a batch that is marked as completed while one of its outputs still waits for its commit."""
     bench = outputs.bench
-    killed_at("commit-archive", bench, driver())
+    bench.kill_at("commit-archive", driver())
     assert bench.job.participants is not None
     fewer = Job(**{**asdict(bench.job), "participants": bench.job.participants[1:]})
 
-    ended = warm.run(fewer)
-
-    assert ended.code == "EO-PARTICIPANT", ended.failure
+    ended = warm.run(fewer).with_code("EO-PARTICIPANT")
     assert "'archive'" in ended.sentence
     warm.complete(bench.job)
     outputs.assert_all(bench.input.expected())

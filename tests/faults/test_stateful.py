@@ -12,10 +12,7 @@ from typing import NamedTuple
 import pyspark
 import pytest
 
-from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.outcomes import Outcome
-from exactly_once.txn.coordinators import end_one
 from testkit.fixtures import Bench, StartDriver, make_bench
 from testkit.stateful import WINDOW_S
 from testkit.stateful_oracle import (
@@ -97,16 +94,6 @@ class Case(NamedTuple):
         victim.kill9()
         assert run.is_committed(KILLED) == (point == "marking")
 
-    def abort(self, part: int) -> None:
-        """Abort the transaction of one part of the last decision, as an operator may."""
-        decision = self.bench.log().decisions[-1]
-        (handle,) = (h for h in decision.handles if h.part == part)
-        with Admin(self.bench.connection) as admin:
-            outcome = end_one(
-                admin, handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
-            )
-        assert outcome is Outcome.DONE
-
 
 def make_case(connection: Connection, folder: Path, operator: str, mode: str) -> Case:
     """A query in Append mode through the format, in Update mode through foreachBatch."""
@@ -127,11 +114,8 @@ def make_case(connection: Connection, folder: Path, operator: str, mode: str) ->
 @pytest.fixture
 def rocks(warm: SparkDriver) -> Iterator[SparkDriver]:
     """The driver that stays, with the state store of these tests."""
-    for name, value in CONF.items():
-        warm.ask("conf", name=name, value=value)
-    yield warm
-    for name in CONF:
-        warm.ask("unset", name=name)
+    with warm.having(CONF):
+        yield warm
 
 
 @pytest.mark.long
@@ -227,8 +211,9 @@ def test_a_lost_part_of_a_stateful_batch_is_written_again_from_the_state_before_
     """Guards against a replay from a state that has the batch already: other rows than those decided, or none."""
     case = make_case(connection, tmp_path, operator, mode)
     case.kill_at("decided", driver(conf=CONF))
-    assert [h.part for h in case.bench.log().decisions[-1].handles] == [0, 1]
-    case.abort(1)
+    decision = case.bench.log().decisions[-1]
+    assert [h.part for h in decision.handles] == [0, 1]
+    case.bench.abort_parts(decision, 1)
 
     case.add(BATCHES - KILLED - 1)
     rocks.complete(case.bench.job)

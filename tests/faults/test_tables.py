@@ -106,17 +106,6 @@ def tables(bench: Bench, tmp_path: Path) -> Tables:
     return made
 
 
-def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
-    """Run the stream until one of its processes is at ``point`` of batch 1; kill -9 everything."""
-    bench.input.add()
-    run = driver.start(bench.job.until_stopped())
-    run.await_commit(0)
-    driver.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: driver.has_reached(point))
-    driver.kill9()
-
-
 @pytest.mark.long  # the imports of both libraries in a new driver, 19 s of processor time
 def test_batches_reach_the_topic_and_both_tables_once_and_the_checker_proves_it(
     tables: Tables, warm: SparkDriver
@@ -124,8 +113,7 @@ def test_batches_reach_the_topic_and_both_tables_once_and_the_checker_proves_it(
     """Guards against an output that is forgotten, or written again by the next start."""
     bench = tables.bench
     for batches in (2, 1):
-        bench.input.add(batches)
-        warm.complete(bench.job)
+        bench.complete(warm, batches=batches)
         tables.assert_all(bench.input.expected())
     assert {h.participant for d in bench.log().decisions for h in d.handles} == set(OUTPUTS)
     assert DeltaTable(tables.lake).version() == 3, "one commit of the table for each batch"
@@ -145,15 +133,13 @@ def test_paimon_9666_a_batch_whose_mark_is_gone_is_not_committed_again(tables: T
     batch again under its old number; the deletion of that file is the state which such a death leaves.
     """
     bench = tables.bench
-    bench.input.add(2)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=2)
     newest = max(int(f.name) for f in (bench.checkpoint / "commits").iterdir() if f.name.isdigit())
     (bench.checkpoint / "commits" / str(newest)).unlink()
     (bench.checkpoint / "commits" / f".{newest}.crc").unlink(missing_ok=True)
     warm.complete(bench.job)
     tables.assert_all(bench.input.expected())
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     tables.assert_all(bench.input.expected())
     tables.assert_proven()
 
@@ -163,11 +149,10 @@ def test_paimon_9666_a_batch_whose_mark_is_gone_is_not_committed_again(tables: T
 def test_what_is_not_decided_is_in_no_table(point: str, tables: Tables, driver: StartDriver, warm: SparkDriver) -> None:
     """Guards against a batch that one output has and another has not."""
     bench = tables.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     assert tables.in_kafka() == tables.in_delta() == tables.in_iceberg() == sorted(bench.input.expected(slice(0, 1)))
 
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
 
     tables.assert_all(bench.input.expected())
     tables.assert_proven()
@@ -180,11 +165,10 @@ def test_what_is_decided_comes_to_both_tables_once_whoever_finishes_it(
 ) -> None:
     """Guards against a decided batch that stays in one output alone, and against one that another driver adds twice."""
     bench = tables.bench
-    killed_at(point, bench, driver())
+    bench.kill_at(point, driver())
     assert bench.decided_batches() == [0, 1]
 
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
 
     tables.assert_all(bench.input.expected())
     tables.assert_proven()

@@ -26,8 +26,7 @@ def made_again(bench: Bench, topic: str = "", partitions: int = 4) -> None:
 
 def stopped_at(bench: Bench, driver: SparkDriver, point: str, action: str = "hang") -> Run:
     """Complete batch 0, and bring batch 1 to ``point``."""
-    bench.input.add()
-    driver.complete(bench.job)
+    bench.complete(driver)
     driver.arm(point, action)
     bench.input.add()
     run = driver.start(bench.job)
@@ -37,8 +36,7 @@ def stopped_at(bench: Bench, driver: SparkDriver, point: str, action: str = "han
 
 def refused(bench: Bench, driver: SparkDriver) -> Ended:
     """Start the stream, which refuses the new topic, and says what becomes of the decided batch."""
-    ended = driver.run(bench.job)
-    assert ended.code == "EO-TOPIC-RECREATED", ended.failure
+    ended = driver.run(bench.job).with_code("EO-TOPIC-RECREATED")
     assert "nothing of batch 1, which is decided and not completed, is in the new topic" in ended.sentence
     return ended
 
@@ -54,8 +52,7 @@ def dry_run(bench: Bench, capsys: pytest.CaptureFixture[str]) -> tuple[list[str]
 def assert_written_once_adopted(bench: Bench, driver: SparkDriver) -> None:
     """One start with the word of the refusal writes batch 1 into the new topic, and the stream goes on there."""
     driver.complete(bench.job.having(**refused(bench, driver).word("sink.adopt")))
-    bench.input.add()
-    driver.complete(bench.job)
+    bench.complete(driver)
     bench.assert_exactly(bench.input.expected(slice(1, None)))
     assert bench.decided_batches() == [0, 1, 2] and not bench.log().open_decisions
     report = verify(bench.connection, VerifyParameters(bench.sink_id, checkpoint=str(bench.checkpoint), settle_s=3))
@@ -71,9 +68,7 @@ def test_a_decided_batch_goes_into_the_topic_that_was_made_again_behind_its_deci
     made_again(bench)
     warm.release("decided")
 
-    ended = run.end()
-
-    assert ended.code == "EO-LOST", ended.failure
+    run.end().with_code("EO-LOST")
     assert dry_run(bench, capsys) == ([], {"batch 1": 4})
     assert_written_once_adopted(bench, warm)
 
@@ -164,9 +159,7 @@ def test_a_batch_that_was_committed_to_one_topic_and_is_gone_from_another_stops_
     made_again(bench, second)
     adopting = bench.job.having(**refused(bench, warm).word("sink.adopt"))
 
-    ended = warm.run(adopting)
-
-    assert ended.code == "EO-EXPIRED", ended.failure
+    ended = warm.run(adopting).with_code("EO-EXPIRED")
     assert all(fact in ended.sentence for fact in (second, f"{parts} of its parts ", "in doubt"))
     warm.complete(adopting.having(**ended.word("sink.accept.lost")))
     assert len(bench.visible()) == len({v for _, v in bench.visible()})

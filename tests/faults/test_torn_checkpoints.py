@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.tools.operation.repair.applying import Repair
 from testkit import repair
 from testkit.fixtures import Bench, KafkaInput, StartDriver
 from testkit.stream import Job, SparkDriver
@@ -27,11 +25,8 @@ SNAPSHOTS = {
 @pytest.fixture
 def rocks(warm: SparkDriver) -> Iterator[SparkDriver]:
     """The driver that stays, with RocksDB and checkpoint format 2: commits name the files of the state."""
-    for name, value in CONF.items():
-        warm.ask("conf", name=name, value=value)
-    yield warm
-    for name in CONF:
-        warm.ask("unset", name=name)
+    with warm.having(CONF):
+        yield warm
 
 
 def fail_at(point: str, case: Case, driver: SparkDriver) -> None:
@@ -41,14 +36,6 @@ def fail_at(point: str, case: Case, driver: SparkDriver) -> None:
     driver.arm(point, "raise")
     case.add()
     assert f"failpoint {point}" in (driver.run(case.bench.job).failure or "")
-
-
-def mend(bench: Bench, **options: Any) -> Repair:
-    """Repair a bench's checkpoint, whose driver may live on."""
-    owner = bench.log().owner
-    assert owner is not None
-    force = f"fence the driver {owner.pid} on {owner.host}"
-    return repair.repair(bench.connection, bench.sink_id, str(bench.checkpoint), force=force, **options)
 
 
 def go_on(driver: SparkDriver, job: Job) -> None:
@@ -85,7 +72,7 @@ def test_a_stateful_query_goes_on_with_the_right_state_after_a_repair(
     kept = {name: (case.bench.checkpoint / name).read_bytes() for name in torn}
     for name in torn:
         (case.bench.checkpoint / name).write_bytes(b"")
-    done = mend(case.bench)
+    done = repair.mend(case.bench)
     assert {f.name: f.action.value for f in done.findings} == expected
     if "refuse" in expected.values():  # nothing was changed; with a backup it goes on
         assert not done.applied
@@ -120,7 +107,7 @@ def test_a_batch_that_is_planned_anew_does_not_begin_from_the_state_of_its_first
     run.await_true("all-prepared", lambda: first.has_reached("all-prepared"))
     first.kill9()
 
-    done = mend(bench, plan_anew=True)
+    done = repair.mend(bench, plan_anew=True)
     assert [f.name for f in done.findings] == ["offsets/0"] and done.applied
     assert not [*bench.checkpoint.glob("state/0/*/1.*")]
     second = driver()

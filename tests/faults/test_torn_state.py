@@ -29,11 +29,8 @@ DAMAGES = ("cut off", "empty", "deleted", "older")
 def stateful(request: pytest.FixtureRequest, warm: SparkDriver) -> Iterator[tuple[str, SparkDriver]]:
     """Each state store, and the driver that stays: each of its queries loads the state from the files."""
     settings = {**settings_of(request.param), **NO_SNAPSHOTS}
-    for name, value in settings.items():
-        warm.ask("conf", name=name, value=value)
-    yield request.param, warm
-    for name in settings:
-        warm.ask("unset", name=name)
+    with warm.having(settings):
+        yield request.param, warm
     for name, value in LOCAL_CHECKPOINTS.items():  # which the driver began with
         warm.ask("conf", name=name, value=value)
 

@@ -36,17 +36,9 @@ def test_a_stream_on_a_cluster_of_the_older_protocol_is_killed_and_goes_on(
 ) -> None:
     """Guards against records outside of a transaction on brokers that do not add partitions by themselves."""
     finalise(bench.connection, 0)
-    bench.input.add()
     first = driver()
-    run = first.start(bench.job.until_stopped())
-    run.await_commit(0)
-    first.arm("decided")
-    bench.input.add()
-    run.await_true("decided", lambda: first.has_reached("decided"))
-    first.kill9()
-    bench.input.add()
-    driver().complete(bench.job)
-    bench.assert_exactly_once()
+    bench.kill_at("decided", first)
+    bench.complete_exactly_once(driver())
     assert [d.end_txn_version for d in bench.log().decisions] == [4, 4, 4]
 
 
@@ -56,16 +48,12 @@ def test_a_cluster_that_is_raised_under_a_stream_costs_it_a_start_at_most(bench:
     transaction.
     """
     finalise(bench.connection, 0)
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm)
     finalise(bench.connection, 2)
     bench.input.add()
     run.await_true("the end of the batch", lambda: run.is_committed(1) or run.has_ended())
     run.stop()()
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     assert bench.log().decisions[-1].end_txn_version == 5, "that of the start's own claim"
 
 
@@ -76,8 +64,7 @@ def test_a_cluster_that_was_set_back_to_0_is_refused_before_its_ids_are_touched(
     """Mishap: the brokers say that a version of the API is not supported, and no message says what helps; or the stream
     goes on with the ids that it has not used yet, and stops for good after sixteen starts.
     """
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     finalise(bench.connection, 0)
     owner = bench.log().owner
     bench.input.add()
@@ -89,9 +76,7 @@ def test_a_cluster_that_was_set_back_to_0_is_refused_before_its_ids_are_touched(
     finalise(bench.connection, 1)
     warm.complete(bench.job)
     finalise(bench.connection, 2)
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
 
 
 @pytest.mark.long
@@ -114,8 +99,7 @@ def test_what_was_decided_at_2_waits_at_0_and_is_committed_when_it_is_2_again(
         with pytest.raises(BrokerRefused, match=re.escape(RAISE)):
             attempt()
     finalise(bench.connection, 2)
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -128,9 +112,7 @@ def test_a_stream_that_commits_while_the_cluster_is_set_back_to_0_says_what_help
     bench.input.add()
     run = warm.start(bench.job.until_stopped())
     run.await_true("a completed batch", lambda: bench.decided_batches() and not bench.log().open_decisions)
-    warm.arm("decided", "wait")
-    bench.input.add()
-    run.await_true("decided", lambda: warm.has_reached("decided"))
+    bench.hold(run, "decided", "wait")
     finalise(bench.connection, 0)
     warm.release("decided")
     ended = run.end(150)
@@ -139,5 +121,4 @@ def test_a_stream_that_commits_while_the_cluster_is_set_back_to_0_says_what_help
     again = warm.run(bench.job, 150)
     assert again.code == "EO-UNFINISHED" and "Restart the brokers" in again.sentence, again.failure
     cluster.restart()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)

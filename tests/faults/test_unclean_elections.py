@@ -226,9 +226,7 @@ def test_a_batch_whose_decision_an_unclean_election_loses_is_refused_and_then_wr
     written = len(stream.bench.visible())
     second = driver()
 
-    refused = second.run(stream.job)
-
-    assert refused.code == "EO-REWOUND", refused.failure
+    refused = second.run(stream.job).with_code("EO-REWOUND")
     assert f"consumer group eo.{stream.sink_id} says" in refused.sentence
     if point == "decided":
         recover(stream.connection, stream.sink_id)  # rolls it back

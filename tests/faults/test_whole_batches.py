@@ -48,9 +48,7 @@ def test_a_batch_is_whole_for_readers_when_the_next_start_has_completed_it_and_n
     assert readers.all_of_them() == dict.fromkeys(RECIPES, rows(bench, 2))
 
     bench.input.add()  # where Spark wrote commits/2 beside the mark, the next start claims with its next batch alone
-    warm.complete(job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert readers.all_of_them() == dict.fromkeys(RECIPES, rows(bench, 4))
     assert readers.told()["batch"] == 3
 
@@ -71,7 +69,5 @@ def test_a_batch_with_several_outputs_is_whole_when_all_of_them_are_committed(
     until("all of it for a plain reader", lambda: len(bench.visible()) == len(rows(bench, 3)))
     assert readers.python() == rows(bench, 2)
 
-    warm.complete(job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
     assert readers.python() == rows(bench, 3)

@@ -70,8 +70,7 @@ def test_each_record_names_its_batch_behind_its_own_headers_and_none_does_withou
     """
     columns, form = ROWS[chosen]
     for batch, option in enumerate(("true", None, "true")):
-        bench.input.add()
-        warm.complete(job_of(bench, columns, sink_batch_headers=option))
+        bench.complete(warm, job_of(bench, columns, sink_batch_headers=option))
         assert digest_kinds(bench) == {form if option is None else f"{form}+batch"}, batch
 
     bench.assert_exactly(bench.input.expected())
@@ -90,8 +89,7 @@ def test_each_record_names_its_batch_behind_its_own_headers_and_none_does_withou
 @pytest.mark.parametrize("guarantee", ["at_least_once", "none"])
 def test_records_under_a_weaker_guarantee_name_their_batch_too(guarantee: str, bench: Bench, warm: SparkDriver) -> None:
     """Guards against an option without effect: a reader would wait for batches that never come."""
-    bench.input.add(2)
-    warm.complete(bench.job.having(sink_batch_headers="true", sink_guarantee=guarantee))
+    bench.complete(warm, bench.job.having(sink_batch_headers="true", sink_guarantee=guarantee), batches=2)
     found = {(batch_and_number(m)[0], m.headers) for m in oracle.read(bench.connection, [bench.topic])}
     assert found == {(batch, pair_of(bench.sink_id, batch)) for batch in (0, 1)}
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,18 +40,6 @@ def command(bench: Bench, *arguments: str) -> list[str]:
     return ["checkpoint", "repair", str(bench.checkpoint), "--sink", bench.sink_id, "--json", *arguments]
 
 
-def phrase(bench: Bench) -> str:
-    """What has to be typed out, since the driver of these tests lives on."""
-    owner = bench.log().owner
-    assert owner is not None
-    return f"fence the driver {owner.pid} on {owner.host}"
-
-
-def mend(bench: Bench, **options: Any) -> Repair:
-    """Repair a bench's checkpoint."""
-    return repair.repair(bench.connection, bench.sink_id, str(bench.checkpoint), force=phrase(bench), **options)
-
-
 def actions(found: Repair) -> dict[str, str]:
     """What is to be done, by file."""
     return {f.name: f.action.value for f in found.findings}
@@ -67,16 +54,14 @@ def bench(connection: Connection, tmp_path: Path) -> Bench:
 @pytest.fixture
 def settled(bench: Bench, warm: SparkDriver) -> Bench:
     """Three batches went through, and there is more input."""
-    bench.input.add(3)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=3)
     bench.input.add()
     return bench
 
 
 def fail_at(point: str, bench: Bench, warm: SparkDriver) -> None:
     """One batch goes through; the next one fails at ``point``, and Spark has not marked it."""
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     warm.arm(point, "raise")
     bench.input.add()
     assert f"failpoint {point}" in (warm.run(bench.job).failure or "")
@@ -127,8 +112,8 @@ def test_a_torn_checkpoint_names_its_repair_and_goes_on_after_it(
     assert {name: action for name, action in actions(dry).items() if ".crc" not in name} == expected
     assert not dry.whole and not (settled.checkpoint / "_repairs").exists()
 
-    assert mend(settled).applied
-    assert mend(settled).findings == []  # twice is harmless
+    assert repair.mend(settled).applied
+    assert repair.mend(settled).findings == []  # twice is harmless
     check_whole(str(settled.checkpoint), settled.sink_id)
     warm.complete(settled.job)
     settled.assert_exactly_once()
@@ -141,7 +126,7 @@ def test_what_was_there_is_kept_beside_a_record_of_who_did_what(settled: Bench, 
     tear(settled.checkpoint, "offsets/2", cut)
     before = settled.log()
     done = repair.repair(
-        settled.connection, settled.sink_id, str(settled.checkpoint), force=phrase(settled), by="somebody"
+        settled.connection, settled.sink_id, str(settled.checkpoint), force=repair.phrase(settled), by="somebody"
     )
     kept = settled.checkpoint / done.kept_in
     assert (kept / "offsets" / "2").read_bytes() == cut and (kept / "offsets" / ".2.crc").exists()
@@ -187,12 +172,10 @@ def test_a_batch_in_flight_whose_files_are_torn_is_written_once(
     for name, content in torn.items():
         tear(bench.checkpoint, name, content)
     assert actions(repair.examine(bench.connection, bench.sink_id, str(bench.checkpoint))) == expected
-    assert mend(bench).applied
+    assert repair.mend(bench).applied
     if point == "all-prepared":  # planned anew beside more input, Spark's tasks would race for the order of a key
         warm.complete(bench.job)
-    bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
 
 
 @pytest.mark.long
@@ -238,7 +221,7 @@ def test_a_file_that_was_deleted_by_guess_is_put_back(bench: Bench, warm: SparkD
     kafka_input.fill(batches=1, rows=40)
     assert warm.run(replace(job, source=kafka_input.source(per_batch=40))).code == "EO-REWOUND"
 
-    assert mend(bench).applied
+    assert repair.mend(bench).applied
     warm.complete(job)
     bench.assert_exactly(kafka_input.sent)
 
@@ -254,7 +237,7 @@ def test_a_repair_that_is_killed_is_finished_by_the_next_one(
     """Guards against a repair that leaves the checkpoint worse than it was."""
     for name in ("offsets/2", "commits/2"):
         tear(settled.checkpoint, name)
-    forced = command(settled, "--apply", "--force", phrase(settled))
+    forced = command(settled, "--apply", "--force", repair.phrase(settled))
     with held_at(point, tmp_path, settled.connection.bootstrap_servers, forced):
         pass  # and killed
     left = {"repair-kept": {"offsets/2": "rebuild", "commits/2": "remove"}, "repair-changed": {"commits/2": "remove"}}
@@ -272,13 +255,14 @@ def test_a_driver_that_lives_is_not_fenced_by_a_repair_unless_that_is_typed_out(
     tear(settled.checkpoint, "commits/2")
     owner = settled.log().owner
     code, found, _ = run(*command(settled))
-    assert code == 1 and found["dry_run"] and "is alive" in found["refused"] and found["force"] == phrase(settled)
+    assert code == 1 and found["dry_run"] and "is alive" in found["refused"]
+    assert found["force"] == repair.phrase(settled)
     code, found, _ = run(*command(settled, "--apply"))
-    assert code == 1 and found["error"]["code"] == "EO-REFUSED" and found["error"]["force"] == phrase(settled)
+    assert code == 1 and found["error"]["code"] == "EO-REFUSED" and found["error"]["force"] == repair.phrase(settled)
     with pytest.raises(Refused, match="is alive"):
         repair.repair(settled.connection, settled.sink_id, str(settled.checkpoint))
     assert settled.log().owner == owner and (settled.checkpoint / "commits" / "2").read_bytes() == b""
-    assert run(*command(settled, "--apply", "--force", phrase(settled)))[0] == 0
+    assert run(*command(settled, "--apply", "--force", repair.phrase(settled)))[0] == 0
     code, found, _ = run(*command(settled))
     assert code == 0 and found["whole"] and found["findings"] == []
 
@@ -289,16 +273,14 @@ def test_a_checksum_that_was_left_behind_does_not_stop_spark_s_default_file_mana
 ) -> None:
     """Guards against a repair, or a person's rm, after which Spark reports a second query that is not there."""
     stream = driver(conf=DEFAULT_FILE_MANAGER)
-    bench.input.add(2)
-    stream.complete(bench.job)
+    bench.complete(stream, batches=2)
     tear(bench.checkpoint, "commits/1", None)
     bench.input.add()
     found = diagnose(RuntimeError(stream.run(bench.job).failure))
     assert found.code == "SPARK-TWO-DRIVERS" and "checkpoint_repair" in found.remedy
     (bench.checkpoint / "commits/1").unlink(missing_ok=True)  # Spark renames a file before its checksum
-    assert actions(mend(bench)) == {"commits/.1.crc": "remove"}
+    assert actions(repair.mend(bench)) == {"commits/.1.crc": "remove"}
     stream.complete(bench.job)
     tear(bench.checkpoint, "commits/2")
-    assert actions(mend(bench)) == {"commits/2": "remove"}
-    stream.complete(bench.job)
-    bench.assert_exactly_once()
+    assert actions(repair.mend(bench)) == {"commits/2": "remove"}
+    bench.complete_exactly_once(stream, batches=0)

@@ -12,32 +12,22 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructType
 
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.options import SinkOptions
 from exactly_once.outputs.conformance import ParticipantConformance
 from exactly_once.participant import PartName, Scope
 from exactly_once.participants.kafka.participant import KafkaParticipant
-from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.txn.coordinators import end_one, end_txn_version, list_transactions
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
-from testkit.kafka_part import PythonKafka
-from testkit.kafka_rows import columns_of
+from testkit.kafka_part import PythonKafka, id_of
 from testkit.processes import until
 
 PARTITIONS = 64
-
-
-def id_of(name: PartName) -> str:
-    """The transactional id that the part uses."""
-    task, _, attempt = name.attempt.partition(".")
-    return part_id(name.sink_id, name.token, name.part, attempt_of(int(task), int(attempt)))
 
 
 class Named(PythonKafka):
@@ -69,14 +59,7 @@ class TestKafka(ParticipantConformance):
         self.partitions: dict[PartName, int] = {}
 
     def participant(self) -> KafkaParticipant:
-        types = StructType().add("key", StringType()).add("value", StringType()).add("partition", IntegerType())
-        options = {
-            **self.connection.spark(),
-            "sink.id": self.sink_id,
-            "topic": self.topic,
-            "checkpointLocation": "/none",
-        }
-        participant = Named(SinkOptions.parse(options), columns_of(types, self.topic))
+        participant = Named(self.connection, self.sink_id, self.topic)
         participant.names = self.names
         return participant
 

@@ -336,9 +336,7 @@ def test_a_producer_that_was_fenced_makes_no_dead_letter(whose: str, shop: Shop,
     bench = shop.bench
     job = shop.job(["key", f"if(value like 'bad%', {NOISE}, value) value"], topic=shop.small)
     bench.input.add_rows([[("a", "good.0"), ("b", "bad.0"), ("c", "good.1")]])
-    warm.arm("shown", "wait")
-    run = warm.start(job)
-    run.await_true("shown", lambda: warm.has_reached("shown"))
+    run = warm.hold(job, "shown", "wait")
     with Admin(bench.connection) as admin:
         ids = {t.transactional_id for t in list_transactions(admin, namespace(bench.sink_id), ())}
         parts = [
@@ -348,9 +346,7 @@ def test_a_producer_that_was_fenced_makes_no_dead_letter(whose: str, shop: Shop,
             initialise(admin, name, 10_000)
     warm.release("shown")
 
-    ended = run.end()
-
-    assert ended.code == "EO-PREPARE", ended.failure
+    run.end().with_code("EO-PREPARE")
     assert oracle.read(bench.connection, [shop.small, shop.dead]) == []
     warm.complete(job)
     assert sorted(str(m.key) for m in oracle.read(bench.connection, [shop.small])) == ["a", "c"]

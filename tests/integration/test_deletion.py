@@ -47,8 +47,7 @@ def test_rows_that_are_older_than_their_topic_keeps_are_named_once_with_their_ti
     warm.complete(dated(bench, days=6.9, foreach=foreach))
     assert "EO-WARN-RETENTION" not in warm.log.read_bytes()[before:].decode()
 
-    bench.input.add(2)
-    warm.complete(dated(bench, days=30.5, foreach=foreach))
+    bench.complete(warm, dated(bench, days=30.5, foreach=foreach), batches=2)
     [warned] = re.findall(r"EO-WARN-RETENTION (.*)", warm.log.read_bytes()[before:].decode())
     since = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 30.5 * 86_400))
     assert f"records of topic {bench.topic} have times from {since}" in warned
@@ -61,9 +60,7 @@ def test_a_retention_that_becomes_shorter_under_a_stream_is_named_with_the_next_
     """Guards against records that are gone for weeks, under a stream that asked for the setting when it began."""
     servers, before = bench.connection.bootstrap_servers, len(warm.log.read_bytes())
     change_topic(servers, bench.topic, "retention.ms", str(7 * DAY_MS))
-    bench.input.add()
-    run = warm.start(dated(bench, days=3).until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm, dated(bench, days=3))
     change_topic(servers, bench.topic, "retention.ms", str(DAY_MS))
     bench.input.add()
     run.await_true("the warning", lambda: b"EO-WARN-RETENTION" in warm.log.read_bytes()[before:])
@@ -80,12 +77,10 @@ def test_a_topic_that_keeps_everything_or_takes_the_time_of_arrival_is_not_named
     servers, before = bench.connection.bootstrap_servers, len(warm.log.read_bytes())
     change_topic(servers, bench.topic, "retention.ms", str(DAY_MS))
     change_topic(servers, bench.topic, "message.timestamp.type", "LogAppendTime")
-    bench.input.add()
-    warm.complete(dated(bench, days=30))
+    bench.complete(warm, dated(bench, days=30))
     change_topic(servers, bench.topic, "message.timestamp.type", "CreateTime")
     change_topic(servers, bench.topic, "retention.ms", "-1")
-    bench.input.add()
-    warm.complete(dated(bench, days=30))
+    bench.complete(warm, dated(bench, days=30))
     assert "EO-WARN-RETENTION" not in warm.log.read_bytes()[before:].decode()
     bench.assert_exactly_once()
 
@@ -109,9 +104,7 @@ def test_records_that_are_deleted_while_their_batch_is_open_are_named(bench: Ben
     """Guards against a committed batch of which nothing is there: leaders answer as if all of it were."""
     bench.input.add()
     before = len(warm.log.read_bytes())
-    warm.arm("all-prepared", "wait")
-    run = warm.start(bench.job)
-    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    run = warm.hold(bench.job, "all-prepared", "wait")
     to_the_end = [TopicPartition(bench.topic, p, -1) for p in range(4)]
     admin = AdminClient({"bootstrap.servers": bench.connection.bootstrap_servers, "log_level": 0})
     for done in admin.delete_records(to_the_end).values():
@@ -138,9 +131,7 @@ def test_records_that_retention_takes_beside_their_open_transaction_are_named(
     bench = with_retention_checks(own_broker, tmp_path)
     bench.input.add()
     before = len(warm.log.read_bytes())
-    warm.arm("all-prepared", "wait")
-    run = warm.start(dated(bench, days=10, foreach=foreach))
-    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    run = warm.hold(dated(bench, days=10, foreach=foreach), "all-prepared", "wait")
     with Admin(bench.connection, 60.0) as admin:
         run.await_true("retention", lambda: all(m.low == m.high > 0 for m in admin.watermarks(bench.topic).values()))
     warm.release("all-prepared")
@@ -169,8 +160,7 @@ def test_a_commit_marker_takes_old_records_before_it_and_later_ones_stay(
     against a verifier that calls what retention took lost.
     """
     bench = with_retention_checks(own_broker, tmp_path)
-    bench.input.add(3)
-    warm.complete(dated(bench, 10, False, "0 partition"))
+    bench.complete(warm, dated(bench, 10, False, "0 partition"), batches=3)
     with Admin(bench.connection, 60.0) as admin:
         until("retention", lambda: admin.watermarks(bench.topic)[0].low > 0)
     assert sorted(bench.visible()) == sorted(bench.input.expected(slice(1, None)))

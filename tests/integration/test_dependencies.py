@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -12,15 +11,12 @@ import pytest
 
 from exactly_once.sparkenv.jars import pinned
 from testkit.stream import ROOT
+from testkit.syntax import loaded
 
 
 @pytest.fixture(scope="module")
 def dependencies() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("dependencies", ROOT / "dev" / "tools" / "dependencies.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "dev" / "tools" / "dependencies.py")
 
 
 @pytest.mark.long

@@ -7,16 +7,14 @@ from confluent_kafka import Producer
 
 from exactly_once.kafka.connection import Connection
 from faultlab import judge
-from testkit.broker import fresh_name
+from testkit.broker import fresh_name, open_transaction
 
 SENT = [("a", "in-0-0|w.0"), ("b", "in-0-1|w.1"), ("a", "in-0-2|w.2")]
 
 
 def write(connection: Connection, topic: str, transactional_id: str, rows: list[tuple[int, str, str]]) -> Producer:
     """Write rows of (partition, key, value) in a transaction, and leave it open."""
-    producer = Producer({**connection.librdkafka(), "transactional.id": transactional_id, "log_level": 0})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = open_transaction(connection, transactional_id)
     for partition, key, value in rows:
         producer.produce(topic, value, key, partition)
     producer.flush(30)

@@ -55,9 +55,7 @@ def forge(connection: Connection, sink_id: str, *records: tuple[str, bytes]) -> 
 def foreign(connection: Connection, topic: str) -> Iterator[tuple[str, PreparedTransaction]]:
     """Another application's open transaction."""
     name = brokers.fresh_name("payments")
-    producer = Producer({**connection.librdkafka(), "transactional.id": name, "log_level": 2})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = brokers.open_transaction(connection, name)
     producer.produce(topic, "not yours")
     producer.flush(30)
     with Admin(connection) as admin:

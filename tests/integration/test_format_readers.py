@@ -116,8 +116,9 @@ def test_sparks_from_avro_reads_what_was_written_under_two_versions(
     """Guards against a reader that takes the schema's id for data, or reads old values by the new schema."""
     for schema in (DELAY, LATER):
         registry.register(f"{bench.topic}-value", schema)
-        bench.input.add()
-        warm.complete(changed(job_of(bench, registry.url, DELAY_ROW, value_format="avro"), {"value.schema": schema}))
+        bench.complete(
+            warm, changed(job_of(bench, registry.url, DELAY_ROW, value_format="avro"), {"value.schema": schema})
+        )
     assert len(ids(read(bench))) == 2
 
     (tmp_path / "page.py").write_text(code("read_avro_in_spark.py"))

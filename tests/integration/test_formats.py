@@ -122,8 +122,7 @@ def test_avro_of_every_type_is_read_back_by_the_schema_that_the_start_has_regist
         key_schema_register="true",
     )
     warm.complete(job)
-    bench.input.add()
-    warm.complete(job)
+    bench.complete(warm, job)
 
     found = read(bench)
     reader = AvroDeserializer(client(registry))
@@ -209,8 +208,7 @@ def test_a_schema_that_the_registry_has_is_looked_up_and_its_defaults_fill_what_
     """Guards against a new field that must be in every stream on the day that it is registered."""
     registry.register(f"{bench.topic}-value", DELAY)
     schema_id = registry.register(f"{bench.topic}-value", LATER)
-    bench.input.add()
-    warm.complete(job_of(bench, registry.url, DELAY_ROW, value_format="avro"))
+    bench.complete(warm, job_of(bench, registry.url, DELAY_ROW, value_format="avro"))
 
     assert_delays(
         [
@@ -275,8 +273,7 @@ def test_rows_that_do_not_fit_the_schema_are_refused_before_anything_is_written(
     registry.register("delays", DELAY)
     registry.require("delays", "BACKWARD")
     bench.input.add()
-    ended = warm.run(job_of(bench, registry.url, value, **{"value_format": "avro", **options}))
-    assert ended.code == "EO-SCHEMA", ended.failure
+    ended = warm.run(job_of(bench, registry.url, value, **{"value_format": "avro", **options})).with_code("EO-SCHEMA")
     for word in words:
         assert word in ended.sentence, ended.sentence
     with Admin(bench.connection) as admin:
@@ -291,8 +288,7 @@ def test_a_null_that_the_schema_forbids_ends_the_batch_and_names_the_field(
     bench.input.add()
     row = f"named_struct('carrier', {KEY}, 'minutes', if({NUMBER} = 7, null, {NUMBER})) value"
     job = job_of(bench, registry.url, row, value_format="avro", value_schema=DELAY, value_schema_register="true")
-    ended = warm.run(job)
-    assert ended.code == "EO-RECORD", ended.failure
+    ended = warm.run(job).with_code("EO-RECORD")
     assert "value.minutes is null" in ended.sentence, ended.sentence
     assert read(bench) == []
     assert bench.open_parts() == 0
@@ -440,12 +436,9 @@ def test_encoded_rows_of_a_driver_that_was_killed_are_read_once(
     killed = driver()
     run = killed.start(job.until_stopped())
     run.await_commit(0)
-    killed.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: killed.has_reached(point))
+    bench.hold(run, point)
     killed.kill9()
-    bench.input.add()
-    warm.complete(job)
+    bench.complete(warm, job)
 
     bench.assert_settled()
     text = registry.schema(f"{bench.topic}-value")

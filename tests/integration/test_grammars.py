@@ -50,16 +50,13 @@ def test_the_session_says_where_its_default_file_system_puts_a_checkpoint(warm: 
 
     here = warm.ask("evaluate", code="import os", result="os.getcwd()")
     assert [located(text) for text in ("/data/a b#2/", "chk")] == ["/data/a b#2", f"{here}/chk"]
-    warm.ask("conf", name="fs.defaultFS", value="hdfs://127.0.0.1:1")
-    try:
+    with warm.having({"fs.defaultFS": "hdfs://127.0.0.1:1"}):
         assert located("/data/a b#2?x=%20") == "hdfs://127.0.0.1:1/data/a b#2?x=%20"
         assert located("chk").startswith("hdfs://127.0.0.1:1/user/")
         assert located("file:/data/chk") == "file:/data/chk"
         assert located("hdfs:/data/chk") == "hdfs://127.0.0.1:1/data/chk"
         with pytest.raises(Refused, match=r"Write .* as hdfs://127\.0\.0\.1:1/data/chk"):
             warm.ask("evaluate", code=SENSORS, result="check_place(SparkSession.getActiveSession(), '/data/chk')")
-    finally:
-        warm.ask("unset", name="fs.defaultFS")
     with pytest.raises(Refused, match=r'EO-CHECKPOINT: .*no file system .*scheme "s5"'):
         located("s5:/chk")
 
@@ -73,9 +70,7 @@ def test_a_protocol_before_the_address_passes_check_and_writes(
     servers = bench.connection.bootstrap_servers
     job = replace(bench.job, participants=participants).having(kafka_bootstrap_servers=f"PLAINTEXT://{servers} , ,")
     warm.ask("check", job=vars(job))
-    bench.input.add()
-    warm.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job)
 
 
 @pytest.mark.quick("format")

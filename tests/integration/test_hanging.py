@@ -1,7 +1,6 @@
 """True hanging transactions on a real broker: found at the leaders, told from ordinary ones, and ended."""
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from exactly_once.coordinator import resolve
@@ -42,9 +41,7 @@ def unverified(own_broker):
 
 def open_ordinary(connection, topic, partition, name):
     """An ongoing transaction as any client opens one; its record looks an hour old."""
-    producer = Producer({**connection.librdkafka(), "transactional.id": name})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = brokers.open_transaction(connection, name)
     producer.produce(topic, "ordinary", partition=partition, timestamp=1_000)
     producer.flush(30)
     return producer
@@ -169,9 +166,7 @@ def test_a_transaction_that_kafka_ends_without_the_marker_of_a_partition_is_foun
     leader = Leader(own_broker(nodes=3))
     connection, topic = leader.connection, leader.topic
     name = next(n for n in (brokers.fresh_name("id") for _ in range(100)) if not leader.coordinates(n))
-    producer = Producer({**connection.librdkafka(), "transactional.id": name})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = brokers.open_transaction(connection, name)
     producer.produce(topic, "v")
     producer.flush(30)
     with leader:

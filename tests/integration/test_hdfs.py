@@ -181,8 +181,7 @@ def test_a_stream_runs_on_through_a_restart_of_the_name_node(
     hdfs.start(NAME_NODE)
     said = diagnose(RuntimeError(ended.failure))
     assert said.heals, said
-    struck.complete(on_hdfs)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(struck, on_hdfs, batches=0)
 
 
 def test_a_data_node_that_is_paused_holds_the_stream_up_and_no_more(
@@ -202,8 +201,7 @@ def test_a_data_node_that_is_paused_holds_the_stream_up_and_no_more(
         hdfs.resume(DATA_NODE)
     run.await_true("all batches", lambda: bench.decided_batches()[-1:] == [2])
     run.stop()()
-    held.complete(on_hdfs)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(held, on_hdfs, batches=0)
 
 
 def test_data_nodes_that_are_gone_are_waited_for(hdfs: Hdfs) -> None:

@@ -64,8 +64,7 @@ def test_the_offsets_move_with_the_decision_and_not_before_it(
 
 def test_a_source_that_is_not_kafka_has_no_group(bench: Bench, warm: SparkDriver) -> None:
     """Numbers of files must not appear as offsets of a topic."""
-    bench.input.add(1)
-    warm.complete(bench.job)
+    bench.complete(warm)
     assert of_group(bench.connection, offsets_group(bench.sink_id)) == {}
     bench.assert_exactly_once()
 
@@ -96,8 +95,7 @@ def test_a_stream_whose_checkpoint_is_gone_goes_on_at_the_groups_offsets(
     offsets = of_group(bench.connection, offsets_group(bench.sink_id))
     job = reading(bench, kafka_input)
     job.source["options"]["startingOffsets"] = json.dumps(offsets)
-    refused = warm.run(job)
-    assert refused.code == "EO-SINK-OWNED", refused.failure
+    refused = warm.run(job).with_code("EO-SINK-OWNED")
 
     warm.complete(job.having(**refused.word("sink.takeover")))
 

@@ -97,9 +97,7 @@ def test_consumer_groups_that_wait_are_named(connection, sink):
 def test_a_foreign_transaction_that_blocks_our_topic_is_not_called_ours(connection, sink):
     """Mishap: a recovery of this sink would not help its readers."""
     sink.decide(sink.open_part(0))
-    foreign = Producer({**connection.librdkafka(), "transactional.id": brokers.fresh_name("foreign")})
-    foreign.init_transactions(30)
-    foreign.begin_transaction()
+    foreign = brokers.open_transaction(connection)
     foreign.produce(sink.topic, "x", partition=3)
     foreign.flush(30)
     found = inspect_sink(connection, sink.sink_id)

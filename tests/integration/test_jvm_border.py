@@ -65,7 +65,7 @@ class Java:
         digest.add_pairs([None], [value.encode()])
         with Admin(self.connection) as admin:
             name = f"{ticket['ids']}{number}:{attempt}"
-            open_ = PartTransaction(self.connection, {}, name, ticket["timeout_ms"], admin, None)
+            open_ = PartTransaction(self.connection, {}, name, ticket["timeout_ms"], admin)
             open_.send(self.topic, None, value.encode())
             handle = open_.prepare(number, 20.0)
         written = [[t, p, e.first_offset, e.records] for (t, p), e in handle.written.items()]

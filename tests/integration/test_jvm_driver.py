@@ -94,8 +94,7 @@ def test_a_query_that_is_stopped_at_any_moment_leaves_nothing_open_and_goes_on_a
     until("the end of what was open", lambda: bench.open_parts() == 0, PATIENCE_S)
     assert run.end().failure is None
 
-    any_driver.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(any_driver, job, batches=0)
 
 
 @pytest.mark.long
@@ -116,8 +115,7 @@ def test_a_query_that_is_stopped_once_more_in_its_abort_leaves_nothing_open(
     until("the end of what was open", lambda: bench.open_parts() == 0, PATIENCE_S)
     assert run.end().failure is None
 
-    any_driver.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(any_driver, job, batches=0)
 
 
 @pytest.mark.long
@@ -134,23 +132,18 @@ def test_a_query_that_is_stopped_as_soon_as_it_has_started_leaves_nothing_open(
         run.stop()()
         assert run.end().failure is None
     until("the end of what was open", lambda: bench.open_parts() == 0, PATIENCE_S)
-    any_driver.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(any_driver, job, batches=0)
 
 
 def test_a_query_that_is_stopped_between_its_batches_ends_at_once(
     bench: Bench, job: Job, any_driver: SparkDriver
 ) -> None:
     """Guards against a stop() that waits for a coordinator that has nothing to do."""
-    bench.input.add()
-    run = any_driver.start(job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(any_driver, job)
     began = time.monotonic()
     run.stop()()
     assert time.monotonic() - began < 10 and run.end().failure is None
-    bench.input.add()
-    any_driver.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(any_driver, job)
 
 
 @pytest.mark.long
@@ -164,8 +157,7 @@ def test_a_driver_whose_python_is_killed_takes_its_jvm_along_and_the_next_start_
     os.kill(victim.pid, signal.SIGKILL)
     until("the end of the JVM", lambda: not processes.of_session(victim.pid), PATIENCE_S)
 
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -177,9 +169,7 @@ def test_a_query_whose_callback_server_was_closed_says_so_and_the_next_start_is_
     callback server that was closed for one that runs.
     """
     if point is None:
-        bench.input.add()
-        run = warm.start(bench.job.until_stopped())
-        run.await_commit(0)
+        run = bench.begin(warm)
         warm.ask("close_callbacks")
         bench.input.add()
     else:
@@ -189,8 +179,7 @@ def test_a_query_whose_callback_server_was_closed_says_so_and_the_next_start_is_
     failure = run.end().failure
     assert failure is not None and "EO-COORDINATOR: " in failure and "exactly_once.register(spark)" in failure
 
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 def test_a_coordinator_that_could_not_be_told_of_the_end_is_closed_when_python_is_connected_again(
@@ -198,16 +187,13 @@ def test_a_coordinator_that_could_not_be_told_of_the_end_is_closed_when_python_i
 ) -> None:
     """Guards against connections and memory of each query that ended while py4j's callback server was closed."""
     until("the end of other queries", lambda: not warm.connections(bench.connection), PATIENCE_S)
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
+    run = bench.begin(warm)
     warm.ask("close_callbacks")
     run.stop()()
     assert warm.connections(bench.connection)
     warm.ask("register")
     until("the end of the coordinator", lambda: not warm.connections(bench.connection), PATIENCE_S)
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 def test_a_batch_write_that_kafka_s_client_refuses_before_it_begins_leaves_no_coordinator(
@@ -219,8 +205,7 @@ def test_a_batch_write_that_kafka_s_client_refuses_before_it_begins_leaves_no_co
     until("the end of other queries", lambda: not warm.connections(bench.connection), PATIENCE_S)
     options = {**bench.job.options, "write.id": "day-1", "kafka.partitioner.class": "no.such.Class"}
     del options["checkpointLocation"]
-    ended = warm.write_batch(options)
-    assert ended.code == "EO-OPTION", ended.failure
+    warm.write_batch(options).with_code("EO-OPTION")
     until("the end of the coordinator", lambda: not warm.connections(bench.connection), 20)
     assert bench.log().owner is not None, "it had claimed the sink"
 
@@ -244,8 +229,7 @@ def test_a_driver_without_python_reads_a_checkpoint_where_its_jvm_puts_it(
         for name in mounts:
             without_register.ask("unset", name=name)
     assert ended.code == "EO-CHECKPOINT" and "viewfs://box/w/my chk#1" in str(ended.failure), ended.failure
-    without_register.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(without_register, job, batches=0)
 
 
 @pytest.mark.long
@@ -261,9 +245,7 @@ def test_a_query_whose_child_was_killed_ends_in_one_sentence_and_the_next_start_
     """
     driver = without_register
     if point is None:
-        bench.input.add()
-        run = driver.start(job.until_stopped())
-        run.await_commit(0)
+        run = bench.begin(driver, job)
     else:
         run = hold(bench, driver, job, point, "wait")
     [child] = children(driver.pid)
@@ -278,8 +260,7 @@ def test_a_query_whose_child_was_killed_ends_in_one_sentence_and_the_next_start_
     assert "EO-PROTOCOL" not in failure and "Install" not in failure
     before = bench.log().owner
 
-    driver.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(driver, job, batches=0)
     after = bench.log().owner
     assert before is not None and after is not None and (before.token, after.token) == (1, 2)
     assert len(children(driver.pid)) == 1
@@ -322,8 +303,7 @@ def test_queries_at_once_share_one_child(connection: Connection, without_registe
     for returned in [run.stop() for run in runs]:
         returned()
     for bench in benches:
-        without_register.complete(replace(bench.job, register=False))
-        bench.assert_exactly_once()
+        bench.complete_exactly_once(without_register, replace(bench.job, register=False), batches=0)
 
 
 @pytest.mark.long

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import Producer
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline, now_ms
@@ -190,9 +189,7 @@ def test_what_ends_at_this_moment_is_not_taken_for_hanging(unverified: Broker) -
     connection, names = Connection(unverified.bootstrap_servers), [brokers.fresh_name("part") for _ in range(40)]
     output = brokers.create_topic(unverified.bootstrap_servers, partitions=20)
     for name in names:
-        producer = Producer({"bootstrap.servers": unverified.bootstrap_servers, "transactional.id": name})
-        producer.init_transactions(30)
-        producer.begin_transaction()
+        producer = brokers.open_transaction(connection, name)
         for partition in range(20):
             producer.produce(output, b"row", partition=partition)
         producer.flush(30)

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
@@ -147,9 +147,7 @@ def test_the_lag_of_the_stream_is_against_what_it_may_read(connection, sink):
     """Mishap: a lag against the high watermark, which an open transaction on the input holds up forever."""
     source, group = brokers.create_topic(connection.bootstrap_servers, partitions=2), offsets_group(sink.sink_id)
     other = brokers.create_topic(connection.bootstrap_servers, partitions=1)
-    writer = Producer({**connection.librdkafka(), "transactional.id": source})
-    writer.init_transactions(30)
-    writer.begin_transaction()
+    writer = brokers.open_transaction(connection, source)
     for n in range(10):
         writer.produce(source, str(n), partition=0)
     writer.commit_transaction(30)  # ten records and a marker

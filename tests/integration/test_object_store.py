@@ -114,9 +114,7 @@ def test_a_store_that_does_not_answer_spark_ends_the_stream_and_its_next_start_c
         s3.resume()
     said = diagnose(RuntimeError(failure))
     assert (said.code, said.heals) == ("SPARK-CHECKPOINT-AWAY", True)
-    bench.input.add()
-    struck.complete(on_s3)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(struck, on_s3)
 
 
 def test_a_store_that_does_not_answer_spark_at_a_start_or_python_in_a_batch_is_one_to_wait_for(

@@ -26,7 +26,7 @@ from exactly_once.protocol.replay import rows_of
 from exactly_once.txn.coordinators import End, _end_txn, describe, end_one, end_txn_version
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
-from testkit.broker import create_topic, fresh_name
+from testkit.broker import create_topic, fresh_name, open_transaction
 from testkit.kafka_part import PartTransaction
 from testkit.processes import until
 
@@ -215,9 +215,7 @@ def test_a_foreign_transaction_that_holds_the_partition_back_hides_no_outcome(
     """Guards against a wedge: as long as somebody else's transaction is open (a hanging one: for ever), the batch would
     end with EO-UNFINISHED at each start, though its own end is in the log.
     """
-    foreign = Producer({**cluster.connection.librdkafka(), "transactional.id": fresh_name("foreign")})
-    foreign.init_transactions(30)
-    foreign.begin_transaction()
+    foreign = open_transaction(cluster.connection)
     foreign.produce(cluster.topic, b"foreign", partition=0)
     foreign.flush(30)
     handle, _ = cluster.prepare(timeout_ms=60_000 if committed else 1000)

@@ -111,8 +111,7 @@ def test_a_stream_takes_every_option_at_once_and_they_act(bench: Bench, warm: Sp
     """Guards against an option that stops a stream which Spark's own sink would run, and against one that is dropped on
     the way.
     """
-    bench.input.add(2)
-    warm.complete(bench.job.having(**{f"kafka.{name}": value for name, value in VALUES.items()}))
+    bench.complete(warm, bench.job.having(**{f"kafka.{name}": value for name, value in VALUES.items()}), batches=2)
     bench.assert_settled()
     assert sorted(bench.visible()) == sorted(bench.input.expected())
     assert {codec_of(b) for b in written(bench)} == {"gzip"}
@@ -122,8 +121,7 @@ def test_a_stream_takes_every_option_at_once_and_they_act(bench: Bench, warm: Sp
 @pytest.mark.parametrize("codec", [pytest.param(c, marks=() if c == "zstd" else pytest.mark.long) for c in CODECS])
 def test_a_batch_is_compressed_by_the_codec_that_the_user_names(codec: str, bench: Bench, warm: SparkDriver) -> None:
     """Guards against a library of a codec that the executors lack, and a setting that changes nothing."""
-    bench.input.add(2)
-    warm.complete(bench.job.having(kafka_compression_type=codec))
+    bench.complete(warm, bench.job.having(kafka_compression_type=codec), batches=2)
     bench.assert_settled()
     assert {codec_of(b) for b in written(bench)} == {codec}
     rows = [(r.key.decode(), r.value.decode()) for b in written(bench) if not b.hidden for r in b.records()]
@@ -166,8 +164,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(case: str, bench: Bench, wa
     bench.input.add()
     job = bench.job.having(**{f"kafka.{name}": value for name, value in options.items()})
     job.select[1] = "rpad(split(value, '[|]')[1], 3000, '.') value"
-    ended = warm.run(job)
-    assert ended.code == code, ended.failure
+    ended = warm.run(job).with_code(code)
     assert all(word in ended.sentence for word in words), ended.sentence
     bench.assert_exactly([])
 

@@ -60,8 +60,8 @@ def test_of_many_rows_the_very_one_that_the_topic_refuses_as_too_large_is_named(
     bench.input.add_rows([[(f"k{n}", f"{n}") for n in range(400)], [("other", "1")]])
     noise = "concat_ws('', transform(sequence(1, 300), i -> sha2(concat(value, cast(i as string)), 512)))"
     large = f"if(value like 'k257|%', {noise}, rpad('', 100, '.'))"
-    ended = warm.run(limited(bench, large, kafka_compression_type=codec, kafka_batch_size="4000"))
-    assert ended.code == "EO-RECORD", ended.failure
+    job = limited(bench, large, kafka_compression_type=codec, kafka_batch_size="4000")
+    ended = warm.run(job).with_code("EO-RECORD")
     assert f"(topic '{bench.topic}', key 'k257', value of 38400 bytes) is too large" in ended.sentence
     assert "max.message.bytes of the topic" in ended.sentence
     bench.assert_exactly([])

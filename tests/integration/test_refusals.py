@@ -67,11 +67,25 @@ def expect(ended: Ended, code: str, *words: str) -> None:
     assert ended.sentence.count(". ") >= 2, ended.sentence
 
 
-def test_an_unknown_topic_is_refused(refused: Bench, warm: SparkDriver) -> None:
-    """Guards against a broker that creates the misspelt topic, and against a batch that waits for it forever."""
-    expect(
-        warm.run(refused.job.having(topic=f"{refused.topic}-2")), "EO-TOPIC", f"{refused.topic}-2", "Create the topic"
-    )
+#: Which mishap an option leads to -> the option, the code and what the sentence names.
+OPTIONS: dict[str, tuple[dict[str, str | None], str, list[str]]] = {
+    "a broker makes a misspelt topic": ({"topic": "nowhere"}, "EO-TOPIC", ["nowhere", "Create the topic"]),
+    "no restart finds its transactions": ({"sink.id": None}, "EO-OPTION", ["sink.id"]),
+    "nor under a name that Kafka refuses": ({"sink.id": "no spaces"}, "EO-OPTION", ["no spaces"]),
+    "a misspelt option is passed over": ({"sink.adpot": "true"}, "EO-OPTION", ["sink.adpot"]),
+    "acks of one broker": ({"kafka.acks": "1"}, "EO-OPTION", ["kafka.acks"]),
+    "each producer is refused": ({"kafka.transaction.timeout.ms": "900001"}, "EO-TIMEOUT", ["900001"]),
+    "transactions end before their batch": ({"kafka.transaction.timeout.ms": "1000"}, "EO-TIMEOUT", ["1000"]),
+}
+
+
+@pytest.mark.quick(*(OPTIONS.keys() - {"a misspelt option is passed over", "acks of one broker"}))
+@pytest.mark.parametrize(("options", "code", "words"), OPTIONS.values(), ids=OPTIONS)
+def test_an_option_that_cannot_work_is_refused(
+    options: dict[str, str | None], code: str, words: list[str], refused: Bench, warm: SparkDriver
+) -> None:
+    """Guards against what its case says."""
+    expect(warm.run(refused.job.having(**options)), code, *words)
 
 
 @pytest.mark.parametrize(
@@ -173,19 +187,6 @@ def test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named(rows: int, ben
     bench.assert_exactly([])
 
 
-def test_a_missing_sink_id_is_refused(refused: Bench, warm: SparkDriver) -> None:
-    """Guards against transactions that no restart would find again."""
-    expect(warm.run(refused.job.having(sink_id=None)), "EO-OPTION", "sink.id")
-    expect(warm.run(refused.job.having(sink_id="no spaces")), "EO-OPTION", "no spaces")
-
-
-@pytest.mark.long
-def test_a_misspelt_sink_option_is_refused(refused: Bench, warm: SparkDriver) -> None:
-    """Guards against an option that the sink silently ignores."""
-    expect(warm.run(refused.job.having(sink_adpot="true")), "EO-OPTION", "sink.adpot")
-    expect(warm.run(refused.job.having(kafka_acks="1")), "EO-OPTION", "kafka.acks")
-
-
 @pytest.mark.long
 def test_a_sink_id_that_another_query_owns_is_refused(refused: Bench, warm: SparkDriver, tmp_path: Path) -> None:
     """Guards against two queries that fence each other, or abort each other's transactions."""
@@ -225,14 +226,6 @@ def test_mode_and_columns_are_refused_before_the_owner_of_a_sink_and_no_mode_tak
     assert owner.log().owner == claim
 
 
-@pytest.mark.parametrize("timeout_ms", ["900001", "1000"])
-def test_a_transaction_timeout_that_cannot_work_is_refused(timeout_ms: str, refused: Bench, warm: SparkDriver) -> None:
-    """Guards against producers that the broker refuses one by one, and against transactions that end before their
-    batch.
-    """
-    expect(warm.run(refused.job.having(kafka_transaction_timeout_ms=timeout_ms)), "EO-TIMEOUT", timeout_ms)
-
-
 def test_complete_mode_is_refused(refused: Bench, warm: SparkDriver) -> None:
     """Guards against the whole result in the topic again with each batch."""
     job = changed(refused.job, transform="testkit.transforms:windowed_count", output_mode="complete")
@@ -253,11 +246,8 @@ def test_a_missing_checkpoint_location_is_refused(refused: Bench, warm: SparkDri
     """
     job = refused.job.having(checkpointLocation=None)
     assert "checkpointLocation" in (warm.run(job).failure or "")
-    warm.ask("conf", name="spark.sql.streaming.checkpointLocation", value=str(tmp_path / "of-the-session"))
-    try:
+    with warm.having({"spark.sql.streaming.checkpointLocation": str(tmp_path / "of-the-session")}):
         expect(warm.run(job), "EO-CHECKPOINT", "checkpointLocation")
-    finally:
-        warm.ask("unset", name="spark.sql.streaming.checkpointLocation")
 
 
 @pytest.mark.long
@@ -273,11 +263,8 @@ def test_a_stop_timeout_is_refused(way: str, refused: Bench, warm: SparkDriver) 
     what that one has prepared.
     """
     job = changed(refused.job, participants=None if way == "format" else [])
-    warm.ask("conf", name="spark.sql.streaming.stopTimeout", value="5s")
-    try:
+    with warm.having({"spark.sql.streaming.stopTimeout": "5s"}):
         expect(warm.run(job), "EO-MODE", "spark.sql.streaming.stopTimeout=5s")
-    finally:
-        warm.ask("unset", name="spark.sql.streaming.stopTimeout")
 
 
 @pytest.mark.long

@@ -41,7 +41,6 @@ from testkit.authorizing import (
 )
 from testkit.dead_sink import DeadSink
 from testkit.kafka_part import PartTransaction
-from testkit.late_check import LateCheck
 from testkit.made_sink import MadeSink
 from testkit.processes import until
 from testkit.rights import Row, granted, input_of, named, table
@@ -146,8 +145,7 @@ def test_a_missing_right_is_named(
     rows = [row for row in table(*STREAM) if (row.operation, row.on) != (operation, on)]
     assert len(rows) < len(table(*STREAM))
     authorizing.grant(granted(sink_id, output, rows))
-    refused = write(warm, authorizing, sink_id, output)
-    assert refused.code == "EO-DENIED", refused.failure
+    refused = write(warm, authorizing, sink_id, output).with_code("EO-DENIED")
     assert f"Grant {word.format(sink_id, topic=output)}" in refused.sentence
 
 
@@ -198,8 +196,7 @@ def test_a_topic_of_a_column_that_may_not_be_written_is_named(
     data.add()
     settings = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "checkpoint"))
     del settings["topic"]
-    refused = warm.run(Job(data.source(), settings, select=["value", f"'{forbidden}' as topic"]))
-    assert refused.code == "EO-DENIED", refused.failure
+    refused = warm.run(Job(data.source(), settings, select=["value", f"'{forbidden}' as topic"])).with_code("EO-DENIED")
     assert "Grant WRITE" in refused.sentence and f"the topic {forbidden}" in refused.sentence
 
 
@@ -240,8 +237,7 @@ def test_a_row_for_a_topic_on_which_a_right_is_missing_is_no_dead_letter(
     settings = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "checkpoint"))
     del settings["topic"]
     settings["sink.dead.letter.topic"] = dead
-    refused = warm.run(Job(data.source(), settings, select=["value", f"'{other}' as topic"]))
-    assert refused.code == "EO-DENIED", refused.failure
+    refused = warm.run(Job(data.source(), settings, select=["value", f"'{other}' as topic"])).with_code("EO-DENIED")
     assert f"Grant {lacks} on the topic {other}" in refused.sentence
     boss = Connection.from_options({"kafka.bootstrap.servers": authorizing.bootstrap_servers})
     assert oracle.read(boss, [dead, other]) == []
@@ -274,18 +270,14 @@ class Scene:
         return SinkOptions.parse({**connection.spark(), **own}, batch=True)
 
     def task(self, connection: Connection, ticket: Ticket) -> Part:
-        """What the task of part 0 does: open, write, prepare."""
-        late = LateCheck(connection, self.sink_id, ticket)
+        """What the task of part 0 does: look at the log, open, write, prepare."""
+        assert read_log(connection, self.sink_id).owner is not None
         name = part_id(self.sink_id, ticket.token, 0, "0.0")
         with Admin(connection) as admin:
-            part = PartTransaction(connection, {}, name, 60_000, admin, late)
+            part = PartTransaction(connection, {}, name, 60_000, admin)
             part.send(self.output, None, b"row")
             handle = part.prepare(0, 30)
         return replace(empty_part(ticket), handles=(handle,))
-
-    def moved_on(self, ticket: Ticket) -> Ticket:
-        """The log has a record behind what the driver knew: the task has to read it."""
-        return replace(ticket, log_end=0)
 
     def dead(self) -> DeadSink:
         """A driver that died with a decided part and an open one."""
@@ -321,7 +313,7 @@ class Tasks(Role):
 
     def work(self) -> None:
         scene = self.scene
-        part = scene.task(scene.user, scene.moved_on(self.ticket))
+        part = scene.task(scene.user, self.ticket)
         assert self.write.commit([part]) is not None
         assert scene.rows() == 1
 
@@ -485,7 +477,10 @@ def test_a_role_works_without_the_rights_that_are_for_comfort(role: str, scene: 
 
 #: These stay in make test.
 WRITING = ("tasks", "driver", "recovery")
-MISSING = [(role, row) for role in ROLES for row in table(role) if row.needed]
+#: What a task says without a right to write is Java's: test_a_missing_right_is_named.
+MISSING = [
+    (role, row) for role in ROLES for row in table(role) if row.needed and (role, row.operation) != ("tasks", "WRITE")
+]
 
 
 @pytest.mark.long
@@ -520,9 +515,7 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a
     no coordinator knows the producer.
     """
     monkeypatch.setattr(leaders, "_ASK_AGAIN_S", 0.1)
-    payments = Producer({**scene.boss.librdkafka(), "transactional.id": brokers.fresh_name("payments")})
-    payments.init_transactions(30)
-    payments.begin_transaction()
+    payments = brokers.open_transaction(scene.boss)
     payments.produce(scene.output, b"paid", partition=0, timestamp=1_000)
     payments.flush(30)
     rights = [Right("READ", "TOPIC", scene.output), Right("ALTER", "BROKER", "kafka-cluster")]
@@ -570,7 +563,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureAuthorizi
 
 def assert_the_roles_hold(scene: Scene) -> None:
     """A stream's roles work with their rights, and one without a right is told which; recoveries and looks too."""
-    for number, role in enumerate(("driver", "tasks", "recovery", "observer")):
+    for role in ("driver", "tasks", "recovery", "observer"):
         fresh = replace(
             scene,
             sink_id=brokers.fresh_name("sink"),
@@ -578,11 +571,12 @@ def assert_the_roles_hold(scene: Scene) -> None:
         )
         work = ROLES[role](fresh)
         row = next(row for row in table(role) if row.on.startswith("transactional ids"))
-        fresh.grant([r for r in table(role) if r != row])
-        with pytest.raises(NotAuthorized, match=f"Grant .* on the transactional ids .*{fresh.sink_id}") as refused:
-            work.work()
-        assert row.operation in refused.value.way_out
-        assert work.nothing_written(), number
+        if (role, row) in MISSING:
+            fresh.grant([r for r in table(role) if r != row])
+            with pytest.raises(NotAuthorized, match=f"Grant .* on the transactional ids .*{fresh.sink_id}") as refused:
+                work.work()
+            assert row.operation in refused.value.way_out
+            assert work.nothing_written(), role
         fresh.grant(table(role))
         work.work()
 

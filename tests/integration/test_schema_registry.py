@@ -22,7 +22,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.tools.verify import VerifyParameters, verify
-from exactly_once.txn.coordinators import end_one
 from testkit import registry as support
 from testkit.broker import create_topic
 from testkit.fixtures import Bench, StartDriver
@@ -372,8 +371,7 @@ def test_the_latest_version_is_asked_for_once_and_kept_until_the_query_starts_ag
     assert ids(read(bench)) == {old} != {new}
     assert len(door.asked) == 1, door.asked
 
-    bench.input.add()
-    warm.complete(job)
+    bench.complete(warm, job)
     found = read(bench)
     assert Counter(int.from_bytes(m.value()[1:5], "big") for m in found) == {old: 600, new: 200}
     assert len(door.asked) == 2, door.asked
@@ -425,9 +423,7 @@ def test_what_the_registry_refuses_is_refused_before_anything_is_written(
     registry.require("known", "BACKWARD")
     bench.input.add()
     right = {"schema_registry_basic_auth_user_info": f"{USER}:{PASSWORD}"}
-    ended = warm.run(stream_job(bench, door.url, **{**right, **options}))
-
-    assert ended.code == code, ended.failure
+    ended = warm.run(stream_job(bench, door.url, **{**right, **options})).with_code(code)
     for word in words:
         assert word.replace("<topic>", bench.topic) in ended.sentence, ended.sentence
     assert ended.sentence.count(". ") >= 2, ended.sentence
@@ -463,8 +459,7 @@ def test_a_registry_that_dies_stops_no_stream_and_refuses_the_next_start_until_i
     assert seen == 400
 
     bench.input.add()
-    refused = warm.run(job)
-    assert refused.code == "EO-REGISTRY", refused.failure
+    warm.run(job).with_code("EO-REGISTRY")
     assert len(read(bench)) == seen
     assert bench.open_parts() == 0
     assert bench.decided_batches() == [0, 1]
@@ -488,15 +483,12 @@ def test_a_registry_that_is_down_at_the_restart_after_a_crash_holds_up_no_decide
     job, killed = stream_job(bench, own_registry.url, value_schema=DELAY), driver()
     run = killed.start(job.until_stopped())
     run.await_commit(0)
-    killed.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: killed.has_reached(point))
+    bench.hold(run, point)
     killed.kill9()
     own_registry.kill9()
 
     bench.input.add()
-    refused = warm.run(job)
-    assert refused.code == "EO-REGISTRY", refused.failure
+    warm.run(job).with_code("EO-REGISTRY")
     bench.assert_settled()  # what was decided is committed, the rest aborted: no reader is held back
     assert len(read(bench)) == committed * 200
 
@@ -519,14 +511,10 @@ def test_a_lost_part_is_written_again_under_the_id_it_had_and_under_no_other(
     job, killed = stream_job(bench, registry.url), driver()
     run = killed.start(job.until_stopped())
     run.await_commit(0)
-    killed.arm("decided")
-    bench.input.add()
-    run.await_true("decided", lambda: killed.has_reached("decided"))
+    bench.hold(run, "decided")
     killed.kill9()
     decision = bench.log().decisions[-1]
-    with Admin(bench.connection) as admin:
-        h = decision.handles[2]
-        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+    bench.abort_parts(decision, decision.transactions[2].part)
 
     new = registry.register(f"{bench.topic}-value", LATER)
     doubt = warm.run(job)  # the latest version is another one now

@@ -8,12 +8,10 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from testkit import oracle
 from testkit.broker import create_topic, fresh_name
 from testkit.dead_sink import DeadSink
 from testkit.fixtures import StartDriver
+from testkit.http_server import Answer, Asked, HttpServer
 from testkit.planted import (
     DATABASE,
     REGISTRY,
@@ -65,31 +64,17 @@ def registry() -> Iterator[str]:
     """A schema registry with one schema, which repeats the password of whoever it does not let in; its URL."""
     expected = "Basic " + base64.b64encode(f"{REGISTRY_USER}:{REGISTRY}".encode()).decode()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            given = self.headers.get("Authorization", "")
-            subject = self.path.split("/")[2] if self.path.count("/") > 2 else ""
-            known = {"subject": subject, "id": 7, "version": 1, "schema": SCHEMA}
-            refused = {"error_code": 401, "message": f"no entry for {given}"}
-            body = json.dumps(known if given == expected else refused).encode()
-            self.send_response(200 if given == expected else 401)
-            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(asked: Asked) -> Answer:
+        given = asked.headers.get("Authorization", "")
+        subject = asked.path.split("/")[2] if asked.path.count("/") > 2 else ""
+        known = {"subject": subject, "id": 7, "version": 1, "schema": SCHEMA}
+        refused = {"error_code": 401, "message": f"no entry for {given}"}
+        body = json.dumps(known if given == expected else refused).encode()
+        kind = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        return Answer(200 if given == expected else 401, body, kind)
 
-        do_POST = do_GET
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with HttpServer(answer) as server:
+        yield server.url
 
 
 def raw(connection: Connection, topics: list[str]) -> str:

@@ -61,7 +61,8 @@ def test_records_pass_through_tls_whole(secure: SecureBroker, way: str) -> None:
     values = [b"%06d" % n + b"x" * SIZE for n in range(ROWS)]
     with Admin(connection) as admin:
         transaction = PartTransaction(connection, {}, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
-        transaction.send_many(topic, [None] * len(values), values, 0)
+        for value in values:
+            transaction.send(topic, None, value)
         handle = transaction.prepare(0, 60)
         outcome = end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, True, 5)
     assert outcome is Outcome.DONE
@@ -118,8 +119,7 @@ def test_a_stream_is_written_exactly_once_through_tls(
     bench = replace(plain, connection=connection, job=job)
     for _ in range(2):
         bench.input.add()
-    warm.complete(bench.job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, batches=0)
 
 
 @pytest.mark.long
@@ -143,8 +143,7 @@ def test_a_login_in_the_words_of_a_console_writes(
     bench.input.add()
     job = replace(bench.job, options={**bench.job.options, **options})
     warm.ask("check", job=vars(job))
-    warm.complete(job)
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm, job, batches=0)
 
 
 @pytest.mark.long
@@ -203,8 +202,7 @@ def test_a_child_of_the_jvm_gets_what_its_stores_hold(
     bench.input.add()
     jvm = driver(environment={"EXACTLY_ONCE_PYTHON": str(python)})
     stream = bench.job.having(**secure.mutual(JAVAS))
-    jvm.complete(replace(stream, register=False))
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(jvm, replace(stream, register=False), batches=0)
     write = stream.having(checkpointLocation=None, write_id="w", sink_id=fresh_name("sink"))
     jvm.send_batch(write.options, register=False)()
     assert len(bench.visible()) == len(bench.input.expected()) + 40

@@ -91,8 +91,7 @@ def test_a_session_with_two_queries_that_is_killed_loses_nothing_of_either(
     victim.kill9()
 
     for bench in (first, second):
-        bench.input.add()
-        warm.complete(bench.job)
+        bench.complete(warm)
 
     for bench in (first, second):
         bench.assert_exactly_once()

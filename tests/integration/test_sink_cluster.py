@@ -171,12 +171,8 @@ def test_an_executor_that_dies_in_the_middle_of_a_write_is_replaced_and_no_row_i
     """Guards against the parts of a dead executor: open transactions, and handles of parts that were written again."""
     failpoints = {"spark.executorEnv.EXACTLY_ONCE_FAILPOINTS": str(tmp_path / "driver-0" / "failpoints")}
     writing = driver(cluster.master, {**CONF, **failpoints}, WITHOUT_PYTHON)
-    bench.input.add()
-    run = writing.start(bench.job.until_stopped())
-    run.await_commit(0)
-    writing.arm("some-sent")
-    bench.input.add()
-    run.await_true("some-sent", lambda: writing.has_reached("some-sent"))
+    run = bench.begin(writing)
+    bench.hold(run, "some-sent")
     for number in cluster.workers:
         for pid in of_worker(cluster, number, EXECUTOR):
             os.kill(pid, 9)
@@ -194,13 +190,9 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_batch_is_done_without_and_no
     """
     failpoints = {"spark.executorEnv.EXACTLY_ONCE_FAILPOINTS": str(tmp_path / "driver-0" / "failpoints")}
     writing = driver(cluster.master, {**CONF, **failpoints}, WITHOUT_PYTHON)
-    bench.input.add(2)
-    run = writing.start(bench.job.until_stopped())
-    run.await_commit(1)
+    run = bench.begin(writing, batches=2)
     until("both executors", lambda: all(of_worker(cluster, n, EXECUTOR) for n in (1, 2)), 60)
-    writing.arm("some-sent")
-    bench.input.add()
-    run.await_true("some-sent", lambda: writing.who_reached("some-sent"))
+    bench.hold(run, "some-sent")
     session = os.getsid(writing.who_reached("some-sent") or 0)
     [lost] = [number for number, pid in cluster.workers.items() if pid == session]
     processes.kill_session(session)

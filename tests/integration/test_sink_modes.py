@@ -28,9 +28,7 @@ def test_a_query_that_changes_to_continuous_mode_is_refused(
     before = high_watermarks(bench)
     kafka_input.fill(batches=1, rows=20)
 
-    ended = warm.run(Job(**{**asdict(job), "trigger": {"continuous": "1 second"}}))
-
-    assert ended.code == "EO-MODE", ended.failure
+    warm.run(Job(**{**asdict(job), "trigger": {"continuous": "1 second"}})).with_code("EO-MODE")
     assert high_watermarks(bench) == before
 
 
@@ -66,8 +64,7 @@ def test_a_weaker_guarantee_writes_every_row_and_neither_claims_nor_decides(
     """Guards against rows that wait in a producer when their query ends (loss), and against the price of a commit log
     where nobody asked for one.
     """
-    bench.input.add(2)
-    warm.complete(bench.job.having(sink_guarantee=guarantee))
+    bench.complete(warm, bench.job.having(sink_guarantee=guarantee), batches=2)
     until("all rows", lambda: len(bench.visible()) >= len(bench.input.expected()), 20)
     assert sorted(bench.visible()) == sorted(bench.input.expected())
     assert bench.log().owner is None and bench.open_parts() == 0

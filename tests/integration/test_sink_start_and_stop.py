@@ -99,9 +99,7 @@ def test_a_stream_from_kafka_to_kafka_reads_what_is_committed_and_writes_it_once
 @pytest.mark.long
 def test_spark_finds_the_sink_without_register(bench: Bench, driver: StartDriver) -> None:
     """Guards against a session in which nobody calls register(): the JVM then starts a Python of its own."""
-    bench.input.add()
-    driver().complete(replace(bench.job, register=False))
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(driver(), replace(bench.job, register=False))
 
 
 @pytest.mark.long
@@ -109,8 +107,7 @@ def test_a_registration_that_changes_nothing_is_not_warned_of(bench: Bench, warm
     """Guards against a warning at each start of each query: people stop to read them."""
     before = len(warm.log.read_bytes())
     for _ in range(2):  # each registers, and starts a query, which clones the session
-        bench.input.add()
-        warm.complete(bench.job)
+        bench.complete(warm)
     bench.assert_exactly_once()
     assert b"EO-WARN" not in warm.log.read_bytes()[before:]
 
@@ -125,16 +122,14 @@ def test_the_number_of_transactional_ids_is_bounded_by_parallelism(
         with Admin(bench.connection) as admin:
             return {x.transactional_id for x in list_transactions(admin, namespace(bench.sink_id), ())}
 
-    bench.input.add(8)
-    warm.complete(bench.job)
+    bench.complete(warm, batches=8)
     used = ids() - {f"{namespace(bench.sink_id)}log"}
     assert len(used) <= bench.input.parts * VARIANTS
     assert len({PartId.parse(i).slot for i in used}) == 1  # type: ignore[union-attr]
 
     for _ in range(SLOTS - 1):
         recover(bench.connection, bench.sink_id)  # a claim each: the next one writes under the same slot again
-    bench.input.add(8)
-    driver().complete(bench.job)
+    bench.complete(driver(), batches=8)
     assert len(ids()) <= bench.input.parts * VARIANTS + 1
     bench.assert_exactly_once()
 
@@ -143,14 +138,9 @@ def test_a_query_that_is_started_again_after_a_recovery_claims_anew(bench: Bench
     """Guards against a start that decides by the claim of an earlier start in the same application, although somebody
     has taken the sink since: it failed once with EO-FENCED, which no restart heals.
     """
-    bench.input.add()
-    warm.complete(bench.job)
+    bench.complete(warm)
     recover(bench.connection, bench.sink_id)
-    bench.input.add()
-
-    warm.complete(bench.job)
-
-    bench.assert_exactly_once()
+    bench.complete_exactly_once(warm)
     owner = bench.log().owner
     assert owner is not None and (owner.token, owner.purpose) == (3, "stream")
 
@@ -162,8 +152,7 @@ def test_each_run_of_a_stream_claims_under_its_own_operator(bench: Bench, warm: 
     """
     owners = []
     for run in (1, 2, 2):
-        bench.input.add()
-        warm.complete(bench.job.having(sink_operator=f"dagster/prod/run-{run}"))
+        bench.complete(warm, bench.job.having(sink_operator=f"dagster/prod/run-{run}"))
         owners.append(bench.log().owner)
     tokens, operators = zip(*((o.token, o.operator) for o in owners if o), strict=True)
     assert operators == ("dagster/prod/run-1", "dagster/prod/run-2", "dagster/prod/run-2")

@@ -39,9 +39,7 @@ class Bad:
 
     def send(self, values: list[bytes | None]) -> None:
         """Send them in a transaction, with keys and headers that are not all text."""
-        producer = Producer({**self.connection.librdkafka(), "transactional.id": f"{self.source}-{len(self.sent)}"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
+        producer = brokers.open_transaction(self.connection)
         for n, value in enumerate(values):
             key = (None, b"", b"\xff\x00", f"k{n}".encode())[n % 4]
             producer.produce(self.source, value, key, partition=n % PARTITIONS, headers=self.headers(n))

@@ -101,10 +101,8 @@ def test_a_batch_size_of_the_user_s_that_the_memory_has_no_room_for_is_lowered_a
     full of it.
     """
     before = len(warm.log.read_bytes())
-    for _ in range(2):
-        bench.input.add()
-    warm.complete(bench.job.having(kafka_batch_size="200000", kafka_buffer_memory="800000"))
-    bench.assert_exactly_once()
+    job = bench.job.having(kafka_batch_size="200000", kafka_buffer_memory="800000")
+    bench.complete_exactly_once(warm, job, batches=2)
     said = warm.log.read_bytes()[before:].decode()
     warning = "kafka.batch.size=200000 times 4 partitions does not fit into kafka.buffer.memory; the sink uses 100000"
     assert said.count(warning) == 1
@@ -137,8 +135,7 @@ def test_a_limit_that_is_lowered_under_a_part_is_named_with_its_topic_and_the_ne
     run.await_true("the first row", lambda: warm.who_reached("mid-write"))
     change_topic(bench.connection.bootstrap_servers, bench.topic, "max.message.bytes", "10000")
     warm.release("mid-write")
-    ended = run.end()
-    assert ended.code == "EO-TOPIC-LIMIT", ended.failure
+    ended = run.end().with_code("EO-TOPIC-LIMIT")
     assert all(said in ended.sentence for said in (bench.topic, "max.message.bytes", "10000", f"{LIMIT}")), (
         ended.failure
     )
@@ -162,8 +159,7 @@ def test_a_stream_goes_on_in_a_topic_that_was_made_anew_with_fewer_partitions(
     create_topic(servers, bench.topic, partitions=1)
     bench.input.add()
     if guarantee == "exactly_once":  # what the first batch wrote is gone, and nobody has said that it may be
-        ended = run.end(40)
-        assert ended.code == "EO-TOPIC-RECREATED", ended.failure
+        run.end(40).with_code("EO-TOPIC-RECREATED")
         assert bench.visible() == []
         return
     run.await_commit(1, 40)

@@ -9,12 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
-from pyspark.sql.types import IntegerType, StringType, StructType
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedTransaction
@@ -24,12 +21,10 @@ from exactly_once.txn.scan import batches
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import Record, read_with_java, running_java
-from testkit.kafka_part import KafkaPart, PythonKafka
-from testkit.kafka_rows import columns_of
+from testkit.kafka_part import KafkaPart
 from testkit.made_sink import MadeSink
 from testkit.processes import until
 
-TYPES = StructType().add("key", StringType()).add("value", StringType()).add("partition", IntegerType())
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
 PARTITIONS = 3
 ROWS = 40
@@ -46,7 +41,7 @@ def jvm() -> Iterator[Any]:
 
 
 class Written:
-    """A sink whose parts its own tasks' code writes, by each codec, and a test decides and ends."""
+    """A sink whose parts this process writes, by each codec, and a test decides and ends."""
 
     def __init__(self, connection: Connection):
         topic = brokers.create_topic(connection.bootstrap_servers, partitions=PARTITIONS)
@@ -55,16 +50,9 @@ class Written:
 
     def begin(self, batch: int, part: int, codec: str) -> KafkaPart:
         """A part with its first rows; an empty key, an empty value and none are among them."""
-        options = {
-            **self.sink.connection.spark(),
-            "sink.id": self.sink.sink_id,
-            "topic": self.sink.topic,
-            "checkpointLocation": "/none",
-            "kafka.compression.type": codec,
-            "kafka.batch.size": "500",  # so that a transaction has several batches in a partition
-        }
-        participant = PythonKafka(SinkOptions.parse(options), columns_of(TYPES, self.sink.topic))
-        begun = participant.begin(PartName(self.sink.sink_id, self.sink.token, batch, part, "0.0", LOG))
+        name = PartName(self.sink.sink_id, self.sink.token, batch, part, "0.0", LOG)
+        config = {"compression.type": codec, "batch.size": "500"}  # so that a partition gets several batches
+        begun = KafkaPart(self.sink.connection, self.sink.topic, name, config)
         made = [
             {
                 "key": (None, "", f"k{n % 7}")[min(n % 5, 2)],
@@ -130,9 +118,7 @@ def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
         sink.complete(batch)
         committed += sum(h.records for h in kept)
     under_way = prepared(written.begin(len(codecs), 0, "none"))
-    other = Producer({**connection.librdkafka(), "transactional.id": brokers.fresh_name("other")})
-    other.init_transactions(30)
-    other.begin_transaction()
+    other = brokers.open_transaction(connection)
     for n in range(9):
         other.produce(sink.topic, f"behind it {n}", partition=n % PARTITIONS)
     other.commit_transaction(30)

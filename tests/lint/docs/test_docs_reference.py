@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from types import ModuleType
 
@@ -16,7 +15,7 @@ from exactly_once import options, schema_options
 from exactly_once.kafka import connection
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.tools.operation import operations
-from testkit.syntax import ROOT, nodes
+from testkit.syntax import ROOT, loaded, nodes
 
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 PREFIXES = {
@@ -76,11 +75,7 @@ def test_every_environment_variable_is_explained_and_no_other() -> None:
 @pytest.fixture
 def tool() -> ModuleType:
     """The script that writes the generated parts."""
-    spec = importlib.util.spec_from_file_location("config_reference", ROOT / "dev" / "tools" / "config_reference.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "dev" / "tools" / "config_reference.py")
 
 
 def test_the_generated_parts_are_those_of_the_models_and_of_the_parser(tool: ModuleType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from types import ModuleType
 import pytest
 from markdown_it import MarkdownIt
 from mkdocs.config import load_config
+
+from testkit.syntax import loaded
 
 #: make check runs them.
 pytestmark = pytest.mark.long
@@ -57,11 +58,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
     """What mkdocs.yml makes the site of."""
-    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "dev" / "tools" / "site_hooks.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "dev" / "tools" / "site_hooks.py")
 
 
 def test_every_page_for_users_is_in_the_navigation_and_the_journal_is_not() -> None:

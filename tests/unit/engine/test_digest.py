@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.digest import RowDigest
-from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, place_of, scope_of
-from exactly_once.protocol.batch_headers import pair_of
-from testkit.kafka_part import PartTransaction
+from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, add_read, place_of, scope_of
 from testkit.stream import ROOT
 
 ROWS = [(f"k{n % 7}".encode(), f"v{n}".encode()) for n in range(100)]
@@ -98,29 +96,6 @@ def parse(cell: str | None) -> bytes | None:
 
 def headers_of(row: dict[str, Any]) -> list[tuple[str, bytes | None]]:
     return [(key, parse(value)) for key, value in row["headers"]]
-
-
-@pytest.mark.parametrize("batch", [(), pair_of("s", 3)], ids=["", "with the headers of the batch"])
-@pytest.mark.parametrize("vector", VECTORS, ids=[v["name"] for v in VECTORS])
-def test_a_part_has_the_form_and_the_sum_that_every_kind_of_task_gives_it(
-    vector: dict[str, Any], batch: tuple[Any, ...]
-) -> None:
-    """Guards against a part that a Java task wrote, and a Python task, or verify, takes for other rows."""
-    sent: list[Any] = []
-    transaction = object.__new__(PartTransaction)
-    transaction._digest, transaction._scopes, transaction.records, transaction.bytes = RowDigest(), set(), 0, 0
-    transaction._dated = False
-    transaction._producer = SimpleNamespace(produce=lambda *_, headers=(), **__: sent.append(headers or []))  # type: ignore[assignment]
-    transaction._behind = batch
-    rows = vector["rows"]
-    if vector["form"] == PLAIN:
-        transaction.send_many("t", [parse(r["key"]) for r in rows], [parse(r["value"]) for r in rows], 0)
-    for r in rows if vector["form"] != PLAIN else ():
-        key, value = parse(r["key"]), parse(r["value"])
-        transaction.send(r["topic"], key, value, r["partition"], headers_of(r), r["timestamp_ms"])
-    assert [list(headers) for headers in sent] == [[*headers_of(r), *batch] for r in rows]
-    form = f"{vector['form']}{'+batch' if batch else ''}"
-    assert (transaction._form, transaction._digest.text) == (form, vector["digest"])
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[v["name"] for v in VECTORS])

@@ -7,8 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from email.message import Message
 from urllib.parse import parse_qs
 
 import pytest
@@ -22,6 +21,7 @@ from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.oauth import OAuth, Token, Tokens, checked, from_endpoint, from_function, token_in
 from exactly_once.options import SinkOptions
+from testkit.http_server import Answer, Asked, HttpServer
 
 HERE = __name__
 
@@ -177,43 +177,27 @@ def test_a_function_that_returns_something_else_is_refused_without_showing_the_t
 # -- a token endpoint --------------------------------------------------------------------------------------------------
 
 
-class Endpoint:
+class Endpoint(HttpServer):
     """A token endpoint on this machine: it answers with ``status`` and ``body``, and notes what it was asked."""
 
     status = 200
-    body = b'{"access_token": "abc", "expires_in": 60}'
+    given = b'{"access_token": "abc", "expires_in": 60}'
     location = ""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, list[str]], dict[str, str]]] = []
-        outer = self
+        self.asked: list[tuple[str, dict[str, list[str]], Message]] = []
+        super().__init__(self._give)
+        self.url += "/token"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                outer.asked.append((self.path, parse_qs(body), dict(self.headers)))
-                self.send_response(outer.status)
-                if outer.location:
-                    self.send_header("Location", outer.location)
-                self.end_headers()
-                self.wfile.write(outer.body)
-
-            do_GET = do_POST
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/token"
+    def _give(self, asked: Asked) -> Answer:
+        self.asked.append((asked.path, parse_qs(asked.body.decode()), asked.headers))
+        return Answer(self.status, self.given, {"Location": self.location} if self.location else {})
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    with Endpoint() as found:
+        yield found
 
 
 def oauth(url: str) -> OAuth:
@@ -246,7 +230,7 @@ def test_an_endpoint_that_gives_no_token_is_named_and_only_what_may_pass_is_trie
     endpoint: Endpoint, status: int, body: bytes, error: type[Exception], says: str
 ) -> None:
     """Outage: a supervisor that restarts a stream with a wrong secret for ever, or gives up after a short failure."""
-    endpoint.status, endpoint.body = status, body
+    endpoint.status, endpoint.given = status, body
     with pytest.raises(error) as failure:
         from_endpoint(oauth(endpoint.url))
     assert says in str(failure.value) and endpoint.url in str(failure.value) and "s3cret" not in str(failure.value)

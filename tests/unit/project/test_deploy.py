@@ -8,11 +8,9 @@ the Spark operator (v1beta2).
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -31,6 +29,7 @@ from dagster_k8s.job import UserDefinedDagsterK8sConfig, construct_dagster_k8s_j
 
 import exactly_once
 from exactly_once.sparkenv.java import OLDEST_JAVA
+from testkit.syntax import loaded
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -351,9 +350,4 @@ def expanded(job: dict[str, Any]) -> dict[str, str]:
 
 
 def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"deployed_{name}", DEPLOY / "app" / f"{name}.py")
-    assert spec and spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = loaded
-    spec.loader.exec_module(loaded)
-    return loaded
+    return loaded(DEPLOY / "app" / f"{name}.py")

@@ -11,17 +11,15 @@ from types import ModuleType
 
 import pytest
 
+from testkit.syntax import loaded
+
 ROOT = Path(__file__).parents[3]
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("extras_under_test", ROOT / "dev" / "tools" / "extras.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "dev" / "tools" / "extras.py")
 
 
 @pytest.fixture

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from testkit.syntax import loaded
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def naughty() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("naughty_under_test", ROOT / "dev" / "tools" / "naughty.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "dev" / "tools" / "naughty.py")
 
 
 def test_an_archive_with_another_sum_is_refused_and_removed(naughty: ModuleType, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+from testkit.syntax import loaded
+
 PROJECT = Path(__file__).resolve().parents[3]
 
 
@@ -116,10 +118,7 @@ def test_what_the_set_up_imports_is_there() -> None:
 @pytest.fixture
 def setup(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The set-up as a module, on the fresh checkout, with its steps recorded in ``ran`` instead of done."""
-    spec = importlib.util.spec_from_file_location("setup_under_test", PROJECT / "dev" / "tools" / "setup.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(PROJECT / "dev" / "tools" / "setup.py")
     monkeypatch.setattr(module, "PROJECT", checkout)
     monkeypatch.setattr(module, "STAMP", checkout / "stamp")
     monkeypatch.setattr(module.jars, "is_resolved", lambda: True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import shutil
 import zipfile
@@ -13,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import exactly_once
+from testkit.syntax import loaded
 
 PROJECT = Path(__file__).resolve().parents[3]
 JAR = Path(exactly_once.jar())
@@ -20,11 +20,7 @@ JAR = Path(exactly_once.jar())
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tools_jar", PROJECT / "dev" / "tools" / "jar.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(PROJECT / "dev" / "tools" / "jar.py")
 
 
 @pytest.mark.long
