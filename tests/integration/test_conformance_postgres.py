@@ -708,7 +708,10 @@ def test_a_server_that_cannot_work_is_refused_at_the_start(own_postgres: Postgre
     with pytest.raises(DatabaseUnusable, match=r"max_prepared_transactions = 0.*restart the server"):
         out.participant.check(SINK, ROWS)
     own_postgres.stop()
-    own_postgres.start(max_prepared_transactions="1", fsync="off")
+    own_postgres.start(max_prepared_transactions="1")
+    out.participant.check(SINK, ROWS)  # a stream has begun
+    own_postgres.stop()
+    own_postgres.start(fsync="off")
     with pytest.raises(DatabaseUnusable, match="fsync"):
         out.participant.check(SINK, ROWS)
     with pytest.raises(DatabaseUnusable, match=r"fsync.*batch is not decided"):
