@@ -400,14 +400,8 @@ def test_encoded_rows_of_a_driver_that_was_killed_are_read_once(
     point: str, format: str, bench: Bench, driver: StartDriver, warm: SparkDriver, registry: RegistryProcess
 ) -> None:
     """Guards against rows that the second try encodes otherwise, or under another id, and so doubles."""
-    bench.input.add()
-    job = job_of(bench, registry.url, DELAY_ROW, value_format=format, **MADE)
-    killed = driver()
-    run = killed.start(job.until_stopped())
-    run.await_commit(0)
-    killed.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: killed.has_reached(point))
+    job, killed = job_of(bench, registry.url, DELAY_ROW, value_format=format, **MADE), driver()
+    bench.hold_third_batch(killed, job, point)
     killed.kill9()
     bench.input.add()
     warm.complete(job)
