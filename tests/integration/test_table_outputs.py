@@ -601,10 +601,8 @@ def test_tasks_need_no_catalogue(at: Table) -> None:
     participant = at.checked()
     travelled = pickle.loads(pickle.dumps(participant))
     travelled._open = None  # nobody may call it
-    writer = travelled.begin(at.name())
-    for rows in at.rows(at.name()):
-        writer.write(rows)
-    assert at.participant().commit([at.stored(writer.pre_commit())]) == []
+    handle = prepare(travelled, at.name(), at.rows(at.name()))
+    assert at.participant().commit([at.stored(handle)]) == []
     at.assert_visible(at.name())
 
 
