@@ -224,20 +224,6 @@ def test_everything_is_durable_before_it_counts(at: Place, monkeypatch: pytest.M
     assert steps == ["fsync BATCH", "fsync ."], "the first commit may have died before these"
 
 
-def test_two_sinks_and_two_participants_share_a_place(at: Place) -> None:
-    """The same part of the same batch, twice in one directory: one would overwrite the other."""
-    name = at.name()
-    rows = at.rows(name)
-    found = []
-    for participant, part in (("a", name), ("b", name), ("a", at.name(sink="payments"))):
-        one = FileParticipant(participant, str(at.root))
-        found.append((one, prepare(one, part._replace(participant=participant), rows)))
-    for one, handle in found:
-        assert one.commit([handle]) == []
-    assert len(at.visible()) == 3 * 3
-    assert len(list(at.root.glob("batch=*"))) == 3
-
-
 def test_a_part_that_turns_up_again_before_it_was_written_again_is_published(at: Place, tmp_path: Path) -> None:
     """A disk that was away for a minute: the batch has its directory already."""
     names, handles = at.batch()
