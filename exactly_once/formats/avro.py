@@ -68,7 +68,7 @@ def _parsed(text: str) -> tuple[Any, dict[str, Any]]:
     try:
         from fastavro.schema import parse_schema
     except ImportError as e:
-        raise spark.package_missing("AVRO", e) from e
+        raise spark.package_missing("the format AVRO", "formats", e) from e
     named: dict[str, Any] = {}
     try:
         return parse_schema(json.loads(text), named), named

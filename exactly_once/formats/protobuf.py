@@ -303,7 +303,7 @@ def message_of(text: str, indexes: tuple[int, ...]) -> Any:
 
         importlib.import_module("grpc_tools")
     except ImportError as e:
-        raise spark.package_missing("PROTOBUF", e) from e
+        raise spark.package_missing("the format PROTOBUF", "formats", e) from e
     files = FileDescriptorSet.FromString(compiled(text)).file
     pool = DescriptorPool()
     for file in files:

@@ -120,11 +120,11 @@ def missing(path: str, name: str, of: str) -> InvalidSchema:
     )
 
 
-def package_missing(format: str, e: ImportError) -> InvalidOption:
-    """Return the error for a package of the extra that is not installed."""
+def package_missing(what: str, extra: str, e: ImportError) -> InvalidOption:
+    """Return the error for a package of the extra that is not installed, and that ``what`` needs."""
     return InvalidOption(
-        f"the format {format} needs packages that are not installed on the driver ({e})",
-        "Install pyspark-kafka-exactly-once[formats]",
+        f"{what} needs packages that are not installed on the driver ({e})",
+        f"Install pyspark-kafka-exactly-once[{extra}]",
     )
 
 

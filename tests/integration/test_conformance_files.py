@@ -21,6 +21,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from exactly_once.errors import Expired, PrepareFailed, StoreRefused, Unfinished
 from exactly_once.outputs import files
 from exactly_once.outputs.conformance import ParticipantConformance
+from exactly_once.outputs.conformance.processes import prepare
 from exactly_once.outputs.files import FileParticipant
 from exactly_once.outputs.files.stores import HdfsStore
 from testkit.processes import until
@@ -223,23 +224,6 @@ def test_everything_is_durable_before_it_counts(at: Place, monkeypatch: pytest.M
     assert steps == ["fsync BATCH", "fsync ."], "the first commit may have died before these"
 
 
-def test_two_sinks_and_two_participants_share_a_place(at: Place) -> None:
-    """The same part of the same batch, twice in one directory: one would overwrite the other."""
-    name = at.name()
-    rows = at.rows(name)
-    found = []
-    for participant, part in (("a", name), ("b", name), ("a", at.name(sink="payments"))):
-        one = FileParticipant(participant, str(at.root))
-        writer = one.begin(part._replace(participant=participant))
-        for batch in rows:
-            writer.write(batch)
-        found.append((one, writer.pre_commit()))
-    for one, handle in found:
-        assert handle is not None and one.commit([handle]) == []
-    assert len(at.visible()) == 3 * 3
-    assert len(list(at.root.glob("batch=*"))) == 3
-
-
 def test_a_part_that_turns_up_again_before_it_was_written_again_is_published(at: Place, tmp_path: Path) -> None:
     """A disk that was away for a minute: the batch has its directory already."""
     names, handles = at.batch()
@@ -346,11 +330,8 @@ def test_only_the_named_columns_are_written_and_digested(at: Place) -> None:
     """Columns for Kafka (topic, partition) have no place in the file, nor in the proof that a part is the same."""
     name = at.name()
     chosen = FileParticipant("files", str(at.root), columns=["text", "id"])
-    writer = chosen.begin(name)
-    for batch in at.rows(name):
-        writer.write(batch)
-    handle = writer.pre_commit()
-    assert handle is not None and chosen.commit([handle]) == []
+    handle = prepare(chosen, name, at.rows(name))
+    assert chosen.commit([handle]) == []
     assert handle.digest == at.digest([batch.select(["text", "id"]) for batch in at.rows(name)])
     (file,) = at.root.glob("batch=*/*.jsonl")
     assert [list(json.loads(line)) for line in file.read_text().splitlines()] == [["text", "id"]] * 3

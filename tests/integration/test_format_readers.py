@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from exactly_once.sparkenv.jars import cache_folder, session_jars
 from testkit.fixtures import Bench
 from testkit.registry import RegistryProcess, compiled_message
 from testkit.stream import ROOT, SparkDriver
-from tests.integration.test_formats import DELAY_ROW, job_of
+from tests.integration.test_formats import DELAY_ROW, MADE, assert_same, job_of
 from tests.integration.test_schema_registry import DELAY, JSON_DELAY, LATER, changed, client, delays, ids, read
 from tests.integration.test_schema_registry import registry as registry
 
@@ -51,18 +50,13 @@ def code(name: str) -> str:
     return str(found)
 
 
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert Counter(map(str, found)) == Counter(map(str, expected))
-
-
 @pytest.mark.parametrize("value_format", ["avro", "protobuf", "json"])
 def test_the_readers_of_the_page_get_every_row_once(
     value_format: str, bench: Bench, warm: SparkDriver, registry: RegistryProcess
 ) -> None:
     """Guards against a page whose code does not run, skips rows, or decodes a value into another one."""
     bench.input.add()
-    options = {"value_format": value_format, "value_schema_register": "true", "value_schema_name": "shop.Delay"}
-    warm.complete(job_of(bench, registry.url, DELAY_ROW, **options))
+    warm.complete(job_of(bench, registry.url, DELAY_ROW, value_format=value_format, **MADE))
     written = registry.schema(f"{bench.topic}-value")
     message = compiled_message(written, "shop.Delay") if value_format == "protobuf" else None
     decode = page_decoder(value_format, registry, bench, message)
@@ -103,8 +97,7 @@ def test_the_protobuf_decoder_of_the_page_reads_another_message_without_an_error
 ) -> None:
     """Holds the page's warning: a release of the client that compares the types makes it needless."""
     bench.input.add_rows([[("k", "n-7")]])
-    options = {"value_format": "protobuf", "value_schema_register": "true", "value_schema_name": "shop.Delay"}
-    warm.complete(job_of(bench, registry.url, DELAY_ROW, **options))
+    warm.complete(job_of(bench, registry.url, DELAY_ROW, value_format="protobuf", **MADE))
     other = compiled_message('syntax = "proto3"; package shop; message Refund { string order = 1; }', "shop.Refund")
     [written] = read(bench)
     assert page_decoder("protobuf", registry, bench, other)(written.value()).order == "k"

@@ -57,8 +57,8 @@ WIDE = f"""named_struct(
     'maybe', if({NUMBER} % 2 = 0, null, {KEY})
 ) value"""
 
-#: Options of a side, key or value, whose schema the sink makes.
-REGISTERED = {"format": "avro", "schema_register": "true", "schema_name": "shop.Delay"}
+#: Options of values whose schema the sink makes and registers, beside their format.
+MADE = {"value_schema_register": "true", "value_schema_name": "shop.Delay"}
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -115,11 +115,7 @@ def test_avro_of_every_type_is_read_back_by_the_schema_that_the_start_has_regist
         bench,
         registry.url,
         f"if({NUMBER} % 10 = 7, null, {value.removesuffix(' value')}) value",
-        value_format="avro",
-        value_schema_register="true",
-        value_schema_name="shop.Wide",
-        key_format="avro",
-        key_schema_register="true",
+        **{"value_format": "avro", **MADE, "key_format": "avro", "key_schema_register": "true"},
     )
     warm.complete(job)
     bench.complete(warm, job)
@@ -148,17 +144,9 @@ def test_protobuf_of_every_type_is_read_back_by_the_schema_that_the_start_has_re
 ) -> None:
     """Guards against a field whose tag or length readers take for another one's."""
     bench.input.add()
-    job = job_of(
-        bench,
-        registry.url,
-        WIDE,
-        value_format="protobuf",
-        value_schema_register="true",
-        value_schema_name="shop.Wide",
-    )
-    warm.complete(job)
+    warm.complete(job_of(bench, registry.url, WIDE, value_format="protobuf", **MADE))
 
-    kind = compiled_message(registry.schema(f"{bench.topic}-value"), "shop.Wide")
+    kind = compiled_message(registry.schema(f"{bench.topic}-value"), "shop.Delay")
     reader = ProtobufDeserializer(kind, {"use.deprecated.format": False})
     found = [_of_message(value_of(m, reader)) for m in read(bench)]
     assert_same(found, [wide(key, n) for key, n in rows(bench)])
@@ -185,8 +173,7 @@ def test_json_of_every_type_is_read_back_by_the_schema_that_the_start_has_regist
 ) -> None:
     """Guards against a text that the schema beside it forbids: Confluent's reader checks each value by it."""
     bench.input.add()
-    job = job_of(bench, registry.url, WIDE, value_format="json", value_schema_register="true")
-    warm.complete(job)
+    warm.complete(job_of(bench, registry.url, WIDE, value_format="json", **MADE))
 
     text = registry.schema(f"{bench.topic}-value")
     reader = JSONDeserializer(text, schema_registry_client=client(registry))
@@ -210,13 +197,8 @@ def test_a_schema_that_the_registry_has_is_looked_up_and_its_defaults_fill_what_
     schema_id = registry.register(f"{bench.topic}-value", LATER)
     bench.complete(warm, job_of(bench, registry.url, DELAY_ROW, value_format="avro"))
 
-    assert_delays(
-        [
-            (k, {"carrier": v["carrier"], "minutes": v["minutes"]})
-            for k, v in values(bench, AvroDeserializer(client(registry)))
-        ],
-        delays(bench),
-    )
+    found = values(bench, AvroDeserializer(client(registry)))
+    assert_delays([(k, {"carrier": v["carrier"], "minutes": v["minutes"]}) for k, v in found], delays(bench))
     assert ids(read(bench)) == {schema_id}
 
 
@@ -226,16 +208,8 @@ def test_a_subject_is_named_after_the_record_where_the_strategy_says_so(
 ) -> None:
     """Guards against a schema under a subject where no reader, and no rule of compatibility, looks for it."""
     bench.input.add()
-    job = job_of(
-        bench,
-        registry.url,
-        DELAY_ROW,
-        value_format="avro",
-        value_schema_register="true",
-        value_schema_name="shop.Delay",
-        value_schema_subject_strategy=strategy,
-    )
-    warm.complete(job)
+    options = {"value_format": "avro", **MADE, "value_schema_subject_strategy": strategy}
+    warm.complete(job_of(bench, registry.url, DELAY_ROW, **options))
     assert registry.versions(subject.replace("<topic>", bench.topic)) == [1]
     assert registry.versions(f"{bench.topic}-value") == []
     assert_delays(values(bench, AvroDeserializer(client(registry))), delays(bench))
@@ -336,8 +310,7 @@ def test_a_row_that_readers_would_get_otherwise_or_not_at_all_is_refused_or_a_de
     assert ended.code == "EO-RECORD" and words in ended.sentence, ended.failure
     assert read(bench) == [] and bench.open_parts() == 0
 
-    dead = f"{bench.topic}-dead"
-    create_topic(bench.connection.bootstrap_servers, dead, 1)
+    dead = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-dead", 1)
     warm.complete(job.having(sink_dead_letter_topic=dead, sink_dead_letter_max="1000"))
     assert len(raw(bench.connection, dead)) == len(rows(bench)) and read(bench) == []
 
@@ -347,8 +320,7 @@ def test_a_row_that_the_schema_refuses_is_a_dead_letter_with_its_fields_as_json(
 ) -> None:
     """Guards against one bad row that stops a stream, and against its loss."""
     bench.input.add(2)
-    dead = f"{bench.topic}-dead"
-    create_topic(bench.connection.bootstrap_servers, dead, 1)
+    dead = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-dead", 1)
     row = f"named_struct('carrier', {KEY}, 'minutes', if({NUMBER} % 50 = 7, null, {NUMBER})) value"
     job = job_of(bench, registry.url, row, value_format="avro", value_schema=DELAY, value_schema_register="true")
     warm.complete(job.having(sink_dead_letter_topic=dead))
@@ -377,13 +349,12 @@ def test_a_header_with_the_inputs_schema_is_refused_and_without_it_readers_get_t
     """
     bench.input.add()
     of_input = "array(named_struct('key', '__value_schema_id', 'value', unhex('01'))) headers"
-    options = {"value_format": "avro", "value_schema_register": "true", "value_schema_name": "shop.Delay"}
+    options = {"value_format": "avro", **MADE}
     job = job_of(bench, registry.url, DELAY_ROW, of_input, **options)
     ended = warm.run(job)
     assert ended.code == "EO-RECORD" and "__value_schema_id" in ended.sentence and read(bench) == []
 
-    dead = f"{bench.topic}-dead"
-    create_topic(bench.connection.bootstrap_servers, dead, 1)
+    dead = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-dead", 1)
     some = of_input.replace("array(", f"if({NUMBER} % 50 = 7, array(").replace(") headers", "), null) headers")
     warm.complete(job_of(bench, registry.url, DELAY_ROW, some, sink_dead_letter_topic=dead, **options))
     found, reader = read(bench), AvroDeserializer(client(registry))
@@ -401,7 +372,8 @@ def test_a_header_with_the_inputs_schema_stays_beside_bytes_that_are_ready(
     ready = f"if({NUMBER} % 50 = 7, "
     names = ("__key_schema_id", "__value_schema_id")
     of_input = [f"named_struct('key', '{name}', 'value', unhex('01'))" for name in names]
-    options = {f"{side}_{name}": value for side in ("key", "value") for name, value in REGISTERED.items()}
+    of_values = {"value_format": "avro", **MADE}
+    options = of_values | {name.replace("value", "key"): value for name, value in of_values.items()}
     of_key = f"{ready}array({of_input[0]}), null) headers"
     ended = warm.run(job_of(bench, registry.url, DELAY_ROW, of_key, **options))
     assert ended.code == "EO-RECORD" and names[0] in ended.sentence and read(bench) == []
@@ -424,19 +396,8 @@ def test_encoded_rows_of_a_driver_that_was_killed_are_read_once(
     point: str, format: str, bench: Bench, driver: StartDriver, warm: SparkDriver, registry: RegistryProcess
 ) -> None:
     """Guards against rows that the second try encodes otherwise, or under another id, and so doubles."""
-    bench.input.add()
-    job = job_of(
-        bench,
-        registry.url,
-        DELAY_ROW,
-        value_format=format,
-        value_schema_register="true",
-        value_schema_name="shop.Delay",
-    )
-    killed = driver()
-    run = killed.start(job.until_stopped())
-    run.await_commit(0)
-    bench.hold(run, point)
+    job, killed = job_of(bench, registry.url, DELAY_ROW, value_format=format, **MADE), driver()
+    bench.hold_third_batch(killed, job, point)
     killed.kill9()
     bench.complete(warm, job)
 

@@ -29,13 +29,8 @@ from testkit.registry import PASSWORD, USER, Door, RegistryProcess
 from testkit.stream import Job, SparkDriver
 from tests.integration.test_dead_letters import raw
 
-DELAY = json.dumps(
-    {
-        "type": "record",
-        "name": "Delay",
-        "fields": [{"name": "carrier", "type": "string"}, {"name": "minutes", "type": "int"}],
-    }
-)
+FIELDS = [{"name": "carrier", "type": "string"}, {"name": "minutes", "type": "int"}]
+DELAY = json.dumps({"type": "record", "name": "Delay", "fields": FIELDS})
 LATER = DELAY.replace("]}", ', {"name": "origin", "type": ["null", "string"], "default": null}]}')
 INCOMPATIBLE = DELAY.replace('"int"', '{"type": "array", "items": "long"}')
 AIRPORT = '{"type": "string"}'
@@ -471,7 +466,7 @@ def test_a_registry_that_dies_stops_no_stream_and_refuses_the_next_start_until_i
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("point", "committed"), [("all-prepared", 1), ("decided", 2)])
+@pytest.mark.parametrize(("point", "committed"), [("all-prepared", 2), ("decided", 3)])
 def test_a_registry_that_is_down_at_the_restart_after_a_crash_holds_up_no_decided_batch(
     point: str, committed: int, bench: Bench, driver: StartDriver, warm: SparkDriver, own_registry: RegistryProcess
 ) -> None:
@@ -479,11 +474,8 @@ def test_a_registry_that_is_down_at_the_restart_after_a_crash_holds_up_no_decide
     (loss); and against an undecided batch that is written without its id, or twice.
     """
     own_registry.register(f"{bench.topic}-value", DELAY)
-    bench.input.add()
     job, killed = stream_job(bench, own_registry.url, value_schema=DELAY), driver()
-    run = killed.start(job.until_stopped())
-    run.await_commit(0)
-    bench.hold(run, point)
+    bench.hold_third_batch(killed, job, point)
     killed.kill9()
     own_registry.kill9()
 
@@ -496,7 +488,7 @@ def test_a_registry_that_is_down_at_the_restart_after_a_crash_holds_up_no_decide
     warm.complete(job)
     bench.assert_settled()
     assert_delays(values(bench, AvroDeserializer(client(own_registry))), delays(bench))
-    assert bench.decided_batches() == [0, 1, 2]
+    assert bench.decided_batches() == [0, 1, 2, 3]
 
 
 @pytest.mark.long
@@ -507,14 +499,10 @@ def test_a_lost_part_is_written_again_under_the_id_it_had_and_under_no_other(
     field's bytes for the next one's.
     """
     registry.register(f"{bench.topic}-value", DELAY)
-    bench.input.add()
     job, killed = stream_job(bench, registry.url), driver()
-    run = killed.start(job.until_stopped())
-    run.await_commit(0)
-    bench.hold(run, "decided")
+    bench.hold_third_batch(killed, job, "decided")
     killed.kill9()
-    decision = bench.log().decisions[-1]
-    bench.abort_parts(decision, decision.transactions[2].part)
+    bench.abort_parts(bench.log().decisions[-1], 2)
 
     new = registry.register(f"{bench.topic}-value", LATER)
     doubt = warm.run(job)  # the latest version is another one now

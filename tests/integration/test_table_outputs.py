@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 from pyiceberg.catalog import load_catalog
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
 
 from exactly_once.errors import (
@@ -54,70 +56,52 @@ ROWS = pa.schema(
 
 
 class TableOutput(Output):
-    """A table, and what others do to it. ``incarnation`` and names are the suite's."""
+    """A table below ``root`` on the local disk, and what others do to it. ``incarnation`` and names are the suite's."""
 
     schema = ROWS
-    name_of_it: str
-
-    def __init__(self, root: Path):
-        self.root = root
-
-    def create(self, schema: pa.Schema = ROWS) -> None:
-        raise NotImplementedError
-
-    def drop(self) -> None:
-        raise NotImplementedError
-
-    def append(self, rows: pa.Table) -> None:
-        """Write as another program does, through the library's own writer."""
-        raise NotImplementedError
-
-    def compact(self, orphans: bool = True) -> None:
-        """Write all rows into other files. With ``orphans`` also remove every older version, and all files that the
-        newest one does not name, as the clean-ups do after their retention.
-        """
-        raise NotImplementedError
-
-    def delete_all(self) -> None:
-        raise NotImplementedError
-
-    def go_back(self) -> None:
-        """Make the version before the newest one the table's, as its own library does."""
-        raise NotImplementedError
-
-    def add_column(self) -> None:
-        raise NotImplementedError
-
-    def change_columns(self, schema: pa.Schema) -> None:
-        """Give the table, which has no rows, these columns, as its own library does."""
-        raise NotImplementedError
-
-    def ask_more(self) -> None:
-        """Give the table a rule that the participant does not keep."""
-        raise NotImplementedError
-
-    def versions(self) -> int:
-        """The number of commits that have added rows, as the table tells."""
-        raise NotImplementedError
+    root: Path
+    folder: str
 
     @property
     def location(self) -> Path:
+        return self.root / self.folder
+
+    def named(self) -> set[str]:
+        """The names of the files that the table has, by its library's own reader."""
         raise NotImplementedError
 
     def leftovers(self) -> set[str]:
-        return {f.name.removesuffix(".parquet").replace("=", ":") for f in self.location.glob("_exactly_once/*")}
+        return self.unnamed({p.name for folder in ("_exactly_once", "data") for p in self.location.glob(f"{folder}/*")})
+
+    def unnamed(self, files: set[str]) -> set[str]:
+        """The parts of those files that the table does not have."""
+        return {name.removesuffix(".parquet").replace("=", ":") for name in files - self.named()}
+
+    def foreign(self) -> set[str]:
+        (self.location / "_exactly_once" / "notes.txt").write_text("a person's")
+        (self.location / "_exactly_once" / "eo=orders_1=1=7=0.parquet").write_text("no attempt: not a name of ours")
+        return {"notes.txt", "eo:orders_1:1:7:0"}
+
+    def file(self, handle: Any) -> Path:
+        """The file of a part."""
+        return self.location / "data" / f"{handle.name.replace(':', '=')}.parquet"
+
+    def lose(self, handle: Any) -> None:
+        self.file(handle).unlink()
 
     def other_rows(self) -> pa.Table:
         return pa.table([[-1, -2], ["another's", None], [None, None]], schema=ROWS)
 
 
 class Delta(TableOutput):
-    @property
-    def location(self) -> Path:
-        return self.root / "orders"
+    """``create`` to ``versions`` are what :class:`Iceberg` has, too: done as another program does it, through the
+    library's own writer.
+    """
 
-    def create(self, schema: pa.Schema = ROWS) -> None:
-        DeltaTable.create(str(self.location), Schema.from_arrow(schema))
+    folder = "orders"
+
+    def create(self) -> None:
+        DeltaTable.create(str(self.location), Schema.from_arrow(self.schema))
 
     def drop(self) -> None:
         shutil.rmtree(self.location)
@@ -128,6 +112,9 @@ class Delta(TableOutput):
     def table(self) -> DeltaTable:
         return DeltaTable(str(self.location))
 
+    def named(self) -> set[str]:
+        return {uri.rpartition("/")[2] for uri in self.table().file_uris()}
+
     def visible(self) -> list[dict[str, Any]]:
         return list(self.table().to_pyarrow_table().select(self.schema.names).to_pylist())
 
@@ -135,6 +122,9 @@ class Delta(TableOutput):
         write_deltalake(str(self.location), rows, mode="append")
 
     def compact(self, orphans: bool = True) -> None:
+        """Write all rows into other files. With ``orphans`` also remove every older version, and all files that the
+        newest one does not name, as the clean-ups do after their retention.
+        """
         self.table().optimize.compact()
         self.table().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=orphans)
         self.table().create_checkpoint()
@@ -147,37 +137,40 @@ class Delta(TableOutput):
         self.table().delete()
 
     def go_back(self) -> None:
+        """Make the version before the newest one the table's."""
         self.table().restore(self.table().version() - 1)
 
     def add_column(self) -> None:
         self.table().alter.add_columns([Field("more", PrimitiveType("string"))])
 
     def change_columns(self, schema: pa.Schema) -> None:
+        """Give the table, which has no rows, these columns."""
         write_deltalake(str(self.location), schema.empty_table(), mode="overwrite", schema_mode="overwrite")
 
     def ask_more(self) -> None:
+        """Give the table a rule that the participant does not keep."""
         self.table().alter.add_constraint({"positive": "id > 0"})
 
     def versions(self) -> int:
+        """The number of commits that have added rows, as the table tells."""
         return sum(entry["operation"] == "WRITE" for entry in self.table().history())
 
 
 class Iceberg(TableOutput):
-    @property
+    folder = "warehouse/shop/orders"
+
+    @cached_property
     def catalog(self) -> Any:
-        return load_catalog("lab", **self.properties)
+        catalog = load_catalog("lab", **self.properties)
+        catalog.create_namespace_if_not_exists("shop")
+        return catalog
 
     @property
     def properties(self) -> dict[str, str]:
         return {"type": "sql", "uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/warehouse"}
 
-    @property
-    def location(self) -> Path:
-        return self.root / "warehouse" / "shop" / "orders"
-
-    def create(self, schema: pa.Schema = ROWS) -> None:
-        self.catalog.create_namespace_if_not_exists("shop")
-        self.catalog.create_table("shop.orders", schema)
+    def create(self) -> None:
+        self.catalog.create_table("shop.orders", self.schema)
 
     def drop(self) -> None:
         self.catalog.drop_table("shop.orders")
@@ -187,6 +180,9 @@ class Iceberg(TableOutput):
 
     def table(self) -> Any:
         return self.catalog.load_table("shop.orders")
+
+    def named(self) -> set[str]:
+        return {task.file.file_path.rpartition("/")[2] for task in self.table().scan().plan_files()}
 
     def visible(self) -> list[dict[str, Any]]:
         return list(self.table().scan().to_arrow().select(self.schema.names).to_pylist())
@@ -198,7 +194,7 @@ class Iceberg(TableOutput):
         self.table().overwrite(self.table().scan().to_arrow())
         self.table().maintenance.expire_snapshots().older_than(dt.datetime.now() + dt.timedelta(1)).commit()
         assert len(self.table().snapshots()) == 1
-        named = {Path(task.file.file_path).name for task in self.table().scan().plan_files()}
+        named = self.named()
         for file in self.location.glob("data/eo=*") if orphans else ():  # as the removal of orphan files does
             if file.name not in named:
                 file.unlink()
@@ -211,8 +207,6 @@ class Iceberg(TableOutput):
             snapshots.rollback_to_snapshot(self.table().snapshots()[-2].snapshot_id)
 
     def add_column(self) -> None:
-        from pyiceberg.types import StringType
-
         with self.table().update_schema() as update:
             update.add_column("more", StringType())
 
@@ -231,15 +225,27 @@ class Iceberg(TableOutput):
         return sum(snapshot.summary.operation.value == "append" for snapshot in self.table().snapshots())
 
 
+Table = Delta | Iceberg
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Delta:
+    """As ``bare``, for tests of Delta alone."""
+    output = Delta()
+    output.root = tmp_path
+    return output
+
+
 @pytest.fixture(params=[Delta, pytest.param(Iceberg, marks=pytest.mark.long)])
-def bare(request: pytest.FixtureRequest, tmp_path: Path) -> TableOutput:
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     """An output whose table is not there yet."""
-    output: TableOutput = request.param(tmp_path)
+    output: Table = request.param()
+    output.root = tmp_path
     return output
 
 
 @pytest.fixture
-def at(bare: TableOutput) -> TableOutput:
+def at(bare: Table) -> Table:
     bare.create()
     bare.checked()
     return bare
@@ -248,7 +254,7 @@ def at(bare: TableOutput) -> TableOutput:
 class Driver:
     """A driver's commit in a process of its own, stopped at a point; the test lets it go on, or kills it."""
 
-    def __init__(self, at: TableOutput, handles: list[Any], point: str, folder: Path):
+    def __init__(self, at: Table, handles: list[Any], point: str, folder: Path):
         folder.mkdir()
         (folder / point).write_text("wait")
         job = pickle.dumps((call, (at.participant(), "commit", handles)))
@@ -274,7 +280,7 @@ class Driver:
 
 
 @pytest.fixture
-def driver(at: TableOutput, tmp_path: Path) -> Iterator[Callable[[list[Any], str], Driver]]:
+def driver(at: Table, tmp_path: Path) -> Iterator[Callable[[list[Any], str], Driver]]:
     started: list[Driver] = []
 
     def start(handles: list[Any], point: str) -> Driver:
@@ -291,9 +297,7 @@ StartedDriver = Callable[[list[Any], str], Driver]
 
 
 @pytest.mark.long
-def test_iceberg_17340_a_restart_in_the_middle_of_a_commit_adds_no_file_twice(
-    at: TableOutput, driver: StartedDriver
-) -> None:
+def test_iceberg_17340_a_restart_in_the_middle_of_a_commit_adds_no_file_twice(at: Table, driver: StartedDriver) -> None:
     """Duplicates: iceberg#17340, 149 files referenced twice and 111,927 rows doubled within three days. The committer
     died when its files were in the table and it had not noted so; its successor added the same files again.
     """
@@ -308,7 +312,7 @@ def test_iceberg_17340_a_restart_in_the_middle_of_a_commit_adds_no_file_twice(
 
 @pytest.mark.long
 def test_iceberg_17551_a_committer_that_wakes_up_after_its_successor_adds_nothing(
-    at: TableOutput, driver: StartedDriver
+    at: Table, driver: StartedDriver
 ) -> None:
     """Duplicates: two committers, the first paused right before its commit of the table, such as by the garbage
     collector. It has looked, and saw that the batch is not there; the second has committed it meanwhile.
@@ -323,7 +327,7 @@ def test_iceberg_17551_a_committer_that_wakes_up_after_its_successor_adds_nothin
     assert at.versions() == 1
 
 
-def test_paimon_9666_a_batch_that_is_committed_again_is_there_once(at: TableOutput) -> None:
+def test_paimon_9666_a_batch_that_is_committed_again_is_there_once(at: Table) -> None:
     """Duplicates: paimon#9666. Spark has lost the mark of its last batch and runs it again; here its decision is
     committed again, by every later driver, after other batches too.
     """
@@ -336,7 +340,7 @@ def test_paimon_9666_a_batch_that_is_committed_again_is_there_once(at: TableOutp
     assert at.versions() == 2
 
 
-def test_a_kill_right_before_the_commit_of_the_table_loses_nothing(at: TableOutput, driver: StartedDriver) -> None:
+def test_a_kill_right_before_the_commit_of_the_table_loses_nothing(at: Table, driver: StartedDriver) -> None:
     """Loss: the files are prepared and decided, and no reader sees them."""
     names, handles = at.batch()
     driver(handles, "table-commit-lake").kill()
@@ -347,7 +351,7 @@ def test_a_kill_right_before_the_commit_of_the_table_loses_nothing(at: TableOutp
     at.assert_left()
 
 
-def test_the_proof_outlives_compaction_expiry_and_vacuum(at: TableOutput, driver: StartedDriver) -> None:
+def test_the_proof_outlives_compaction_expiry_and_vacuum(at: Table, driver: StartedDriver) -> None:
     """Duplicates: the driver died right after the commit of the table, and maintenance ran before the next start. No
     file, snapshot or log entry of that commit is left; who looks for these adds the rows once more, or calls them lost.
     """
@@ -361,10 +365,10 @@ def test_the_proof_outlives_compaction_expiry_and_vacuum(at: TableOutput, driver
     at.assert_left()
 
 
-def test_the_proof_of_a_part_outlives_maintenance_while_another_part_is_lost(at: TableOutput) -> None:
+def test_the_proof_of_a_part_outlives_maintenance_while_another_part_is_lost(at: Table) -> None:
     """Duplicates: the batch is committed in two steps, since one part was written again; maintenance ran in between."""
     names, handles = at.batch()
-    (at.location / "data" / f"{handles[1].name.replace(':', '=')}.parquet").unlink()
+    at.lose(handles[1])
     assert at.participant().commit(handles) == [handles[1]]
     at.compact()
     again = at.name(1, token=4)
@@ -375,7 +379,7 @@ def test_the_proof_of_a_part_outlives_maintenance_while_another_part_is_lost(at:
     at.assert_left()
 
 
-def test_what_a_person_deleted_does_not_come_back(at: TableOutput) -> None:
+def test_what_a_person_deleted_does_not_come_back(at: Table) -> None:
     """Phantom: rows that are gone by a DELETE are not lost, and a commit that is repeated must not add them again."""
     _, handles = at.batch()
     assert at.participant().commit(handles) == []
@@ -385,9 +389,7 @@ def test_what_a_person_deleted_does_not_come_back(at: TableOutput) -> None:
 
 
 @pytest.mark.long
-def test_another_writer_between_the_look_and_the_commit_costs_another_look(
-    at: TableOutput, driver: StartedDriver
-) -> None:
+def test_another_writer_between_the_look_and_the_commit_costs_another_look(at: Table, driver: StartedDriver) -> None:
     """Loss, or a stream that stops at each conflict: others append to the same table, all the time."""
     names, handles = at.batch()
     paused = driver(handles, "table-commit-lake")
@@ -399,7 +401,7 @@ def test_another_writer_between_the_look_and_the_commit_costs_another_look(
 
 
 @pytest.mark.long
-def test_maintenance_between_the_look_and_the_commit_costs_another_look(at: TableOutput, driver: StartedDriver) -> None:
+def test_maintenance_between_the_look_and_the_commit_costs_another_look(at: Table, driver: StartedDriver) -> None:
     """As above: a compaction rewrites the table while a batch commits."""
     names, handles = at.batch(6)
     more_names, more = at.batch(7)
@@ -411,9 +413,7 @@ def test_maintenance_between_the_look_and_the_commit_costs_another_look(at: Tabl
 
 
 @pytest.mark.long
-def test_a_file_that_maintenance_took_before_the_commit_is_written_again(
-    at: TableOutput, driver: StartedDriver
-) -> None:
+def test_a_file_that_maintenance_took_before_the_commit_is_written_again(at: Table, driver: StartedDriver) -> None:
     """Loss: a clean-up without any retention takes files that no version names yet. The stream stops; the next driver
     finds the parts lost, and has them written again.
     """
@@ -428,7 +428,7 @@ def test_a_file_that_maintenance_took_before_the_commit_is_written_again(
     at.assert_left()
 
 
-def test_two_sinks_and_two_participants_write_to_one_table(at: TableOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_sinks_and_two_participants_write_to_one_table(at: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss: one's proof must not pass for the other's. Four writers at once: each has its conflicts with the others."""
     every: list[PartName] = []
     threads = []
@@ -444,7 +444,7 @@ def test_two_sinks_and_two_participants_write_to_one_table(at: TableOutput, monk
     assert at.versions() == 4
 
 
-def test_writers_that_never_pause_are_named_after_a_while(at: TableOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_that_never_pause_are_named_after_a_while(at: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mishap: a driver that tries for ever, without a word."""
 
     def faster(*_: Any) -> list[Any]:
@@ -457,7 +457,7 @@ def test_writers_that_never_pause_are_named_after_a_while(at: TableOutput, monke
         at.participant().commit(handles)
 
 
-def test_a_table_that_was_created_again_is_not_taken_for_the_one_before(at: TableOutput) -> None:
+def test_a_table_that_was_created_again_is_not_taken_for_the_one_before(at: Table) -> None:
     """Loss: a batch decided for a table that somebody dropped since cannot be called committed, nor lost."""
     _, handles = at.batch()
     at.drop()
@@ -470,7 +470,7 @@ def test_a_table_that_was_created_again_is_not_taken_for_the_one_before(at: Tabl
     assert [f.unproven.startswith(f"{shown} is not the table ") for f in found] == [True] * 3
 
 
-def test_a_column_that_others_add_to_the_table_is_null_in_our_rows(at: TableOutput) -> None:
+def test_a_column_that_others_add_to_the_table_is_null_in_our_rows(at: Table) -> None:
     """A stop for nothing: the files of a batch that is prepared lack the column."""
     names, handles = at.batch()
     at.add_column()
@@ -489,7 +489,7 @@ def test_a_column_that_others_add_to_the_table_is_null_in_our_rows(at: TableOutp
     ],
 )
 def test_rows_that_do_not_fit_are_refused_at_the_start(
-    at: TableOutput, rows: pa.Schema, columns: list[str] | None, said: str
+    at: Table, rows: pa.Schema, columns: list[str] | None, said: str
 ) -> None:
     """A wedge: found behind the decision, no start of the stream would get past the batch."""
     with pytest.raises(InvalidSchema, match=said):
@@ -498,7 +498,7 @@ def test_rows_that_do_not_fit_are_refused_at_the_start(
     at.participant(columns=["day", "id"]).check(at.sink_id, some)
 
 
-def test_a_null_where_the_table_has_none_is_a_bad_record(at: TableOutput) -> None:
+def test_a_null_where_the_table_has_none_is_a_bad_record(at: Table) -> None:
     """A wedge, as above: Spark calls every column nullable."""
     rows = pa.RecordBatch.from_pylist([{"id": None}], schema=pa.schema([("id", pa.int64())]))
     writer = at.participant().begin(at.name())
@@ -508,15 +508,13 @@ def test_a_null_where_the_table_has_none_is_a_bad_record(at: TableOutput) -> Non
     at.assert_left()
 
 
-def test_a_table_that_is_not_there_is_refused(bare: TableOutput) -> None:
+def test_a_table_that_is_not_there_is_refused(bare: Table) -> None:
     """A stream that starts would fail with its first batch, in an error of a library."""
-    if isinstance(bare, Iceberg):
-        bare.catalog.create_namespace("shop")
     with pytest.raises(StoreRefused, match=r"(no Delta table in|has no table shop.orders).*Nothing was written"):
         bare.participant().check(bare.sink_id, ROWS)
 
 
-def test_partitions_are_refused(bare: TableOutput) -> None:
+def test_partitions_are_refused(bare: Table) -> None:
     """Wrong results: a file that spans partitions is in one of them for its readers, or in none."""
     bare.create()
     if isinstance(bare, Iceberg):
@@ -537,25 +535,23 @@ def test_partitions_are_refused(bare: TableOutput) -> None:
     ],
 )
 def test_a_delta_table_that_forgets_proofs_or_asks_more_of_its_writers_is_refused(
-    tmp_path: Path, properties: dict[str, str], said: str
+    delta: Delta, properties: dict[str, str], said: str
 ) -> None:
     """Duplicates: a proof that expires. Wrong rows: a file that lacks what other writers of the table compute."""
-    output = Delta(tmp_path)
-    DeltaTable.create(str(output.location), Schema.from_arrow(ROWS), configuration=properties)
+    DeltaTable.create(str(delta.location), Schema.from_arrow(ROWS), configuration=properties)
     with pytest.raises(StoreRefused, match=f"has {said}, which this sink"):
-        output.checked()
+        delta.checked()
 
 
-def test_a_check_constraint_of_a_delta_table_is_refused(tmp_path: Path) -> None:
+def test_a_check_constraint_of_a_delta_table_is_refused(delta: Delta) -> None:
     """Wrong rows: nothing would check them, and every other writer relies on it."""
-    output = Delta(tmp_path)
-    output.create()
-    output.table().alter.add_constraint({"positive": "id > 0"})
+    delta.create()
+    delta.ask_more()
     with pytest.raises(StoreRefused, match=r"has delta.constraints.positive"):
-        output.checked()
+        delta.checked()
 
 
-def test_a_rule_that_a_table_gets_under_a_stream_is_refused_before_the_next_decision(at: TableOutput) -> None:
+def test_a_rule_that_a_table_gets_under_a_stream_is_refused_before_the_next_decision(at: Table) -> None:
     """Wrong rows: what was decided would be added, and nothing would check it. What is decided already is added, as
     far as the table's library adds it.
     """
@@ -574,7 +570,7 @@ def test_a_rule_that_a_table_gets_under_a_stream_is_refused_before_the_next_deci
     at.assert_left()
 
 
-def test_a_column_that_no_longer_takes_null_is_compared_with_the_files_of_a_batch(at: TableOutput) -> None:
+def test_a_column_that_no_longer_takes_null_is_compared_with_the_files_of_a_batch(at: Table) -> None:
     """Wrong rows: a null where every reader may rely on a value. A batch without one is written again, since Iceberg
     takes no file with another type.
     """
@@ -591,7 +587,7 @@ def test_a_column_that_no_longer_takes_null_is_compared_with_the_files_of_a_batc
     assert len(at.visible()) == 3
 
 
-def test_a_column_that_is_dropped_under_a_stream_is_refused_before_the_next_decision(at: TableOutput) -> None:
+def test_a_column_that_is_dropped_under_a_stream_is_refused_before_the_next_decision(at: Table) -> None:
     """A wedge: found behind the decision, no start of the stream would get past the batch."""
     participant = at.checked()
     _, handles = at.batch()
@@ -600,19 +596,17 @@ def test_a_column_that_is_dropped_under_a_stream_is_refused_before_the_next_deci
         participant.gone(handles)
 
 
-def test_tasks_need_no_catalogue(at: TableOutput) -> None:
+def test_tasks_need_no_catalogue(at: Table) -> None:
     """A catalogue that is asked by each task of each batch; and its password on every executor."""
     participant = at.checked()
     travelled = pickle.loads(pickle.dumps(participant))
     travelled._open = None  # nobody may call it
-    writer = travelled.begin(at.name())
-    for rows in at.rows(at.name()):
-        writer.write(rows)
-    assert at.participant().commit([at.stored(writer.pre_commit())]) == []
+    handle = prepare(travelled, at.name(), at.rows(at.name()))
+    assert at.participant().commit([at.stored(handle)]) == []
     at.assert_visible(at.name())
 
 
-def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: TableOutput) -> None:
+def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: Table) -> None:
     """A false alarm after each compaction; or a loss that nobody sees."""
     _, handles = at.batch()
     assert at.participant().commit(handles) == []
@@ -622,7 +616,7 @@ def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: TableOutput) -> 
 
     _, more = at.batch(8)
     assert at.participant().commit(more) == []
-    paths = [at.location / "data" / f"{h.name.replace(':', '=')}.parquet" for h in more]
+    paths = list(map(at.file, more))
     paths[0].unlink()
     paths[1].write_bytes(paths[2].read_bytes())
     seen = at.participant().found(at.sink_id, more)
@@ -631,7 +625,7 @@ def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: TableOutput) -> 
     assert seen[1].digest != more[1].digest and seen[2].digest == more[2].digest
 
 
-def test_a_table_that_a_person_set_back_keeps_the_proofs_of_the_batches_that_it_lost(at: TableOutput) -> None:
+def test_a_table_that_a_person_set_back_keeps_the_proofs_of_the_batches_that_it_lost(at: Table) -> None:
     """participant.md says so: the stream goes on behind the rows, and ``verify`` calls them unproven. Guards against a
     batch that comes again, which that person has taken back.
     """
@@ -657,7 +651,7 @@ def test_a_table_that_a_person_set_back_keeps_the_proofs_of_the_batches_that_it_
         ("eo:orders_1:aaaaabbbbb:3:7:0:0.1:lake", {"bytes": "7"}),
     ],
 )
-def test_a_forged_handle_reaches_no_file(at: TableOutput, name: str, data: dict[str, Any]) -> None:
+def test_a_forged_handle_reaches_no_file(at: Table, name: str, data: dict[str, Any]) -> None:
     """A program that may write to the commit log names files of its choice, or a proof beyond every batch."""
     handle = PreparedPart("lake", name, 0, 1, "", {"table": "t", "bytes": 7, "checksum": "c", **data})
     for method in ("commit", "abort"):
@@ -665,16 +659,16 @@ def test_a_forged_handle_reaches_no_file(at: TableOutput, name: str, data: dict[
             getattr(at.participant(), method)([handle])
 
 
-def test_the_command_line_names_tables(at: TableOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_names_tables(at: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """``exactly-once verify`` proves what it is told of, and refuses a flag that names no table."""
     parser = argparse.ArgumentParser()
     outputs.add_arguments(parser)
-    delta = isinstance(at, Delta)
-    if not delta:
+    flag = f"--delta=lake={at.location}"
+    if isinstance(at, Iceberg):
+        flag = "--iceberg=lake=lab,shop.orders"
         monkeypatch.setenv("PYICEBERG_CATALOG__LAB__TYPE", "sql")
         monkeypatch.setenv("PYICEBERG_CATALOG__LAB__URI", at.properties["uri"])
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # else that of the import
-    flag = f"--delta=lake={at.location}" if delta else "--iceberg=lake=lab,shop.orders"
     (made,) = outputs.outputs_of(parser.parse_args([flag]))
     _, handles = at.batch()
     assert made.commit(handles) == []
@@ -683,23 +677,20 @@ def test_the_command_line_names_tables(at: TableOutput, monkeypatch: pytest.Monk
         outputs.outputs_of(parser.parse_args(["--iceberg=ice=shop.orders"]))
 
 
-def test_readers_of_delta_skip_files_by_right_bounds(tmp_path: Path) -> None:
+def test_readers_of_delta_skip_files_by_right_bounds(delta: Delta, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss, for a reader: a file with wrong bounds is skipped by the queries that need it."""
-    output = Delta(tmp_path)
-    schema = pa.schema(
-        [("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("f", pa.float64())]
-    )
-    output.create(schema)
-    output.schema = schema
-    output.checked()
-    output.participant().commit(output.prepared(*(output.name(part) for part in range(3))))
-    (stats,) = {tuple(sorted(c for c in output.table().get_add_actions(flatten=True).schema.names if "." in c))}
+    columns = [("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("f", pa.float64())]
+    monkeypatch.setattr(Delta, "schema", pa.schema(columns))
+    delta.create()
+    delta.checked()
+    delta.participant().commit(delta.prepared(*(delta.name(part) for part in range(3))))
+    (stats,) = {tuple(sorted(c for c in delta.table().get_add_actions(flatten=True).schema.names if "." in c))}
     assert {"min.id", "max.id", "min.at", "max.day", "null_count.f"} <= set(stats)
-    everything = output.visible()
+    everything = delta.visible()
     assert len(everything) == 9
     for row in everything:
         for column in ("id", "at", "day"):
-            same = output.table().to_pyarrow_dataset().filter(pa.compute.field(column) == row[column]).to_table()
+            same = delta.table().to_pyarrow_dataset().filter(pa.compute.field(column) == row[column]).to_table()
             wanted = [one for one in everything if row[column] is not None and one[column] == row[column]]
             assert same.num_rows == len(wanted), (column, row)
 

@@ -11,15 +11,10 @@ from exactly_once.framing import Encoding, SparkType
 from exactly_once.schema_options import Registry, Side
 
 
-def numbers_fields(side: Side) -> bool:
-    """Return whether the sink makes a schema with numbered fields, whose numbers come from the version before."""
-    return bool(side.name) and side.type == "PROTOBUF"
-
-
 def with_schema(side: Side, types: Mapping[str, SparkType], previous: str | None = None) -> Side:
     """Return ``side`` with the text of its schema and with its subject, as far as no registry is needed for them.
-    ``previous`` is the latest version of the subject, for :func:`numbers_fields`. Raise InvalidSchema when the column's
-    type has no schema of this format, or the schema has no name for its subject.
+    ``previous`` is the latest version of the subject, whose numbers the fields of a Protobuf message keep. Raise
+    InvalidSchema when the column's type has no schema of this format, or the schema has no name for its subject.
     """
     if side.name:
         side = replace(side, schema=formats.derive(str(side.type), types[side.column], side.name, previous))

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
-from exactly_once.formats.registry.encoding import check_alone, encoding, numbers_fields, with_schema
+from exactly_once.formats.registry.encoding import check_alone, encoding, with_schema
+from exactly_once.formats.spark_type import package_missing
 from exactly_once.framing import Framing, SparkType
 from exactly_once.schema_options import Registry, Side
 
@@ -88,10 +89,7 @@ def _client(registry: Registry) -> Any:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as e:
-        raise InvalidOption(
-            f"schema.registry.url needs packages that are not installed on the driver ({e})",
-            "Install pyspark-kafka-exactly-once[schema-registry]",
-        ) from e
+        raise package_missing("schema.registry.url", "schema-registry", e) from e
     conf: dict[str, Any] = {"url": registry.url, "timeout": REQUEST_TIMEOUT_S, **_RETRIES}
     if registry.user_info is not None:
         conf["basic.auth.user.info"] = registry.user_info
@@ -118,8 +116,8 @@ def _ask(client: Any, registry: Registry, side: Side) -> Any:
 
 
 def _previous(client: Any, registry: Registry, side: Side) -> str | None:
-    """Return the text of the latest version, where the schema that the sink makes needs it; None: there is none."""
-    if not numbers_fields(side):
+    """Return the text of the latest version, whose numbers a Protobuf schema that the sink makes keeps; else None."""
+    if not side.name or side.type != "PROTOBUF":
         return None
     asked = replace(side, subject=side.subject + (side.name if side.by_record else ""))
     found = None

@@ -36,10 +36,10 @@ def found_files(store: Store, participant: str, sink_id: str, handles: Sequence[
             continue
         if _is_of(file, sink_id, participant):
             views.append(
-                Found(part_of(file) or "", True, records=_rows(store, paths[0])[0], places=_shown(store, paths))
+                Found(part_of(file) or "", True, records=rows_of(store, paths[0])[0], places=_shown(store, paths))
             )
         elif not file.startswith(_HIDDEN) and (among := [p for p in paths if p.rpartition("/")[0] in own]):
-            rows, *_ = _rows(store, among[0])
+            rows, *_ = rows_of(store, among[0])
             views.append(Found("", True, records=rows, places=_shown(store, among)))
     waiting = {f: path for f, path in staged.items() if f not in decided and _is_of(f, sink_id, participant)}
     views += [Found(part_of(f) or "", prepared=True, places=_shown(store, [p])) for f, p in waiting.items()]
@@ -84,7 +84,7 @@ def _found(store: Store, handle: PreparedPart, paths: list[str], staged: bool, h
     size, written = store.size(path), handle.data.get("bytes", -1)
     if size == written and checksum_of(store, path) == handle.data.get("checksum"):
         return Found(handle.name, True, records=handle.records, digest=handle.digest, places=places)
-    records, digest, wrong = _rows(store, path)
+    records, digest, wrong = rows_of(store, path)
     if digest == handle.digest and records == handle.records:  # other bytes, the same rows
         return Found(handle.name, True, records=records, digest=digest, places=places)
     if not wrong and size != written:
@@ -103,15 +103,19 @@ def checksum_of(store: Store, path: str) -> str:
     return checksum.hexdigest()
 
 
-def _rows(store: Store, path: str) -> tuple[int, str, str]:
+def rows_of(store: Store, path: str) -> tuple[int, str, str]:
     """Return the number of rows, their digest ("" where the format does not keep what it takes), and what is broken."""
     with closing(store.open(path)) as file:
         if not path.endswith(".parquet"):
             return _lines(file)
+        digest, records = RowDigest(), 0
         try:
-            return parquet_rows(file)
+            for rows in pq.ParquetFile(file).iter_batches():
+                digest.add_batch(rows)
+                records += rows.num_rows
         except (pa.ArrowException, OSError) as e:
             return 0, "", f"the file cannot be read as Parquet ({e})"
+    return records, digest.text, ""
 
 
 def _lines(file: IO[bytes]) -> tuple[int, str, str]:
@@ -120,15 +124,6 @@ def _lines(file: IO[bytes]) -> tuple[int, str, str]:
         records += chunk.count(b"\n")
         end = chunk[-1:]
     return records, "", "" if end == b"\n" else f"the file ends in the middle of row {records + 1:,}"
-
-
-def parquet_rows(file: IO[bytes]) -> tuple[int, str, str]:
-    """Return the number of rows and their digest; nothing is broken."""
-    digest, records = RowDigest(), 0
-    for rows in pq.ParquetFile(file).iter_batches():
-        digest.add_batch(rows)
-        records += rows.num_rows
-    return records, digest.text, ""
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

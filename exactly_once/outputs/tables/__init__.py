@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from exactly_once.errors import (
 )
 from exactly_once.failpoints import reach
 from exactly_once.outputs.files.stores import LocalStore, Store
-from exactly_once.outputs.files.visible import checksum_of, parquet_rows
+from exactly_once.outputs.files.visible import checksum_of, rows_of
 from exactly_once.outputs.tables.files import (
     DATA,
     MARKS,
@@ -352,10 +352,9 @@ def _found(table: OpenTable, handle: PreparedPart, files: Mapping[str, str]) -> 
 
 def _rows(store: Store, path: str, seen: Found) -> Found:
     try:
-        with closing(store.open(path)) as file:
-            records, digest, _ = parquet_rows(file)
-    except (pa.ArrowException, OSError):
-        return replace(seen, records=0, digest="")
+        records, digest, _ = rows_of(store, path)
+    except OSError:  # the file is gone
+        records, digest = 0, ""
     return replace(seen, records=records, digest=digest)
 
 

@@ -12,7 +12,7 @@ that the table names; its maintenance skips names that begin with ``_``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -180,12 +180,8 @@ def kind_of(type: pa.DataType) -> str:
     if pa.types.is_map(type):
         return f"map<{kind_of(type.key_type)}, {kind_of(type.item_type)}>"
     if pa.types.is_struct(type):
-        return f"struct<{', '.join(f'{f.name}: {kind_of(f.type)}' for f in _fields(type))}>"
+        return f"struct<{', '.join(f'{f.name}: {kind_of(f.type)}' for f in type)}>"
     return str(type)
-
-
-def _fields(type: pa.StructType) -> Iterator[pa.Field]:
-    return (type.field(i) for i in range(type.num_fields))
 
 
 def of_sink(files: Iterable[str], sink_id: str, participant: str) -> dict[str, PartName]:

@@ -16,6 +16,7 @@ import pytest
 
 from exactly_once.errors import CommitLogDamaged, InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
 from exactly_once.outputs import files
+from exactly_once.outputs.conformance.processes import prepare
 from exactly_once.outputs.files import FileParticipant
 from exactly_once.outputs.files.names import directory_of, part_of
 from exactly_once.outputs.files.stores import ATOMIC_RENAME, HdfsStore, LocalStore, store_of
@@ -24,6 +25,14 @@ from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedPart
 
 SCHEMA = pa.schema([("id", pa.int64())])
+ROWS = [pa.record_batch([pa.array([1])], schema=SCHEMA)]
+
+
+def checked(root: Path, schema: pa.Schema = SCHEMA, **more: Any) -> FileParticipant:
+    """A participant that has started."""
+    participant = FileParticipant("files", str(root), **more)
+    participant.check("orders", schema)
+    return participant
 
 
 def handle(part: int, batch: int = 7, token: int = 3, attempt: str = "0.1", sink: str = "orders") -> PreparedPart:
@@ -34,16 +43,7 @@ def handle(part: int, batch: int = 7, token: int = 3, attempt: str = "0.1", sink
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "s3://b/x",
-        "gs://b/x",
-        "abfs://c/x",
-        "http://h/x",
-        "memory://x",
-        "sftp://h/x",
-        "zip://a::s3://b/x",
-    ],
+    "url", ["s3://b/x", "gs://b/x", "abfs://c/x", "http://h/x", "memory://x", "sftp://h/x", "zip://a::s3://b/x"]
 )
 def test_a_store_without_atomic_rename_is_refused_by_name(url: str) -> None:
     """On an object store a directory is copied object by object: readers see half, and a crash leaves it so."""
@@ -66,20 +66,19 @@ def test_files_on_hdfs_are_written_by_arrow_whatever_else_is_installed(monkeypat
         store = store_of(url)
         assert isinstance(store, HdfsStore) and store.root == store.fs.base_path.rstrip("/") == "/archive/orders"
     assert asked == [("nameService", 8020, None, 3), ("nameService", 0, "etl", 2)]
+    assert store_of("hdfs://nn:8020/a b#2?c%20d/").root == "/a b#2?c%20d", "a URI would end at its # or its ?"
 
 
-@pytest.mark.parametrize("name", ["my files", "a%20b", "orders#2", "a?b", "a[1]", "a:b", "100%"])
-def test_a_folder_of_any_name_is_the_one_that_spark_reads(tmp_path: Path, name: str) -> None:
-    """Loss: rows that are written to a folder beside the one that readers look at."""
-    for url in (f"{tmp_path}/{name}", f"file:{tmp_path}/{name}", f"file://{tmp_path}/{name}/"):
-        participant = FileParticipant("files", url)
-        assert participant.url == store_of(participant.url).root == f"{tmp_path}/{name}"
-
-
-def test_hdfs_takes_the_path_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss: as above; a URI would end at its # or its ?."""
-    monkeypatch.setattr(pafs, "HadoopFileSystem", lambda *_, **__: pafs.LocalFileSystem())
-    assert store_of("hdfs://nn:8020/a b#2?c%20d/").root == "/a b#2?c%20d"
+@pytest.mark.parametrize("name", ["orders", "my files", "a%20b", "orders#2", "a?b", "a[1]", "a:b", "100%"])
+def test_a_folder_of_any_name_and_spelling_is_the_one_that_spark_reads(tmp_path: Path, name: str) -> None:
+    """Loss: rows that are written to a folder beside the one that readers look at. And a restart with another spelling
+    would not find what is staged.
+    """
+    for url in ("{}", "{}/", "file:{}", "file://{}", "file://{}/", "local://{}"):
+        participant = FileParticipant("files", url.format(f"{tmp_path}/{name}"))
+        store = store_of(participant.url)
+        assert isinstance(store, LocalStore) and participant.url == store.root == f"{tmp_path}/{name}"
+    assert set(ATOMIC_RENAME) == {"file", "hdfs"}
 
 
 @pytest.mark.parametrize("url", ["file://data/x", "simplecache::s3://b/x", "C:\\x", ""])
@@ -87,14 +86,6 @@ def test_a_text_that_names_no_folder_is_refused(url: str) -> None:
     """Loss: file://data/x has been the folder data/x below the working directory."""
     with pytest.raises(StoreRefused, match=r"EO-STORE: .* is no location"):
         FileParticipant("files", url)
-
-
-def test_local_paths_and_urls_are_the_same_place(tmp_path: Path) -> None:
-    """A restart with the other spelling would not find what is staged."""
-    for url in (str(tmp_path), f"file://{tmp_path}", f"local://{tmp_path}", f"{tmp_path}/"):
-        store = store_of(url)
-        assert isinstance(store, LocalStore) and store.root == str(tmp_path)
-    assert set(ATOMIC_RENAME) == {"file", "hdfs"}
 
 
 def test_a_relative_path_is_fixed_where_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +107,8 @@ def test_a_files_name_tells_its_part_and_no_others_is_taken_for_one() -> None:
 
 def test_a_files_name_has_the_participant_once_and_is_read_back(tmp_path: Path) -> None:
     """Two kinds of files of one part may lie in one place, and each sweep must know its own."""
-    participant = FileParticipant("files", str(tmp_path))
-    participant.check("orders", SCHEMA)
     name = PartName("orders_1.x-y", 3, 7, 0, "1.20", incarnation("c", "l"), "files")
-    writer = participant.begin(name)
-    writer.write(pa.record_batch([pa.array([1])], names=["id"]))
-    assert writer.pre_commit() is not None
+    prepare(checked(tmp_path), name, ROWS)
     (file,) = (tmp_path / "_staging").glob("eo~*")
     assert file.name.count("files") == 1 and part_of(file.name) == str(name)
 
@@ -146,12 +133,9 @@ def test_a_place_that_renames_into_a_directory_shows_the_batch_once(
 
     monkeypatch.setattr(files, "store_of", lambda url: Hdfs(str(tmp_path)))
     monkeypatch.setattr(files, "reach", other_driver)
-    participant = FileParticipant("files", str(tmp_path))
-    participant.check("orders", SCHEMA)
-    writer = participant.begin(PartName("orders", 1, 1, 0, "0.1", participant="files"))
-    writer.write(pa.record_batch([pa.array([1])], names=["id"]))
-    prepared = writer.pre_commit()
-    assert prepared is not None and participant.commit([prepared]) == []
+    participant = checked(tmp_path)
+    prepared = prepare(participant, PartName("orders", 1, 1, 0, "0.1", participant="files"), ROWS)
+    assert participant.commit([prepared]) == []
     published = list(tmp_path.glob("batch=*/**/*"))
     assert [path.name for path in published] == [prepared.data["file"]]
 
@@ -174,13 +158,10 @@ FORGED = {
 def test_a_forged_handle_moves_and_deletes_nothing(file: str | int | None, tmp_path: Path) -> None:
     """Corruption: who may write to the commit log publishes /etc/shadow as a batch, or has a sweep delete it."""
     (tmp_path / "victim.txt").write_text("mine")
-    participant = FileParticipant("files", str(tmp_path / "store"))
-    participant.check("orders", SCHEMA)
+    participant = checked(tmp_path / "store")
     (tmp_path / "store" / "kept.txt").write_text("mine")
     for part in (0, 1):
-        writer = participant.begin(PartName("orders", 3, 7, part, "0.1"))
-        writer.write(pa.record_batch([pa.array([part])], names=["id"]))
-        assert writer.pre_commit() is not None
+        prepare(participant, PartName("orders", 3, 7, part, "0.1"), ROWS)
     before = sorted(tmp_path.rglob("*"))
     forged = file.replace("{root}", str(tmp_path)) if isinstance(file, str) else file
     data = {"store": "x", "bytes": 4} | ({} if forged is None else {"file": forged})
@@ -236,29 +217,26 @@ def test_what_cannot_work_is_refused_when_it_is_made(wrong: dict[str, Any], tmp_
 def test_columns_that_are_missing_or_would_be_hidden_are_refused(tmp_path: Path) -> None:
     """A reader would take the directory's name for the value of a column ``batch``."""
     with pytest.raises(InvalidSchema, match="no column b, c"):
-        FileParticipant("files", str(tmp_path), columns=["id", "c", "b"]).check("orders", SCHEMA)
+        checked(tmp_path, columns=["id", "c", "b"])
     hidden = pa.schema([("id", pa.int64()), ("batch", pa.int64())])
     with pytest.raises(InvalidSchema, match="would confuse the column 'batch'"):
-        FileParticipant("files", str(tmp_path)).check("orders", hidden)
-    FileParticipant("files", str(tmp_path), columns=["id"]).check("orders", hidden)
+        checked(tmp_path, hidden)
+    checked(tmp_path, hidden, columns=["id"])
 
 
 def test_the_check_leaves_only_the_staging(tmp_path: Path) -> None:
     """Each start checks; what it left would pile up beside the batches."""
     root = tmp_path / "a" / "b"
     for _ in range(3):
-        FileParticipant("files", str(root)).check("orders", SCHEMA)
+        checked(root)
     assert [str(path.relative_to(root)) for path in sorted(root.rglob("*"))[:2]] == ["_staging", "_staging/_id"]
     assert len(list(root.rglob("*"))) == 3
 
 
 def written(root: Path, column: pa.Array) -> str:
     """The file of a part with one column ``x``."""
-    participant = FileParticipant("files", str(root))
-    participant.check("orders", pa.schema([("x", column.type)]))
-    writer = participant.begin(PartName("orders", 1, 1, 0, "0.1"))
-    writer.write(pa.record_batch([column], names=["x"]))
-    assert writer.pre_commit() is not None
+    rows = pa.record_batch([column], names=["x"])
+    prepare(checked(root, rows.schema), PartName("orders", 1, 1, 0, "0.1"), [rows])
     (file,) = (root / "_staging").glob("eo~*")
     return file.read_text("utf-8")
 
@@ -296,10 +274,9 @@ def test_what_json_cannot_say_is_refused(value: float, tmp_path: Path) -> None:
 
 def test_an_abort_that_comes_after_pre_commit_leaves_the_part(tmp_path: Path) -> None:
     """From pre_commit on the part is the driver's, which may have decided."""
-    participant = FileParticipant("files", str(tmp_path))
-    participant.check("orders", SCHEMA)
+    participant = checked(tmp_path)
     writer = participant.begin(PartName("orders", 1, 1, 0, "0.1"))
-    writer.write(pa.record_batch([pa.array([1])], names=["id"]))
+    writer.write(ROWS[0])
     prepared = writer.pre_commit()
     writer.abort()
     assert prepared is not None and participant.gone([prepared]) == []

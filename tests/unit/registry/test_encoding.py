@@ -11,12 +11,9 @@ from exactly_once.errors import InvalidSchema
 from exactly_once.formats.registry.encoding import check, check_alone, encoding, with_schema
 from exactly_once.framing import Encoding
 from exactly_once.schema_options import Registry, Side
+from tests.unit.formats.samples import map_of, struct
 
-ORDER: dict[str, Any] = {
-    "type": "struct",
-    "fields": [{"name": "id", "type": "long", "nullable": False, "metadata": {}}],
-}
-TYPES = {"key": "string", "value": ORDER}
+TYPES: dict[str, Any] = {"key": "string", "value": struct(id="long")}
 AVRO = json.dumps({"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "long"}]})
 OTHER = AVRO.replace("long", "string")
 
@@ -48,43 +45,30 @@ def test_a_plan_comes_with_json_for_rows_that_the_schema_refuses() -> None:
 
 def test_a_row_of_any_type_has_json_for_the_dead_letter_topic() -> None:
     """Guards against a stream that is refused, or ends, for a form that its rows may never take."""
-    pairs = {"type": "map", "keyType": "integer", "valueType": "double", "valueContainsNull": False}
-    column = {"type": "struct", "fields": [{"name": "pairs", "type": pairs, "nullable": False, "metadata": {}}]}
+    column = struct(pairs=map_of("integer", "double"))
     text = 'syntax = "proto3"; message M { map<int32, double> pairs = 1; }'
     found = encoding(side(type="PROTOBUF"), {"value": column}, text)
     number = {"write": "number", "read": "double", "lenient": True}
-    assert found.plan["write"] == "message"
-    assert found.spare["fields"][0]["node"] == {
-        "write": "entries",
-        "key": "integer",
-        "values": number,
-        "null": True,
-        "lenient": True,
-    }
+    pairs = {"write": "entries", "key": "integer", "values": number, "null": True, "lenient": True}
+    assert found.plan["write"] == "message" and found.spare["fields"][0]["node"] == pairs
 
 
 def test_a_protobuf_field_keeps_its_number_when_another_comes_before_it_or_goes() -> None:
     """Guards against a reader that takes one field's values for another's: it knows fields by their numbers alone."""
 
-    def columns(*names: str) -> dict[str, Any]:
-        return {
-            "type": "struct",
-            "fields": [{"name": n, "type": "long", "nullable": False, "metadata": {}} for n in names],
-        }
+    def made(names: str, previous: str | None = None) -> str:
+        one = side(type="PROTOBUF", register=True, name="shop.Order")
+        return str(with_schema(one, {"value": struct(**dict.fromkeys(names, "long"))}, previous).schema)
 
-    one = side(type="PROTOBUF", register=True, name="shop.Order")
-    first = with_schema(one, {"value": columns("a", "c")}).schema
-    second = with_schema(one, {"value": columns("a", "b", "c")}, first).schema
-    third = with_schema(one, {"value": columns("b", "c", "d")}, second).schema
-    again = with_schema(one, {"value": columns("d", "c", "b")}, third).schema
-    assert first is not None and second is not None and third is not None
+    second = made("abc", made("ac"))
+    third = made("bcd", second)
     assert [line.strip() for line in second.splitlines() if "=" in line][1:] == [
         "int64 a = 1;",
         "int64 c = 2;",
         "int64 b = 3;",
     ]
     assert "reserved 1;" in third and 'reserved "a";' in third and "int64 d = 4;" in third
-    assert again == third, "the same version, and no new one"
+    assert made("dcb", third) == third, "the same version, and no new one"
 
 
 @pytest.mark.parametrize("schema", [OTHER, AVRO.replace('"id"', '"number"'), "{"], ids=["type", "field", "text"])
