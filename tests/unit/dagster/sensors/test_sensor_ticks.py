@@ -616,8 +616,8 @@ def test_a_configuration_that_a_job_no_longer_takes_stops_no_other_stream(instan
     with dg.build_sensor_context(instance=instance, repository_def=location, sensor_name="any") as context:
         tick = Tick(context, BOTH)
         request = dg.RunRequest("1", before, job_name=ORDERS.job)
-        tick.add(ORDERS, Judged("It failed.", request=request, memory={"asked": 1}))
-        tick.add(CLICKS, Judged("It failed.", request=dg.RunRequest("2", job_name=CLICKS.job), memory={"asked": 1}))
+        tick.add(ORDERS, Judged("It failed.", requests=[request], memory={"asked": 1}))
+        tick.add(CLICKS, Judged("It failed.", requests=[dg.RunRequest("2", job_name=CLICKS.job)], memory={"asked": 1}))
         result = tick.result()
     assert [r.job_name for r in result.run_requests] == [CLICKS.job]
     assert "max_rows" in tick.judged[ORDERS.sink_id].message and tick.judged[ORDERS.sink_id].attention
