@@ -16,7 +16,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import MEMORY, RECOVERY_OP
 from dagster_exactly_once.recovery import owners
-from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS, SinkRegistry, job_of
+from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS, SinkRegistry, operation_job
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.history import StreamHistory, classify
 from dagster_exactly_once.runs.operator import operator_of
@@ -308,9 +308,9 @@ def test_a_request_for_a_restart_is_left_for_the_sensor(instance, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
     spec = replace(flight_delays.spec, sink_id=dead.sink_id)
     resources = {"transactions": TransactionAdmin.from_environment(), MEMORY: dg.mem_io_manager}
-    job = dg.Definitions(jobs=[job_of(recovery.RECOVER, SinkRegistry([spec]))], resources=resources).resolve_job_def(
-        "exactly_once_recovery"
-    )
+    job = dg.Definitions(
+        jobs=[operation_job(recovery.RECOVER, SinkRegistry([spec]))], resources=resources
+    ).resolve_job_def("exactly_once_recovery")
     failed = create_run_for_test(
         instance,
         job_name=STREAM_JOB,
