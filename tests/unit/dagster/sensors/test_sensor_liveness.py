@@ -144,11 +144,15 @@ def failed(**rest):
     return run("r1", "FAILURE", config={"ops": {"x": 1}}, **rest)
 
 
-def test_a_recovered_stream_is_started_with_its_own_configuration():
-    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.requests[0].run_config == {"ops": {"x": 1}}
-    assert found.requests[0].tags[TAG_RESTART_OF] == "r1" and found.requests[0].tags[TAG_ATTEMPT] == "1"
-    assert found.requests[0].run_key == "restart/c"
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_recovered_stream_is_started_with_its_own_configuration_and_tags(attempt: int):
+    """The next tick must know whose run it is, while it is still queued. Counted a second time, the number that people
+    see would be another one than that of the sentence before.
+    """
+    [request] = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", attempt=attempt),))).requests
+    assert (request.run_config, request.run_key) == ({"ops": {"x": 1}}, "restart/c")
+    tags = [request.tags[name] for name in (TAG_STREAM, TAG_RESTART_OF, TAG_ATTEMPT)]
+    assert tags == ["stream", "r1", f"{attempt}"]
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "STARTING", "STARTED"])
@@ -190,67 +194,32 @@ def test_a_materialize_run_without_a_configuration_of_the_stream_restarts_with_n
     assert restart_config(run("r1", "FAILURE", job="__ASSET_JOB", config=config), STREAM) == ({"ops": {}}, "")
 
 
-def test_a_restart_carries_the_tag_of_its_stream():
-    """The next tick must know whose run it is, while it is still queued."""
-    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.requests[0].tags[TAG_STREAM] == "stream"
-
-
-def test_a_restart_has_the_number_that_the_recovery_was_requested_with():
-    """Counted a second time, the number that people see would be another one than that of the sentence before."""
-    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", attempt=2),)))
-    assert found.requests[0].tags[TAG_ATTEMPT] == "2"
+CANCELED, AGAIN = run("r1", "CANCELED"), recovery("c", restart_of="r1")
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("streams", "recoveries", "says"),
     [
-        (history(), "no run yet"),
-        (history(run("r1", "CANCELED")), "no restart is requested"),
-        (history(failed()), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c"),)), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is requested"),
-        (
-            history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r0"),)),
-            "c of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(failed(), recoveries=(recovery("c", "STARTED", person=True),)),
-            "c of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(failed(), recoveries=(recovery("d", "STARTED"), recovery("c", "STARTED", restart_of="r1"))),
-            "d of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(run("r1", "CANCELED"), recoveries=(recovery("c", "STARTED", restart_of="r1"),)),
-            "c of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(run("r2", "QUEUED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
-            "r2 of stream is QUEUED",
-        ),
-        (
-            history(run("r2", "CANCELED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
-            "no restart is requested",
-        ),
-        (history(failed(), recoveries=(recovery("d", person=True), recovery("c", restart_of="r1"))), "no restart"),
-        (
-            history(run("r1", "CANCELED", at=NOW - 55, lived=50), recoveries=(recovery("c", restart_of="r1"),)),
-            "a person canceled run",
-        ),
+        ([], [], "no run yet"),
+        ([CANCELED], [], "no restart is requested"),
+        ([failed()], [], "no restart is requested"),
+        ([failed()], [recovery("c")], "no restart is requested"),
+        ([failed()], [recovery("c", "FAILURE", restart_of="r1")], "no restart is requested"),
+        ([failed()], [recovery("c", "CANCELED", restart_of="r1")], "no restart is requested"),
+        ([failed()], [recovery("c", "STARTED", restart_of="r0")], "c of exactly_once_recovery is STARTED"),
+        ([failed()], [recovery("c", "STARTED", person=True)], "c of exactly_once_recovery is STARTED"),
+        ([failed()], [recovery("d", "STARTED"), AGAIN], "d of exactly_once_recovery is STARTED"),
+        ([CANCELED], [recovery("c", "STARTED", restart_of="r1")], "c of exactly_once_recovery is STARTED"),
+        ([run("r2", "QUEUED"), failed()], [AGAIN], "r2 of stream is QUEUED"),
+        ([run("r2", "CANCELED"), failed()], [AGAIN], "no restart is requested"),
+        ([failed()], [recovery("d", person=True), AGAIN], "no restart"),
+        ([run("r1", "CANCELED", at=NOW - 55, lived=50)], [AGAIN], "a person canceled run"),
     ],
 )
-def test_the_stream_is_not_started(found, says: str):
+def test_the_stream_is_not_started(streams, recoveries, says: str):
     """A person's decision counts more than a recovery's, and a start that somebody else made is enough."""
-    verdict = judged(found)
+    verdict = judged(history(*streams, recoveries=tuple(recoveries)))
     assert not verdict.requests and says in verdict.message
-
-
-def test_the_restart_waits_for_its_time():
-    found = history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),))
-    assert "stream again in 9.0 s, after run r1 (restart attempt 1)" in judged(found).message
 
 
 def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import time
 from dataclasses import replace
 
 import dagster as dg
-import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.tags import (
-    TAG_HOST,
-    TAG_MACHINE,
     TAG_PID,
     TAG_RECOVERS,
     TAG_RESTART_OF,
@@ -28,36 +20,27 @@ from dagster_exactly_once.runs.tags import (
     TAG_STREAM,
 )
 from dagster_exactly_once.sensors import checkpoint_progress, run_failure, sink_state, stale_transactions
-from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.liveness import liveness_sensor
-from dagster_exactly_once.sensors.run_failure import run_failure_sensor
-from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE, stale_transactions_sensor
+from dagster_exactly_once.sensors.settings import RestartPolicy
+from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE
 from dagster_exactly_once.sensors.tick import Judged, Tick, ask_each, read_cursor
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOption
 from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
-from testkit.sensing import empty_job
+from testkit.dagster_runs import brought_to, process_tags
+from testkit.sensing import failed_run, failure, sensing
 from testkit.sensor_facts import spec
 
 S = dg.DagsterRunStatus
 ORDERS, CLICKS = spec("orders", "orders"), spec("clicks", "clicks")
 BOTH = (ORDERS, CLICKS)
 OUT_OF_TIME = "The tick ran out of time before this stream; the next tick checks it first."
-MINE = {
-    TAG_HOST: socket.gethostname(),
-    TAG_MACHINE: this_machine(),
-    TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}",
-}
-GONE = {
-    TAG_HOST: socket.gethostname(),
-    TAG_MACHINE: this_machine(),
-    TAG_PID: "1@1000.00",
-}  # another process has that id now
+MINE = process_tags()
+GONE = {**MINE, TAG_PID: "1@1000.00"}  # another process has that id now
+AT_ONCE = RestartPolicy(strategy="fixed-delay", delay_s=0.0)
 
 
 def job_of(stream):
@@ -72,40 +55,10 @@ def job_of(stream):
     return job
 
 
-def fails_with(error, stream):
-    @dg.op
-    def step():
-        raise error
-
-    @dg.job(name=stream.job, executor_def=dg.in_process_executor, tags={TAG_STREAM: stream.name})
-    def job():
-        step()
-
-    return job
-
-
-SENSORS = {
-    "exactly_once_checkpoint_progress": checkpoint_progress_sensor,
-    "exactly_once_stale_transactions": stale_transactions_sensor,
-    "exactly_once_run_failure": lambda streams: run_failure_sensor(
-        streams, [empty_job(RECOVERY_JOB), *map(job_of, streams)]
-    ),
-    "exactly_once_liveness": lambda streams: liveness_sensor(streams, [job_of(s) for s in streams]),
-}
-
-
 def tick(instance, name, streams=BOTH, cursor=None, servers="127.0.0.1:1", **policy):
-    sensor = SENSORS[name](streams)
-    resources = {
-        "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=servers),
-        "checkpoints": CheckpointReader(root="/nowhere"),
-        "restart_policy": RestartPolicy(strategy="fixed-delay", delay_s=0.0),
-        "watch_policy": WatchPolicy(**policy),
-        "exactly_once_notify": Notifier(),
-    }
-    wanted = {k: v for k, v in resources.items() if k in sensor.required_resource_keys}
-    with dg.build_sensor_context(instance=instance, cursor=cursor, resources=wanted, sensor_name=name) as context:
-        return sensor(context)
+    sensors = sensing(instance, streams, servers, AT_ONCE, **policy)
+    sensors.cursors[name] = cursor
+    return sensors.look(name)
 
 
 def said(result):
@@ -115,23 +68,18 @@ def said(result):
 def new(instance, stream, status, job=None, **rest):
     tags = {TAG_STREAM: stream.name, **rest.pop("tags", {})}
     run = create_run_for_test(instance, job or stream.job, status=S.NOT_STARTED, tags=tags, **rest)
-    return to(instance, run.run_id, status)
+    return brought_to(instance, run.run_id, status)
 
 
-def to(instance, run_id, status):
-    """Bring a run to a status through Dagster's events, as its processes would."""
-    kind = dg.DagsterEventType
-    last = {S.FAILURE: kind.PIPELINE_FAILURE, S.SUCCESS: kind.PIPELINE_SUCCESS}.get(status)
-    job = instance.get_run_by_id(run_id).job_name
-    for event in filter(None, (kind.PIPELINE_START, last)):
-        instance.report_dagster_event(dg.DagsterEvent(event_type_value=event.value, job_name=job), run_id=run_id)
-    return run_id
+def fails(instance, stream, code):
+    """A run of a stream that a restart does not heal."""
+    failed_run(instance, failure(code), stream.name, stream.job)
 
 
 def recovered(instance, stream, failed):
     """A recovery that has succeeded and wants a restart of ``failed``, as ``exactly_once_run_failure`` requests it."""
     tags = {TAG_RECOVERS: stream.sink_id, TAG_RESTART_OF: failed, "dagster/sensor_name": "exactly_once_run_failure"}
-    return to(instance, create_run_for_test(instance, RECOVERY_JOB, tags=tags).run_id, S.SUCCESS)
+    return brought_to(instance, create_run_for_test(instance, RECOVERY_JOB, tags=tags).run_id, S.SUCCESS)
 
 
 def inspection(sink_id, *open_transactions):
@@ -170,9 +118,7 @@ def test_a_tick_without_brokers_fails_and_is_not_skipped(instance, name):
 
 def test_an_owner_that_cannot_be_found_does_not_keep_another_stream_down(instance, monkeypatch):
     """Whether a fenced driver may come back takes a look at its log; the other stream's failure does not."""
-    step_failure = dg.Failure("fenced", metadata={"restart_heals": False, "code": "EO-FENCED"})
-
-    fails_with(step_failure, ORDERS).execute_in_process(instance=instance, raise_on_error=False)
+    fails(instance, ORDERS, "EO-FENCED")
     failed = new(instance, CLICKS, S.FAILURE)
 
     def read(connection, sink_id, budget_s):
@@ -342,8 +288,7 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     names = ("calm", "lagging", "failed", "torn", "unused")
     calm, lagging, failed, *_ = streams = [spec(name, name) for name in names]
     runs = {stream: new(instance, stream, S.STARTED, tags=MINE) for stream in (calm, lagging)}
-    hopeless = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "w"})
-    fails_with(hopeless, failed).execute_in_process(instance=instance, raise_on_error=False)
+    fails(instance, failed, "EO-REWOUND")
     found = {
         "calm": look("calm", runs[calm], 5),
         "lagging": look("lagging", runs[lagging], 9_999),
@@ -392,8 +337,7 @@ def test_a_stream_that_fails_anew_says_so_in_the_table_as_in_health(instance, mo
     monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: found)
     cursor = None
     for code in ("EO-REWOUND", "EO-TRANSFORM"):
-        why = dg.Failure("d", metadata={"restart_heals": False, "code": code, "cause": "c", "way_out": "w"})
-        fails_with(why, ORDERS).execute_in_process(instance=instance, raise_on_error=False)
+        fails(instance, ORDERS, code)
         result = tick(instance, "exactly_once_checkpoint_progress", [calm, ORDERS], cursor)
         cursor = result.cursor
         (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
@@ -492,8 +436,7 @@ def test_a_tick_that_observes_a_stream_observes_the_lag_on_its_inputs_too(instan
 def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):
     """A new stream with a mistaken option never uses its sink: a check that stays grey says that nothing is wrong."""
     stream = spec("new", "new")
-    mistake = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-OPTION", "cause": "c", "way_out": "w"})
-    fails_with(mistake, stream).execute_in_process(instance=instance, raise_on_error=False)
+    fails(instance, stream, "EO-OPTION")
     monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": unused("new")})
     result = tick(instance, "exactly_once_checkpoint_progress", [stream])
     (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
@@ -594,8 +537,8 @@ def test_a_sensor_that_may_not_start_a_stream_is_refused_when_the_location_loads
 def test_dagster_accepts_the_requests_for_each_job(instance):
     """A sensor with several jobs must name the job of each request; else its tick fails, and nothing is started."""
     recovered(instance, ORDERS, new(instance, ORDERS, S.FAILURE))
-    sensor, policy = SENSORS["exactly_once_liveness"](BOTH), RestartPolicy(strategy="fixed-delay", delay_s=0.0)
-    with dg.build_sensor_context(instance=instance, resources={"restart_policy": policy}) as context:
+    sensor = liveness_sensor(BOTH, [job_of(s) for s in BOTH])
+    with dg.build_sensor_context(instance=instance, resources={"restart_policy": AT_ONCE}) as context:
         data = sensor.evaluate_tick(context)
     assert [r.job_name for r in data.run_requests] == [ORDERS.job]
 
