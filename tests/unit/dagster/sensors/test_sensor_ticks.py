@@ -146,7 +146,7 @@ def test_the_same_incident_of_two_streams_has_two_run_keys(instance, monkeypatch
     """One sensor has one set of run keys: Dagster would drop the second stream's recovery forever."""
     t = OpenTransaction("eo:x:1:0:0.0", 0, "0.0", "Ongoing", 4_000, 2, 900.0, 900.0, (("out", 0),), "undecided")
     monkeypatch.setattr(
-        stale_transactions, "inspect_sink", lambda connection, sink_id, budget_s, alive_of=None: inspection(sink_id, t)
+        stale_transactions, "inspect_sink", lambda connection, sink_id, *_, **more: inspection(sink_id, t)
     )
     requests = tick(instance, "exactly_once_stale_transactions", hanging_every_s=1e12).run_requests
     assert len({r.run_key for r in requests}) == 2
@@ -260,9 +260,7 @@ def test_not_all_streams_ask_the_partition_leaders_in_one_tick(instance, monkeyp
     """Fifty of these looks do not fit into a tick; each has its turn within the next ones."""
     streams = [spec(f"s{n}", f"s{n}") for n in range(LEADERS_AT_ONCE + 5)]
     asked = []
-    monkeypatch.setattr(
-        stale_transactions, "inspect_sink", lambda connection, sink_id, budget_s, alive_of=None: inspection(sink_id)
-    )
+    monkeypatch.setattr(stale_transactions, "inspect_sink", lambda connection, sink_id, *_, **more: inspection(sink_id))
     monkeypatch.setattr(stale_transactions, "_others", lambda connection, stream, *_: asked.append(stream.name) or {})
     one = tick(instance, "exactly_once_stale_transactions", streams)
     assert len(set(asked)) == LEADERS_AT_ONCE
@@ -283,7 +281,22 @@ def unused(sink_id):
     return sink_state.SinkState(Inspection(sink_id), Checkpoint(""))
 
 
-def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(instance, monkeypatch):
+@pytest.fixture
+def pages(instance, monkeypatch):
+    """Tick after the last one, over streams whose sinks look so: the events, by the asset on whose page they are."""
+    cursor = None
+
+    def ticked(streams, looks, **policy):
+        nonlocal cursor
+        monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: looks)
+        result = tick(instance, "exactly_once_checkpoint_progress", streams, cursor, **policy)
+        cursor = result.cursor
+        return {e.asset_key.to_user_string(): e for e in result.asset_events}
+
+    return ticked
+
+
+def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(instance, pages):
     """At 3 a.m. a person opens one page: a stream that failed, lags or cannot be looked at must not hide in it."""
     names = ("calm", "lagging", "failed", "torn", "unused")
     calm, lagging, failed, *_ = streams = [spec(name, name) for name in names]
@@ -296,9 +309,7 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
         "torn": CommitLogDamaged("a stray record", "Stop its writer"),
         "unused": unused("unused"),
     }
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: found)
-    result = tick(instance, "exactly_once_checkpoint_progress", streams, lag_limit=1_000)
-    (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
+    page = pages(streams, found, lag_limit=1_000)[ALL_STREAMS]
     rows = [record.data for record in page.metadata["streams"].records]
     shown = [(r["stream"], r["state"], r["lag"]) for r in rows]
     assert shown == [
@@ -324,72 +335,53 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert links == [f"{n}_transactions" for n in needy]
     counts = "1 lagging, 1 failed (EO-REWOUND), 1 not checked, 1 healthy, 1 never used."
     assert page.description.startswith(f"{counts} Checked at 20") and page.description.endswith(" UTC.")
-
-    again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
-    assert again.asset_events == []  # nothing has changed
+    assert pages(streams, found, lag_limit=1_000) == {}  # nothing has changed
 
 
-def test_a_stream_that_fails_anew_says_so_in_the_table_as_in_health(instance, monkeypatch):
+def test_a_stream_that_fails_anew_says_so_in_the_table_as_in_health(instance, pages):
     """Mishap: health had the new cause, and the table that of the run before, as the state was "failed" in both."""
     calm = spec("calm", "calm")
     runs = new(instance, calm, S.STARTED, tags=MINE)
     found = {"calm": look("calm", runs), "orders": look("orders", alive=False)}
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: found)
-    cursor = None
     for code in ("EO-REWOUND", "EO-TRANSFORM"):
         fails(instance, ORDERS, code)
-        result = tick(instance, "exactly_once_checkpoint_progress", [calm, ORDERS], cursor)
-        cursor = result.cursor
-        (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
-        (health,) = [e for e in result.asset_events if getattr(e, "check_name", "") == "health" and not e.passed]
+        shown = pages([calm, ORDERS], found)
+        page, health = shown[ALL_STREAMS], shown["shop/orders"]
+        assert not health.passed
         says = page.metadata["orders: says"].value
         assert says == f"{health.metadata['code'].value}: {health.description}" and code in says
         assert page.metadata["streams"].records[0].data["state"] == f"failed ({code})"
 
 
-def test_the_lag_of_a_dead_stream_grows_on_every_page_that_shows_it(instance, monkeypatch):
+def test_the_lag_of_a_dead_stream_grows_on_every_page_that_shows_it(instance, pages, monkeypatch):
     """Mishap: the table said 7 offsets, of the tick in which the stream died, while 90,000 were waiting."""
     dead = replace(spec("dead", "dead"), source_keys=("orders",))
     new(instance, dead, S.SUCCESS)
-    cursor = None
 
-    def pages(lag, measured, streams=(dead,), **others):
-        nonlocal cursor
-        looks = {"dead": replace(look("dead", lag=lag, alive=False), lags=(lag,), measured=measured), **others}
-        monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: looks)
-        result = tick(instance, "exactly_once_checkpoint_progress", streams, cursor)
-        cursor = result.cursor
-        return {e.asset_key.to_user_string(): e for e in result.asset_events}
+    def behind(lag, measured):
+        return pages([dead], {"dead": replace(look("dead", lag=lag, alive=False), measured=measured)})
 
-    assert set(pages(7, 1_000.0)) == {ALL_STREAMS, "orders", "dead_transactions", "shop/dead"}
-    assert pages(8, 1_010.0) == {}  # no more often than a person looks
+    assert set(behind(7, 1_000.0)) == {ALL_STREAMS, "orders", "dead_transactions", "shop/dead"}
+    assert behind(8, 1_010.0) == {}  # no more often than a person looks
     monkeypatch.setattr(checkpoint_progress, "SHOW_EVERY_S", 0.0)
-    found = pages(90_000, 1_030.0)
+    found = behind(90_000, 1_030.0)
     assert set(found) == {ALL_STREAMS, "orders", "shop/dead"}
     assert [r.data["lag"] for r in found[ALL_STREAMS].metadata["streams"].records] == ["90,000"]
     assert found["orders"].metadata["lag_offsets_dead"].value == 90_000
     assert "90,000 offsets of input" in found["shop/dead"].description
     measured = {found[ALL_STREAMS].metadata["looked_at"].value, found["orders"].metadata["lag_measured_dead"].value}
     assert measured == {found["shop/dead"].metadata["lag_measured"].value} == {1_030.0}
-    assert pages(90_000, 1_040.0) == {}  # a lag that stands still is not written again
+    assert behind(90_000, 1_040.0) == {}  # a lag that stands still is not written again
 
 
-def test_a_lag_that_moves_while_a_run_works_is_one_row_in_the_table_alone(instance, monkeypatch):
+def test_a_lag_that_moves_while_a_run_works_is_one_row_in_the_table_alone(instance, pages, monkeypatch):
     """Mishap: a write storm: the run reports its own lag, and many streams would write each of theirs at every tick."""
-    names = ("orders", "clicks")
-    streams = [spec(name, name) for name in names]
-    runs = {s.name: new(instance, s, S.STARTED, tags=MINE) for s in streams}
-    cursor = None
+    runs = {s.name: new(instance, s, S.STARTED, tags=MINE) for s in BOTH}
 
     def written(lag):
-        nonlocal cursor
-        looks = {name: look(name, runs[name], lag) for name in names}
-        monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: looks)
-        result = tick(instance, "exactly_once_checkpoint_progress", streams, cursor)
-        cursor = result.cursor
-        return [e.asset_key.to_user_string() for e in result.asset_events]
+        return [*pages(BOTH, {name: look(name, run, lag) for name, run in runs.items()})]
 
-    assert written(3).count(ALL_STREAMS) == 1
+    assert ALL_STREAMS in written(3)
     assert written(4) == []
     monkeypatch.setattr(checkpoint_progress, "SHOW_EVERY_S", 0.0)
     assert written(5) == [ALL_STREAMS] and written(5) == []
@@ -416,49 +408,34 @@ def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_stays
         assert asked(before, now) == [], (before, now)
 
 
-def test_a_tick_that_observes_a_stream_observes_the_lag_on_its_inputs_too(instance, monkeypatch):
+def test_a_tick_that_observes_a_stream_observes_the_lag_on_its_inputs_too(pages):
     """The topic's page said nothing of a stream that stands: a run alone reports there while it works."""
     stream = replace(spec("paid", "paid"), sources=("orders", "refunds"), source_keys=("shop/orders", "refunds"))
-    behind = replace(look("paid", lag=7), lags=(4, 3))
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"paid": behind})
-    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
-    lags = {
-        e.asset_key.to_user_string(): e.metadata.get("lag_offsets_paid")
-        for e in result.asset_events
-        if not isinstance(e, dg.AssetCheckEvaluation)
-    }
-    found = {key: value.value for key, value in lags.items() if value}
-    assert found == {"shop/orders": 4, "refunds": 3}
-    again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
-    assert again.asset_events == []  # no more often than the state itself
+    behind = {"paid": replace(look("paid", lag=7), lags=(4, 3))}
+    lags = {key: event.metadata.get("lag_offsets_paid") for key, event in pages([stream], behind).items()}
+    assert {key: lag.value for key, lag in lags.items() if lag} == {"shop/orders": 4, "refunds": 3}
+    assert pages([stream], behind) == {}  # no more often than the state itself
 
 
-def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):
+def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, pages):
     """A new stream with a mistaken option never uses its sink: a check that stays grey says that nothing is wrong."""
     stream = spec("new", "new")
     fails(instance, stream, "EO-OPTION")
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": unused("new")})
-    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
-    (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+    found = pages([stream], {"new": unused("new")})
+    check, page = found["shop/new"], found[ALL_STREAMS]
     assert not check.passed and check.severity is dg.AssetCheckSeverity.ERROR
     codes = {name: check.metadata[name].value for name in ("code", "failure", "state", "way_out")}
     assert codes == {"code": "HEALTH-FAILED", "failure": "EO-OPTION", "state": "failed", "way_out": "w"}
-    (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
     assert [r.data["state"] for r in page.metadata["streams"].records] == ["failed (EO-OPTION)"]
-    again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
-    assert again.asset_events == []
+    assert pages([stream], {"new": unused("new")}) == {}
 
 
-def test_the_first_run_of_a_stream_is_starting_and_its_check_green(instance, monkeypatch):
+def test_the_first_run_of_a_stream_is_starting_and_its_check_green(instance, pages):
     """Mishap: "The sink was never used", in amber, of a run that had just been launched."""
     stream = spec("new", "new")
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": unused("new")})
-    assert [e.asset_key for e in tick(instance, "exactly_once_checkpoint_progress", [stream]).asset_events] == [
-        dg.AssetKey(ALL_STREAMS)
-    ]
+    assert [*pages([stream], {"new": unused("new")})] == [ALL_STREAMS]
     new(instance, stream, S.STARTED, tags=MINE)
-    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
-    (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+    check = pages([stream], {"new": unused("new")})["shop/new"]
     assert (check.passed, check.metadata["code"].value) == (True, "HEALTH-STARTING")
 
 
