@@ -49,24 +49,11 @@ Memory = Mapping[str, Any]
 class Judged:
     """The verdict of a sensor about one stream: what a tick says, and what it does.
 
-    Attributes
-    ----------
-    message : str
-        A sentence; of what is wrong, as its diagnosis has it.
-    attention : bool
-        The sentence comes before those of streams that need nothing.
-    requests : sequence of RunRequest
-        The recovery or the run of the stream to launch, or both: the second one is of use only behind the first.
-    events : sequence of AssetObservation or AssetCheckEvaluation
-        What Dagster stores with the tick.
-    memory : mapping or None
-        For the next tick; None: what this one knew.
-    why : Diagnosis or None
-        What needs a person, because nothing here ends it; its subject is the run.
-    dead : tuple of str
-        Runs to report as ended.
-    end, resume : tuple of Frozen
-        Frozen processes to kill, and to let go on.
+    ``message`` is a sentence; of what is wrong, as its diagnosis has it. With ``attention`` it comes before those of
+    streams that need nothing. ``requests`` are the recovery or the run of the stream to launch, or both: the second one
+    is of use only behind the first. ``events`` are what Dagster stores with the tick, ``memory`` what the next tick
+    knows (None: what this one knew). ``why`` needs a person, because nothing here ends it; its subject is the run.
+    ``dead`` are runs to report as ended; ``end`` and ``resume`` frozen processes to kill, and to let go on.
     """
 
     message: str
