@@ -145,15 +145,6 @@ def test_a_failure_during_a_recovery_is_not_lost(instance):
     assert d.tick("exactly_once_run_failure").run_requests
 
 
-@pytest.mark.long
-def test_runs_on_another_sink_are_not_the_stream_s(instance):
-    """The same job may run with another sink id, to try something; its failure is not this stream's."""
-    d = daemon(instance)
-    new_run(instance, status=S.FAILURE, run_config={"ops": {"x": {"config": {"sink_id": "other"}}}})
-    new_run(instance, status=S.FAILURE, tags={TAG_SINK: "other"})
-    assert "no run yet" in d.said("exactly_once_run_failure")
-
-
 # -- why a run failed ------------------------------------------------------------------------------------------------
 
 
@@ -178,18 +169,6 @@ def test_a_process_that_was_asked_to_end_from_outside_heals(instance):
     (run,) = instance.get_runs()
     found = classify(instance, run.run_id)
     assert (run.status, found.code, found.heals) == (S.FAILURE, "INTERRUPTED", True)
-
-
-def test_a_run_whose_process_died_heals(instance):
-    assert classify(instance, new_run(instance, status=S.FAILURE)).heals
-
-
-def test_a_run_that_was_being_terminated_is_not_started_again(instance):
-    """When its process dies over it, Dagster calls it FAILURE; a person asked for the end."""
-    d = daemon(instance)
-    run = new_run(instance, status=S.CANCELING)
-    instance.report_run_failed(instance.get_run_by_id(run))
-    assert "a person had asked" in d.said("exactly_once_run_failure")
 
 
 def test_a_hopeless_failure_is_reported_once_with_its_way_out(instance):
