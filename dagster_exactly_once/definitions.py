@@ -30,7 +30,7 @@ from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import CHECKS_JOB, MEMORY, NOTIFY
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.recovery.operations import SinkRegistry, job_of
+from dagster_exactly_once.recovery.operations import SinkRegistry, operation_job
 from dagster_exactly_once.recovery.windows import close_windows_job
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaResource, KafkaTransactionalProducerFactory
@@ -90,7 +90,7 @@ def exactly_once_sensors(
     side_specs = [spec for s in streams for spec in s.side_specs]
     managed = [s for s in streams if s.managed]
     checks = _checks(streams)
-    recovery, stream_jobs = job_of(RECOVER, _registry(streams)), [stream_job(s) for s in managed]
+    recovery, stream_jobs = operation_job(RECOVER, _registry(streams)), [stream_job(s) for s in managed]
     return [
         checkpoint_progress_sensor(
             specs, _check_keys(checks), [recovery, *_checks_jobs(checks)], every_s=progress_every_s
@@ -150,7 +150,7 @@ def exactly_once_definitions(
         *(resend_job(s, registry) for s in streams if s.resent),
         *(close_windows_job(s) for s in streams if s.complete is not None),
         *verify_jobs.values(),
-        *(job_of(o, registry) for o in operations() if o.job is not None and o is not SUCCESSOR),
+        *(operation_job(o, registry) for o in operations() if o.job is not None and o is not SUCCESSOR),
         *_successor_jobs(streams),
         *_checks_jobs(checks),
     ]
@@ -265,7 +265,7 @@ def _successor_jobs(streams: Sequence[Stream]) -> list[dg.JobDefinition]:
         return []
     others = {s.sink_id: s.others for s in new}
     registry = SinkRegistry([s.spec for s in new], (), others, {s.sink_id: s.continues for s in new})
-    return [job_of(SUCCESSOR, registry)]
+    return [operation_job(SUCCESSOR, registry)]
 
 
 def _checks(streams: Sequence[Stream]) -> dict[Stream, list[dg.AssetChecksDefinition]]:

@@ -74,17 +74,14 @@ def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> 
 
     The stream owns all of a partition that was added after its start, since it reads that partition from its beginning.
 
-    Parameters
-    ----------
-    began : mapping
-        The stream's first offset by partition; empty when the stream has never started.
-    marks : mapping
-        The input now. Its first offset may be before the stream's start, or after it when retention deleted records.
+    ``began`` has the stream's first offset by partition; ``marks`` are the input now, whose first offset may be before
+    the stream's start, or after it when retention deleted records.
 
     Raises
     ------
     NoBoundary
-        The stream has never started. It might still start at the earliest offset, and write everything again.
+        ``began`` is empty: the stream has never started. It might still start at the earliest offset, and write
+        everything again.
     CheckpointUnusable
         The stream began after the end of the input: the topic was recreated.
     """

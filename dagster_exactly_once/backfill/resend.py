@@ -15,7 +15,7 @@ from dagster_exactly_once.backfill.writes import SideWrites, SparkWorker
 from dagster_exactly_once.declare.rejected import Repair
 from dagster_exactly_once.declare.sink_options import encodes_values, without_registry
 from dagster_exactly_once.declare.stream import Stream
-from dagster_exactly_once.recovery.operations import SinkRegistry, operation_job
+from dagster_exactly_once.recovery.operations import JobExtras, SinkRegistry, operation_job
 from dagster_exactly_once.resources.checkpoints import READ_BUDGET_S
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
 from dagster_exactly_once.runs.pieces import Pieces
@@ -110,7 +110,7 @@ def resend_job(stream: Stream, registry: SinkRegistry) -> dg.JobDefinition:
         return ResendContext(**known, spark=opener(its.spark), writes=writes)
 
     tags = {**NOT_RETRIED, TAG_STREAM: spec.name}
-    return operation_job(resend_operation(stream), registry, resources=("spark", "kafka"), tags=tags, within=within)
+    return operation_job(resend_operation(stream), registry, JobExtras(("spark", "kafka"), tags, within=within))
 
 
 class Unsent(NamedTuple):

@@ -75,19 +75,12 @@ def to_send(
 ) -> DataFrame:
     """Make rows of the sink from rejected records or dead letters, with their own headers, as they are.
 
-    Parameters
-    ----------
-    to : str
-        Where they go; empty: to the one of ``sources`` that they came from, and to the same partition.
-    sources : sequence of str
-        The inputs of rejected records. Empty for dead letters: they go to the output, the partition and the time that
-        each of their rows was for.
-    replaces : bool
-        Add the header that names the dead letter: ``exactly-once verify --origin`` counts the record in its place.
-    repair : callable or None
-        Makes the new value; without one the value stays.
-    encodes : bool
-        The stream encodes values: JSON in place of one must not stay JSON.
+    They go ``to`` a topic; empty: to the one of ``sources`` that they came from, and to the same partition. Dead
+    letters have no ``sources``: they go to the output, the partition and the time that each of their rows was for.
+
+    ``replaces`` adds the header that names the dead letter: ``exactly-once verify --origin`` counts the record in its
+    place. ``repair`` makes the new value; without one the value stays. Where the stream ``encodes`` values, JSON in
+    place of one must not stay JSON.
     """
     # without a function every row is good; with one, an exception ends the write: nothing is half sent
     if repair is None:

@@ -43,14 +43,7 @@ class SparkWorker(Generic[Session]):
     """Calls functions with a session, one after the other. The first call opens the session and starts the JVM.
 
     On a thread of its own: Dagster interrupts the main thread of an op, and an interrupt in the middle of a py4j call
-    leaves its connection out of step.
-
-    Parameters
-    ----------
-    open_session : callable
-        Makes the context manager of a session.
-    kill : callable
-        Ends the JVM at once, when a call does not end within its budget.
+    leaves its connection out of step. ``kill`` ends the JVM at once, when a call does not end within its budget.
     """
 
     def __init__(self, open_session: Callable[[], AbstractContextManager[Session]], kill: Callable[[], None]):

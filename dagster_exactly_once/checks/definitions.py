@@ -197,7 +197,7 @@ def _freshness(at: CheckContext) -> dg.AssetCheckResult:
         facts,
         sum(sum(committed.get(topic, {}).values()) for topic in stream.source_topics) if committed else None,
         max(marked.values(), default=None),
-        earlier_notes(at, stream.outputs[0].key, FRESHNESS) or {},
+        earlier_notes(at, stream.outputs[0].key, FRESHNESS),
         at.config.limit_s or stream.checks.freshness_s,
     )
     return result(verdict)

@@ -116,9 +116,9 @@ def evaluated(evaluate: Callable[[CheckContext], dg.AssetCheckResult], at: Check
         return result(judgements.not_evaluated(diagnose(error), grave=not isinstance(error, CANNOT_READ)))
 
 
-def earlier_notes(at: CheckContext, asset: dg.AssetKey, name: str) -> dict[str, Any] | None:
+def earlier_notes(at: CheckContext, asset: dg.AssetKey, name: str) -> dict[str, Any]:
     """Return the metadata of the newest finished evaluation of a check that could read, by a run of the code location;
-    None without one.
+    empty without one.
     """
     key, instance, here = dg.AssetCheckKey(asset, name), at.context.instance, at.code_location
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=EARLIER):
@@ -127,7 +127,7 @@ def earlier_notes(at: CheckContext, asset: dg.AssetKey, name: str) -> dict[str, 
             continue
         if (run := instance.get_run_by_id(record.run_id)) is None or is_of(run, here):
             return {name: value.value for name, value in said.metadata.items()}
-    return None
+    return {}
 
 
 def evaluation_in(record: Any) -> dg.AssetCheckEvaluation | None:

@@ -50,7 +50,7 @@ def side_topic_check(stream: Stream, topic: str, declared: SideTopic) -> dg.Asse
         remedy = f"Send them again with the job {stream.resend_spec.job} and dry_run: false. {remedy}"
 
     def waiting(at: CheckContext) -> dg.AssetCheckResult:
-        earlier = (earlier_notes(at, asset, declared.check) or {}).get(ACKNOWLEDGED)
+        earlier = earlier_notes(at, asset, declared.check).get(ACKNOWLEDGED)
         before = {str(p): int(end) for p, end in earlier.items()} if isinstance(earlier, Mapping) else {}
         found = count_rejected(at.connection, topic, resend_sink, before, at.config.acknowledge)
         rows = [(reason, f"{count:,}") for reason, count in found.reasons.most_common(REASONS)]

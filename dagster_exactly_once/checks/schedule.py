@@ -115,14 +115,9 @@ def due(
 class Evaluated(NamedTuple):
     """The newest evaluations of a stream's checks.
 
-    Attributes
-    ----------
-    at : float or None
-        The oldest of them, in seconds since the epoch; None when a check was never evaluated.
-    every_s : float
-        The interval of a stream that is well.
-    soon : bool
-        Something is wrong, or may have changed: the next tick evaluates them.
+    ``at`` is the oldest of them, in seconds since the epoch; None when a check was never evaluated. ``every_s`` is the
+    interval of a stream that is well; ``soon``: something is wrong, or may have changed, so the next tick evaluates
+    them.
     """
 
     at: float | None

@@ -58,14 +58,6 @@ class SinkRegistry:
         return next((s for s in (*self.streams, *self.backfills) if s.sink_id == sink_id), None)
 
 
-#: A function that completes the parameters by what Dagster knows: by a resource, or by a declaration.
-Fill = Callable[[dg.OpExecutionContext, SinkRegistry, Any], Any]
-
-#: A function that makes an operation's context from the one that all operations have; its steps give signs of life
-#: themselves.
-Within = Callable[[dg.OpExecutionContext, OperationContext], OperationContext]
-
-
 @dataclass(frozen=True)
 class Audit:
     """The audit trail of one run of a job, on the asset of a sink's transactions.
@@ -79,14 +71,10 @@ class Audit:
     by: str
     reason: str
 
-    @property
-    def launched(self) -> str:
-        """The one that launched the run, and the reason if there is one."""
-        return f"{self.by}: {self.reason}" if self.reason else f"{self.by}. The field reason takes why."
-
     def began(self, context: dg.OpExecutionContext, stage: str, said: str, metadata: Mapping[str, Any]) -> None:
         """Write what the first step found; ``stage`` is ``began`` or ``dry run``."""
-        context.log.info(f"{said} Launched by {self.launched}")
+        why = f": {self.reason}" if self.reason else ". The field reason takes why."
+        context.log.info(f"{said} Launched by {self.by}{why}")
         context.log_event(dg.AssetObservation(self.asset, description=said, metadata=self._all(stage, metadata)))
 
     def ended(self, context: dg.OpExecutionContext, said: str, metadata: Mapping[str, Any]) -> None:
@@ -108,42 +96,47 @@ class Passed:
     outcome: OperationOutcome
 
 
-def operation_job(
-    operation: Operation[Any],
-    registry: SinkRegistry,
-    *,
-    resources: Sequence[str] = (),
-    tags: Mapping[str, str] = NOT_RETRIED,
-    fill: Fill = lambda context, registry, parameters: parameters,
-    within: Within | None = None,
-    after: Callable[[SinkRegistry], dg.OpDefinition] | None = None,
-    warns: Callable[[dg.OpExecutionContext, Any], str] = lambda context, parameters: "",
-) -> dg.JobDefinition:
-    """Make the job of an operation, whose first op takes ``resources``; ``after`` makes a last op, from
-    :class:`Passed`. ``warns`` returns what else, but for the operation itself, a person must know before it acts.
+@dataclass(frozen=True)
+class JobExtras:
+    """The parts of an operation's job that Dagster alone knows, with the ``resources`` of its first op.
+
+    ``fill`` completes the parameters, by a resource or by a declaration. ``within`` makes the operation's context from
+    the one that all operations have; its steps give signs of life themselves. ``after`` makes a last op, which takes
+    :class:`Passed`. ``warns`` returns what else a person must know before the operation acts.
     """
+
+    resources: Sequence[str] = ()
+    tags: Mapping[str, str] = field(default_factory=lambda: NOT_RETRIED)
+    fill: Callable[[dg.OpExecutionContext, SinkRegistry, Any], Any] = lambda context, registry, parameters: parameters
+    within: Callable[[dg.OpExecutionContext, OperationContext], OperationContext] | None = None
+    after: Callable[[SinkRegistry], dg.OpDefinition] | None = None
+    warns: Callable[[dg.OpExecutionContext, Any], str] = lambda context, parameters: ""
+
+
+def operation_job(
+    operation: Operation[Any], registry: SinkRegistry, extras: JobExtras | None = None
+) -> dg.JobDefinition:
+    """Make the job of an operation, for the sinks of the registry; by default with the extras that its name has."""
     assert operation.job is not None
     shown = operation.job
-    front = _Front(operation, shown, registry, fill, within, warns)
-    first = _first(front, resources) if shown.passed else _only(front, resources)
-    last = after(registry) if after is not None else None
+    front = _Front(operation, shown, registry, extras or _EXTRAS.get(shown.name, JobExtras()))
+    first = _first(front) if shown.passed else _only(front)
     steps = [_step(front, step) for step in operation.steps] if shown.passed else []
+    if front.extras.after is not None:
+        steps.append(front.extras.after(registry))
 
     @dg.job(
         name=shown.name,
         executor_def=dg.in_process_executor,
-        tags=dict(tags),
+        tags=dict(front.extras.tags),
         description=shown.text,
     )
     def job() -> None:
-        if not shown.passed:
-            first()
-            return
-        _, passed = first()
+        passed = first()
+        if steps:
+            _, passed = passed
         for step in steps:
             passed = step(passed)
-        if last is not None:
-            last(passed)
 
     return job
 
@@ -155,9 +148,12 @@ class _Front:
     operation: Operation[Any]
     shown: OperationJob
     registry: SinkRegistry
-    fill: Fill
-    within: Within | None
-    warns: Callable[[dg.OpExecutionContext, Any], str]
+    extras: JobExtras
+
+    @property
+    def resources(self) -> set[str]:
+        """The resources of the first op."""
+        return {"transactions", *self.extras.resources}
 
     def config(self) -> type[dg.Config]:
         """Return the configuration of the first op."""
@@ -174,11 +170,11 @@ class _Front:
             # a run that takes no sink: neither a start nor a recovery need wait for it
             takes_sink = operation.takes_sink and not config.dry_run
             tag_run(context.instance, context.run_id, sink_id if takes_sink else None)
-            p = self.fill(context, self.registry, parameters_from(operation.parameters, config, sink_id))
+            p = self.extras.fill(context, self.registry, parameters_from(operation.parameters, config, sink_id))
             if takes_sink:
                 owner_answers(context, context.resources.transactions, sink_id, p.take_over, p.force)
             outcome = operation.examine(self._context(context, p), p)
-            warning = self.warns(context, p)
+            warning = self.extras.warns(context, p)
         reason = config.reason or context.run.tags.get(TAG_CAUSE, "")
         spec, stage = self.registry.spec(sink_id), shown.name.removeprefix("exactly_once_")
         asset = spec.asset if spec else UNKNOWN_SINKS
@@ -205,7 +201,7 @@ class _Front:
         """Take a step; the last one ends the audit trail. Return the outcome, and its metadata."""
         p, operation = passed.parameters, self.operation
         alive = logged_every(context.log.info, lambda: f"{step.name} works on sink {p.sink_id}")
-        with _classified(operation), alive if self.within is None else nullcontext():
+        with _classified(operation), alive if self.extras.within is None else nullcontext():
             outcome = step.act(self._context(context, p, passed.audit), p, passed.outcome)
         metadata = as_metadata(outcome.shown)
         if step is operation.steps[-1]:
@@ -218,11 +214,34 @@ class _Front:
         return replace(passed, outcome=outcome), metadata
 
     def _context(self, context: dg.OpExecutionContext, p: Any, audit: Audit | None = None) -> OperationContext:
-        made = _context(context, self.registry, p, audit)
-        return made if self.within is None else self.within(context, made)
+        """Make what an operation knows of this instance; ``audit``: of a step, which may fence a driver."""
+        transactions: TransactionAdmin = context.resources.transactions
+        spec, others = self.registry.spec(p.sink_id), self.registry.others.get(p.sink_id)
+        reason = f": {audit.reason}" if audit and audit.reason else ""
+
+        def may_fence(sink_id: str, owner: Owner | None) -> None:
+            if audit is not None and not getattr(p, "take_over", True):
+                refuse_when_busy(context, sink_id)  # a stream may have been launched since the examination
+                check_owner(sink_id, owner)
+
+        made = OperationContext(
+            transactions.connection(),
+            operator=operator_of(context.instance, context.run_id),
+            by=f"{audit.by}, run {context.run_id} of {context.job_name}{reason}" if audit else "",
+            alive_of=alive_of(context.instance),
+            others=others() if audit and others else (),
+            topics=spec.outputs if spec else (),
+            budget_s=transactions.budget_s,
+            work_budget_s=transactions.recovery_budget_s,
+            may_be_unused=True,
+            may_fence=may_fence,
+            busy=lambda sink_id: bool(runs_at_work(context, sink_id)),
+            warn=context.log.warning,
+        )
+        return made if self.extras.within is None else self.extras.within(context, made)
 
 
-def _first(front: _Front, resources: Sequence[str]) -> dg.OpDefinition:
+def _first(front: _Front) -> dg.OpDefinition:
     shown, config_class = front.shown, front.config()
     outputs = {
         shown.examined: dg.Out(dict, io_manager_key=MEMORY, description="The state that the examination found."),
@@ -234,7 +253,7 @@ def _first(front: _Front, resources: Sequence[str]) -> dg.OpDefinition:
     @dg.op(
         name=shown.first,
         out=outputs,
-        required_resource_keys={"transactions", *resources},
+        required_resource_keys=front.resources,
         description=shown.first_text,
     )
     def first(
@@ -249,13 +268,13 @@ def _first(front: _Front, resources: Sequence[str]) -> dg.OpDefinition:
     return first
 
 
-def _only(front: _Front, resources: Sequence[str]) -> dg.OpDefinition:
+def _only(front: _Front) -> dg.OpDefinition:
     """Make the op of a job that has one: somebody who runs it again from its failure begins with the examination."""
     shown, config_class = front.shown, front.config()
 
     @dg.op(
         name=shown.first,
-        required_resource_keys={"transactions", *resources},
+        required_resource_keys=front.resources,
         description=shown.first_text,
     )
     def only(
@@ -297,47 +316,12 @@ def _classified(operation: Operation[Any]) -> Iterator[None]:
             raise refused.in_form(fields[0]) from refused
 
 
-def _context(
-    context: dg.OpExecutionContext, registry: SinkRegistry, p: Any, audit: Audit | None = None
-) -> OperationContext:
-    """Make what an operation knows of this instance; ``audit``: of a step, which may fence a driver."""
-    transactions: TransactionAdmin = context.resources.transactions
-    spec = registry.spec(p.sink_id)
-    reason = f": {audit.reason}" if audit and audit.reason else ""
-
-    def may_fence(sink_id: str, owner: Owner | None) -> None:
-        if audit is not None and not getattr(p, "take_over", True):
-            refuse_when_busy(context, sink_id)  # a stream may have been launched since the examination
-            check_owner(sink_id, owner)
-
-    return OperationContext(
-        transactions.connection(),
-        operator=operator_of(context.instance, context.run_id),
-        by=f"{audit.by}, run {context.run_id} of {context.job_name}{reason}" if audit else "",
-        alive_of=alive_of(context.instance),
-        others=registry.others[p.sink_id]() if audit and p.sink_id in registry.others else (),
-        topics=spec.outputs if spec else (),
-        budget_s=transactions.budget_s,
-        work_budget_s=transactions.recovery_budget_s,
-        may_be_unused=True,
-        may_fence=may_fence,
-        busy=lambda sink_id: bool(runs_at_work(context, sink_id)),
-        warn=context.log.warning,
-    )
-
-
 def who(run: dg.DagsterRun) -> str:
     """Return the person or sensor that launched a run."""
     sensor = run.tags.get("dagster/sensor_name")
     if sensor and run.parent_run_id is None:
         return f"sensor {sensor}"
     return f"{run.tags['user']}" if "user" in run.tags else "a person"
-
-
-def job_of(operation: Operation[Any], registry: SinkRegistry) -> dg.JobDefinition:
-    """Make the job of an operation, for the sinks of the registry."""
-    assert operation.job is not None
-    return operation_job(operation, registry, **_EXTRAS.get(operation.job.name, {}))
 
 
 def _location(context: dg.OpExecutionContext, registry: SinkRegistry, p: RepairParameters) -> RepairParameters:
@@ -376,16 +360,16 @@ def _restart(registry: SinkRegistry) -> dg.OpDefinition:
     return restart
 
 
-#: The extras by job: what completes the parameters, with the resources that it takes, and a further op.
-_EXTRAS: dict[str, dict[str, Any]] = {
-    RECOVERY_JOB: {"after": _restart},
-    REPAIR_JOB: {"fill": _location, "resources": ("kafka", "checkpoints")},
-    HANGING_JOB: {
-        "fill": lambda at, _, p: replace(p, older_than_s=at.resources.watch_policy.hanging_older_than_s),
-        "resources": ("watch_policy",),
-    },
-    SUCCESSOR_JOB: {
-        "fill": lambda _, registry, p: replace(p, predecessor=p.predecessor or registry.continued.get(p.sink_id, "")),
-        "warns": lambda at, p: unfilled_days(at.instance, at.resources.transactions.connection(), p.predecessor),
-    },
+#: The extras of jobs, by their names.
+_EXTRAS = {
+    RECOVERY_JOB: JobExtras(after=_restart),
+    REPAIR_JOB: JobExtras(("kafka", "checkpoints"), fill=_location),
+    HANGING_JOB: JobExtras(
+        ("watch_policy",),
+        fill=lambda at, _, p: replace(p, older_than_s=at.resources.watch_policy.hanging_older_than_s),
+    ),
+    SUCCESSOR_JOB: JobExtras(
+        fill=lambda _, registry, p: replace(p, predecessor=p.predecessor or registry.continued.get(p.sink_id, "")),
+        warns=lambda at, p: unfilled_days(at.instance, at.resources.transactions.connection(), p.predecessor),
+    ),
 }

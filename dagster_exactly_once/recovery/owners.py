@@ -16,7 +16,7 @@ from exactly_once.inspection.findings import Inspection, Owner
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.tools.diagnosis.stream_symptoms import held_by_another
 from exactly_once.tools.operation import recover
-from exactly_once.tools.operation.rules import Refused, check_owner
+from exactly_once.tools.operation.rules import check_owner, refusal_of
 
 
 class SinkBusy(ExactlyOnceError):
@@ -36,13 +36,11 @@ class SinkOperated(ExactlyOnceError):
 
 def consented(sink_id: str, owner: Owner, fence: str, field: str) -> None:
     """Raise SinkOperated unless a person typed out what fencing the owner does; ``field`` takes that phrase."""
-    try:
-        check_owner(sink_id, owner, fence or None)
-    except Refused as refused:
+    if refused := refusal_of(check_owner, sink_id, owner, fence or None):
         raise SinkOperated(
             f"HEALTH-OPERATED-BY-ANOTHER {sink_id}: {held_by_another(f'the {owner.claim.process}')}",
             f"Stop the {owner.claim.process} first. To fence it anyway, launch with {field} set to: {refused.phrase}",
-        ) from None
+        )
 
 
 def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:

@@ -129,9 +129,9 @@ def judge_progress(tick: Tick, sender: NoticeSender, show: bool, stream: StreamS
     facts = facts_of(tick.context.instance, stream, sink_state, history, **waits)
     facts, moves = with_quiet_start(facts, history, last.get("moves", {}))
     facts, orphaned = with_orphan(facts, history, last.get("orphaned", {}))
-    state, owner, request, more = health(facts, policy.limits), sink_state.inspection.owner, None, ""
-    if need := need_of(state, policy.limits, now):
-        request, more = ask(stream, histories.whole(stream), need, policy, owner)
+    state, owner = health(facts, policy.limits), sink_state.inspection.owner
+    need = need_of(state, policy.limits, now)
+    requests, more = ask(stream, histories.whole(stream), need, policy, owner) if need else ([], "")
     wrong, incident = trouble(facts, policy.limits), last.get("incident", {})
     recovering = any(r.in_progress for r in history.recoveries)  # it has not helped yet
     if wrong is not None or incident.get("told") or not recovering:
@@ -165,7 +165,7 @@ def judge_progress(tick: Tick, sender: NoticeSender, show: bool, stream: StreamS
         events.append(dg.AssetCheckEvaluation(dg.AssetKey.from_user_string(key), HEALTH, **shown))
     if due:
         memory["observed"] = time.time()
-    return Judged(f"{state.code}: {state.text}{more}", not calm(state) or bool(more), request, events, memory)
+    return Judged(f"{state.code}: {state.text}{more}", not calm(state) or bool(more), requests, events, memory)
 
 
 def is_down(facts: SinkFacts, state: Diagnosis) -> bool:

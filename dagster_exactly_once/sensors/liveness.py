@@ -55,7 +55,7 @@ def verdict(
     start = _wanted(history, stream)
     if isinstance(start, dg.RunRequest):
         said = f"The stream should run but does not, so this sensor starts it. {start.tags[TAG_CAUSE]}"
-        return Judged(said, True, start)
+        return Judged(said, True, [start])
     return Judged("; ".join([*_alive(working), start]) + ".")
 
 

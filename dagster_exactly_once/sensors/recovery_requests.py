@@ -165,8 +165,8 @@ def open_circuit(
 
 def ask(
     stream: StreamSpec, history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, owner: Owner | None
-) -> tuple[dg.RunRequest | None, str]:
-    """Request a recovery unless it is refused; return the request, and what the tick adds to its sentence."""
+) -> tuple[list[dg.RunRequest], str]:
+    """Request a recovery unless it is refused; return the requests, and what the tick adds to its sentence."""
     refused = refusal(history, need, policy, owner.works if owner else None)
     if refused is not None and owner is not None and owner.frozen and not any(r.works for r in history.streams):
         refused = f"the {owner.claim.process}, which is not a Dagster run in progress, owns the sink and is frozen"
@@ -176,8 +176,8 @@ def ask(
             f"alive. If the driver is gone, launch the job {RECOVERY_JOB} with take_over and fence"
         )
     if refused is not None:
-        return None, f" {withheld(refused)}"
-    return recovery_request(stream, history, need), f" {REQUESTED}."
+        return [], f" {withheld(refused)}"
+    return [recovery_request(stream, history, need)], f" {REQUESTED}."
 
 
 def withheld(refused: str) -> str:

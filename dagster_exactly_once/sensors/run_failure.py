@@ -96,9 +96,9 @@ def verdict(
     recovery, nth = recovery_request(stream, history, need), f"(restart attempt {decision.attempt})"
     if wait_s > SOON_S:
         then = f"the sensor exactly_once_liveness then starts the stream {nth}"
-        return Judged(f"{failed}. {REQUESTED}; {then}.", True, recovery)
+        return Judged(f"{failed}. {REQUESTED}; {then}.", True, [recovery])
     then = f"the next run of the stream {nth}, which waits for it"
-    return Judged(f"{failed}. {REQUESTED}, and {then}.", True, recovery, restart=restart_with(run, recovery, stream))
+    return Judged(f"{failed}. {REQUESTED}, and {then}.", True, [recovery, restart_with(run, recovery, stream)])
 
 
 def run_failure_sensor(

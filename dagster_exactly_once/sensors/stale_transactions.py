@@ -116,16 +116,15 @@ def judge_stale(tick: Tick, sender: NoticeSender, stream: StreamSpec, reading: S
         message = f"No transaction is open for longer than a batch may take (open now: {len(sink.open)})."
     # a batch in doubt is for exactly_once_checkpoint_progress, unless that sensor does not ask
     needs = (need_of(d, replace(limits, completing_s=limits.stale_after_s), now) for d in symptoms)
-    request, answer = None, ""
-    if need := next(filter(None, needs), None):
-        request, answer = ask(stream, histories.whole(stream), need, policy, sink.owner)
+    need = next(filter(None, needs), None)
+    requests, answer = ask(stream, histories.whole(stream), need, policy, sink.owner) if need else ([], "")
     down = bool(stream.source_keys) and facts.at_work is False  # a backfill that nobody runs is at rest
     incident = last.get("incident", {})
     incident, unsaid = sender.report(stream, trouble(symptoms), message + answer, incident, now, answer, down)
     left_out = "".join(f" {sentence}" for sentence in others.get(NOT_READ, ()))
     checked = last.get("checked", 0.0) if reading.others is None else now
     memory = {"checked": checked, "told": others, "incident": incident}
-    return Judged(f"{message}{answer}{unsaid}{left_out}", bool(symptoms or unsaid), request, memory=memory)
+    return Judged(f"{message}{answer}{unsaid}{left_out}", bool(symptoms or unsaid), requests, memory=memory)
 
 
 def trouble(symptoms: Sequence[Diagnosis]) -> Diagnosis | None:

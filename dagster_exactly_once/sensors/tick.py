@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeVar
 
 import dagster as dg
@@ -48,38 +49,22 @@ Memory = Mapping[str, Any]
 class Judged:
     """The verdict of a sensor about one stream: what a tick says, and what it does.
 
-    Attributes
-    ----------
-    message : str
-        A sentence; of what is wrong, as its diagnosis has it.
-    attention : bool
-        The sentence comes before those of streams that need nothing.
-    request : RunRequest or None
-        The recovery, or the run of the stream, to launch.
-    events : sequence of AssetObservation or AssetCheckEvaluation
-        What Dagster stores with the tick.
-    memory : mapping or None
-        For the next tick; None: what this one knew.
-    why : Diagnosis or None
-        What needs a person, because nothing here ends it; its subject is the run.
-    dead : tuple of str
-        Runs to report as ended.
-    end, resume : tuple of Frozen
-        Frozen processes to kill, and to let go on.
-    restart : RunRequest or None
-        The run of the stream to launch together with its recovery.
+    ``message`` is a sentence; of what is wrong, as its diagnosis has it. With ``attention`` it comes before those of
+    streams that need nothing. ``requests`` are the recovery or the run of the stream to launch, or both: the second one
+    is of use only behind the first. ``events`` are what Dagster stores with the tick, ``memory`` what the next tick
+    knows (None: what this one knew). ``why`` needs a person, because nothing here ends it; its subject is the run.
+    ``dead`` are runs to report as ended; ``end`` and ``resume`` frozen processes to kill, and to let go on.
     """
 
     message: str
     attention: bool = False
-    request: dg.RunRequest | None = None
+    requests: Sequence[dg.RunRequest] = ()
     events: Sequence[dg.AssetObservation | dg.AssetCheckEvaluation] = ()
     memory: Memory | None = None
     why: Diagnosis | None = None
     dead: tuple[str, ...] = ()
     end: tuple[Frozen, ...] = ()
     resume: tuple[Frozen, ...] = ()
-    restart: dg.RunRequest | None = None
 
 
 class Tick:
@@ -119,17 +104,14 @@ class Tick:
         Dagster (1.13.29) fails a tick of which it cannot launch one request, with the requests of all other streams:
         so a request that repeats a configuration which its job no longer takes is left out, and said.
         """
-        requests = [request for request in (judged.request, judged.restart) if request is not None]
-        unfit = ((request, why) for request in requests if (why := self._unfit(request)))
-        if (first := next(unfit, None)) is not None:
-            request, why = first
-            kept = judged.request if request is judged.restart else None
+        unfit = ((n, request, why) for n, request in enumerate(judged.requests) if (why := self._unfit(request)))
+        for n, request, why in islice(unfit, 1):
             sentence = (
                 f"{judged.message} No run of the job {request.job_name} is requested, because the configuration that "
                 f"it would repeat no longer fits that job: {why} Launch it by hand, with a configuration that fits."
             )
-            memory = judged.memory if kept else self.before[stream.sink_id]
-            judged = Judged(sentence, attention=True, request=kept, memory=memory)
+            memory = judged.memory if n else self.before[stream.sink_id]
+            judged = Judged(sentence, attention=True, requests=judged.requests[:n], memory=memory)
         self.judged[stream.sink_id] = judged
         if judged.memory is not None:
             self.memory[stream.sink_id] = judged.memory
@@ -180,8 +162,7 @@ class Tick:
         """Make the result, with sentences, observations and runs that belong to no single stream."""
         judged = self.judged.values()
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        made = (request for j in judged for request in (j.request, j.restart))
-        wanted = [*(request for request in made if request is not None), *requests]
+        wanted = [*(request for j in judged for request in j.requests), *requests]
         if wanted:  # Dagster shows no reason beside a request
             self.context.log.info(message)
         kept = {"version": CURSOR_VERSION, "streams": self.memory, "missed": self._missed}

@@ -21,8 +21,8 @@ class Daemon:
         self.instance, self.sensors, self.resources = instance, sensors, resources
         self.cursors: dict[str, str] = {}
 
-    def tick(self, name: str) -> dg.SensorResult:
-        """One tick; the runs that it asks for wait to be started afterwards."""
+    def look(self, name: str) -> dg.SensorResult:
+        """One tick, of which nobody launches the runs that it asks for."""
         sensor = self.sensors[name]
         wanted = {k: v for k, v in self.resources.items() if k in sensor.required_resource_keys}
         with dg.build_sensor_context(
@@ -32,6 +32,11 @@ class Daemon:
         assert isinstance(result, dg.SensorResult)
         if result.cursor:
             self.cursors[name] = result.cursor
+        return result
+
+    def tick(self, name: str) -> dg.SensorResult:
+        """One tick; the runs that it asks for wait to be started afterwards."""
+        result = self.look(name)
         for request in result.run_requests or []:
             assert request.run_key and request.job_name
             if not self.instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": request.run_key})):

@@ -12,6 +12,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.txn.leaders import open_on, write_marker
+from testkit.processes import until
 
 #: Without it the partition leader asks the coordinator before it lets a transaction begin, which makes them impossible.
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
@@ -79,3 +80,14 @@ def mark_aborted(connection: Connection, topic: str, partition: int) -> None:
     with Admin(connection) as admin:
         [found] = open_on(admin, [(topic, partition)])
         write_marker(admin, found, False)
+
+
+def blocked(connection: Connection, topic: str) -> list[int]:
+    """Return the partitions on which readers wait."""
+    with Admin(connection) as admin:
+        return [p for p, w in admin.watermarks(topic).items() if w.last_stable < w.high]
+
+
+def wait_until_readable(connection: Connection, topic: str, partition: int) -> None:
+    """Wait until readers reach the end of a partition: the end markers follow the answer."""
+    until(f"readers of {topic}-{partition}", lambda: partition not in blocked(connection, topic), 10)

@@ -45,32 +45,31 @@ def stream_of(sink_id: str, source: str, *outputs: str) -> StreamSpec:
 
 
 def sensing(
-    instance: dg.DagsterInstance, streams: Sequence[StreamSpec], connection: Connection, **policy: Any
+    instance: dg.DagsterInstance,
+    streams: Sequence[StreamSpec],
+    brokers: Connection | str,
+    restart: RestartPolicy | None = None,
+    notify: Notifier | None = None,
+    **policy: Any,
 ) -> Daemon:
-    """Return the sensors of ``streams``, which come to the brokers by ``connection``.
+    """Return the sensors of ``streams``, which come to the ``brokers`` by a connection, or by their addresses.
 
-    ``policy`` is of the watch policy.
+    Without a ``restart`` policy no stream starts again. ``policy`` is of the watch policy.
     """
-    fails = failing_job(streams[0].name)
-    jobs = [fails, empty_job(RECOVERY_JOB)]
+    jobs = [empty_job(job) for job in {stream.job for stream in streams}]
     sensors = {
         "exactly_once_checkpoint_progress": checkpoint_progress_sensor(streams),
         "exactly_once_stale_transactions": stale_transactions_sensor(streams),
-        "exactly_once_run_failure": run_failure_sensor(streams, jobs),
-        "exactly_once_liveness": liveness_sensor(streams, [fails]),
+        "exactly_once_run_failure": run_failure_sensor(streams, [*jobs, empty_job(RECOVERY_JOB)]),
+        "exactly_once_liveness": liveness_sensor(streams, jobs),
     }
-    kafka = KafkaTransactionalProducerFactory(
-        bootstrap_servers=connection.bootstrap_servers,
-        security_protocol=connection.security_protocol,
-        sasl_mechanism=connection.sasl_mechanism,
-        sasl_username=connection.sasl_username,
-        sasl_password=connection.sasl_password,
-    )
+    fields = ("bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_username", "sasl_password")
+    known = {"bootstrap_servers": brokers} if isinstance(brokers, str) else {n: getattr(brokers, n) for n in fields}
     resources = {
-        "kafka": kafka,
+        "kafka": KafkaTransactionalProducerFactory(**known),
         "checkpoints": CheckpointReader(root="/nowhere"),
-        "restart_policy": RestartPolicy(strategy="none"),
-        NOTIFY: Notifier(),
+        "restart_policy": restart or RestartPolicy(strategy="none"),
+        NOTIFY: notify or Notifier(),
         "watch_policy": WatchPolicy(**policy),
     }
     return Daemon(instance, sensors, resources)
@@ -86,15 +85,22 @@ def empty_job(name: str) -> dg.JobDefinition:
     return job
 
 
-def failing_job(stream: str) -> dg.JobDefinition:
-    """Return the job of a stream: its run finds that a newer driver has taken the sink."""
+def failure(code: str, cause: str = "c", way_out: str = "w") -> dg.Failure:
+    """Return a failure as a run of a stream raises it, classified, of which a restart does not heal."""
+    return dg.Failure("d", metadata={"restart_heals": False, "code": code, "cause": cause, "way_out": way_out})
+
+
+def failed_run(
+    instance: dg.DagsterInstance, error: BaseException | None = None, stream: str = "stream", job: str = "stream"
+) -> dg.ExecuteInProcessResult:
+    """Run a job of a stream that raises; by default it finds that a newer driver has taken the sink."""
 
     @dg.op
     def step() -> None:
-        raise dg.Failure("fenced", metadata={"restart_heals": False, "code": "EO-FENCED", "cause": "c", "way_out": "w"})
+        raise error or failure("EO-FENCED")
 
-    @dg.job(name="stream", executor_def=dg.in_process_executor, tags={TAG_STREAM: stream})
-    def job() -> None:
+    @dg.job(name=job, executor_def=dg.in_process_executor, tags={TAG_STREAM: stream})
+    def failing() -> None:
         step()
 
-    return job
+    return failing.execute_in_process(instance=instance, raise_on_error=False)

@@ -9,7 +9,6 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK
-from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS
 from dagster_exactly_once.runs.history import classify
 from dagster_exactly_once.runs.process import tag_run
 from exactly_once.commitlog.commit_log import CommitLog, read_log
@@ -21,23 +20,15 @@ from exactly_once.tools.operation import recover
 from platform_assets.definitions import defs
 from platform_assets.flights.names import STREAM_JOB
 from testkit import broker as brokers
+from testkit.dagster_runs import audited
 from testkit.dead_sink import DEAD
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 
 
-@pytest.fixture(scope="module")
-def storage():
-    with dg.instance_for_test() as found:
-        yield found
-
-
-@pytest.fixture
-def instance(storage, bootstrap_servers, monkeypatch):
+@pytest.fixture(autouse=True)
+def servers(bootstrap_servers, monkeypatch):
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
-    for run in storage.get_runs():
-        storage.delete_run(run.run_id)
-    return storage
 
 
 class Torn:
@@ -81,14 +72,6 @@ def repair(instance, sink_id, **config):
     )
 
 
-def observed(result):
-    """What the run wrote into the audit trail: metadata of each observation."""
-    found = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
-    found += [e.materialization for e in result.get_asset_materialization_events()]
-    assert {o.asset_key for o in found} <= {dg.AssetKey(UNKNOWN_SINKS)}
-    return [{k: v.value for k, v in o.metadata.items()} for o in found]
-
-
 def actions(observation):
     return {r.data["file"]: r.data["action"] for r in observation["findings"].records} if observation else {}
 
@@ -98,7 +81,7 @@ def test_by_default_it_only_says_what_is_torn_in_the_checkpoint_of_the_stream(in
     torn.write("offsets/1")
     result = repair(instance, torn.sink_id, reason="a test")
     assert result.success and torn.text("offsets/1") == ""
-    [said] = observed(result)
+    [said] = audited(result)
     assert said["checkpoint_repair"] == "dry run" and said["repair_reason"] == "a test"
     assert said["checkpoint"] == str(torn.root) and actions(said) == {"offsets/1": "rebuild"}
     assert [e.step_key for e in result.all_events if e.is_step_skipped] == ["put_right"]
@@ -112,13 +95,13 @@ def test_it_repairs_and_says_who_did_what_and_where_the_copies_are(instance, tor
     result = repair(instance, torn.sink_id, dry_run=False)
     assert result.success
     assert torn.text("offsets/1") == torn.offsets(1) and json.loads(torn.text("metadata")) == {"id": QUERY}
-    began, ended = observed(result)
+    began, ended = audited(result)
     assert (began["checkpoint_repair"], ended["checkpoint_repair"]) == ("began", "ended")
     assert ended["repair_by"] == "a person" and ended["claim"] == 2 and "done" in ended["sentence"]
     [kept] = (torn.root / "_repairs").iterdir()
     assert ended["kept_in"] == str(kept) and result.run_id in json.loads((kept / "audit.json").read_text())["by"]["who"]
     again = repair(instance, torn.sink_id, dry_run=False)
-    assert again.success and "nothing is torn" in observed(again)[0]["sentence"]
+    assert again.success and "nothing is torn" in audited(again)[0]["sentence"]
 
 
 @pytest.mark.long
@@ -126,7 +109,7 @@ def test_a_batch_is_planned_anew_only_when_that_is_typed_out(instance, torn):
     """The way out of a batch that is too long, from the launchpad; and no default does it."""
     assert repair(instance, torn.sink_id, dry_run=False).success and torn.text("offsets/2")
     dry = repair(instance, torn.sink_id, plan_anew=True)
-    typed = observed(dry)[0]["consequence"]
+    typed = audited(dry)[0]["consequence"]
     assert typed == f"plan batch 2 of {torn.sink_id} anew" and torn.text("offsets/2")
     for wrong in ("", "yes", typed.replace("2", "1")):
         result = repair(instance, torn.sink_id, dry_run=False, plan_anew=True, consequence=wrong)

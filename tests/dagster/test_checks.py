@@ -17,10 +17,11 @@ import yaml
 from confluent_kafka import Producer
 
 from dagster_exactly_once import RestartPolicy, WatchPolicy, exactly_once_definitions
-from dagster_exactly_once.checks import definitions
+from dagster_exactly_once.checks import definitions, rejected
 from dagster_exactly_once.checks.definitions import checks_of
 from dagster_exactly_once.declare.rejected import Rejected
 from dagster_exactly_once.names import CHECKS_JOB
+from dagster_exactly_once.resources import checkpoints
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import SparkSessionResource
@@ -166,6 +167,13 @@ def stream(site):
     return Stream(site)
 
 
+def away(monkeypatch, stream, servers="127.0.0.1:1"):
+    """Take the brokers from the checks, which give them up soon."""
+    for module in (definitions, rejected, checkpoints):
+        monkeypatch.setattr(module, "READ_BUDGET_S", 1.0)
+    monkeypatch.setattr(stream, "servers", servers)
+
+
 def failed(found):
     """All but the check of rejected records, which every batch here has."""
     return {name: e.severity.name for name, e in found.items() if not e.passed and name != REJECTED}
@@ -183,10 +191,7 @@ def test_before_the_first_start_a_check_says_that_the_stream_never_ran(stream):
 @pytest.mark.parametrize("servers", ["", pytest.param("127.0.0.1:1", marks=pytest.mark.long)])
 def test_brokers_that_are_away_or_unknown_turn_nothing_red(stream, monkeypatch, servers):
     """They did on a fresh installation: "Execution failed" on every check, for as long as the next ten minutes."""
-    monkeypatch.setattr(definitions, "READ_BUDGET_S", 1.0)
-    monkeypatch.setattr("dagster_exactly_once.resources.checkpoints.READ_BUDGET_S", 1.0)
-    monkeypatch.setattr("dagster_exactly_once.checks.rejected.READ_BUDGET_S", 1.0)
-    monkeypatch.setattr(stream, "servers", servers)
+    away(monkeypatch, stream, servers)
     found = stream.checks()
     assert failed(found) == dict.fromkeys(NAMES - {REJECTED}, "WARN"), found
     assert all(e.description.startswith("Not evaluated: EO-") and not e.passed for e in found.values()), found
@@ -222,11 +227,8 @@ def test_rejected_records_stay_a_warning_until_somebody_has_acknowledged_them(st
     stream.feed(100)
     stream.batch()
     new = len(oracle.read(stream.site.connection, [FLIGHT_DELAYS_REJECTED])) - held
-    with monkeypatch.context() as away:
-        away.setattr("dagster_exactly_once.checks.rejected.READ_BUDGET_S", 1.0)
-        away.setattr(definitions, "READ_BUDGET_S", 1.0)
-        away.setattr("dagster_exactly_once.resources.checkpoints.READ_BUDGET_S", 1.0)
-        away.setattr(stream, "servers", "127.0.0.1:1")
+    with monkeypatch.context() as patched:
+        away(patched, stream)
         assert "Not evaluated" in stream.checks()[REJECTED].description
     for _ in range(2):
         found = stream.checks()[REJECTED]

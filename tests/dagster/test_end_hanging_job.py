@@ -2,28 +2,19 @@
 
 import socket
 
-import dagster as dg
 import pytest
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import HANGING_JOB
-from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS
 from dagster_exactly_once.runs.history import classify
-from exactly_once.deadline import Deadline
-from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import part_id
 from exactly_once.txn import leaders
 from platform_assets.definitions import defs
 from testkit import broker as brokers
+from testkit.dagster_runs import audited
 from testkit.dead_sink import DEAD, DeadSink
-from testkit.hanging import UNVERIFIED, leave_hanging
-
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
+from testkit.hanging import UNVERIFIED, blocked, leave_hanging, wait_until_readable
 
 
 @pytest.fixture
@@ -43,26 +34,6 @@ def run(instance, sink_id, **config):
     )
 
 
-def observed(result):
-    """What the run wrote into the audit trail: metadata of each event."""
-    found = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
-    found += [e.materialization for e in result.get_asset_materialization_events()]
-    assert {o.asset_key for o in found} <= {dg.AssetKey(UNKNOWN_SINKS)}
-    return [{k: v.value for k, v in o.metadata.items()} for o in found]
-
-
-def blocked(connection, topic):
-    with Admin(connection) as admin:
-        return [p for p, w in admin.watermarks(topic).items() if w.last_stable < w.high]
-
-
-def wait_until_readable(connection, topic, partition):
-    for _ in Deadline(10).tries():
-        if partition not in blocked(connection, topic):
-            return
-    raise AssertionError(f"{topic}-{partition} is still blocked")
-
-
 @pytest.mark.long
 def test_a_hanging_transaction_is_listed_then_ended_and_a_foreign_one_only_with_its_typed_consequence(
     instance, unverified
@@ -78,7 +49,7 @@ def test_a_hanging_transaction_is_listed_then_ended_and_a_foreign_one_only_with_
     dry = run(instance, dead.sink_id, transaction=ours, reason="a test")
     assert dry.success and blocked(unverified, topic) == [0, 1, 2]
     assert [e.step_key for e in dry.all_events if e.is_step_skipped] == ["end"]
-    [said] = observed(dry)
+    [said] = audited(dry)
     assert (said["end_hanging"], said["hanging_by"], said["hanging_reason"]) == ("dry run", "a person", "a test")
     listed = {r.data["transaction"]: r.data for r in said["hanging"].records}
     assert set(listed) == {ours, theirs}
@@ -89,7 +60,7 @@ def test_a_hanging_transaction_is_listed_then_ended_and_a_foreign_one_only_with_
     done = run(instance, dead.sink_id, transaction=ours, dry_run=False)
     assert done.success
     wait_until_readable(unverified, topic, 1)
-    began, ended = observed(done)
+    began, ended = audited(done)
     assert (began["end_hanging"], ended["end_hanging"], ended["transaction"]) == ("began", "ended", ours)
 
     for wrong in ("", "yes", phrase.replace("1 record", "2 records")):
@@ -103,9 +74,9 @@ def test_a_hanging_transaction_is_listed_then_ended_and_a_foreign_one_only_with_
     assert classify(instance, gone.run_id).code == "EO-REFUSED"
 
     done = run(instance, dead.sink_id, transaction=theirs, dry_run=False, consequence=phrase)
-    assert done.success and observed(done)[-1]["consequence"] == phrase
+    assert done.success and audited(done)[-1]["consequence"] == phrase
     wait_until_readable(unverified, topic, 2)
-    assert "No transaction hangs" in observed(run(instance, dead.sink_id))[0]["sentence"]
+    assert "No transaction hangs" in audited(run(instance, dead.sink_id))[0]["sentence"]
 
 
 def test_no_sensor_can_launch_the_job():

@@ -12,7 +12,6 @@ from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.tags import TAG_STREAM
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
@@ -22,7 +21,7 @@ from testkit import one_diagnosis as plants
 from testkit.daemon import Daemon
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED
-from testkit.sensing import empty_job
+from testkit.sensing import empty_job, failed_run, failure
 
 PROGRESS, STALE, FAILURE = (
     "exactly_once_checkpoint_progress",
@@ -123,19 +122,6 @@ def _shown(event: dg.AssetCheckEvaluation | dg.AssetObservation) -> str:
     return f"{event.metadata['code'].value}: {event.description}"
 
 
-@pytest.fixture(scope="module")
-def instance():
-    with dg.instance_for_test() as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def no_runs(instance):
-    """Making an instance for each test takes seconds."""
-    for run in instance.get_runs():
-        instance.delete_run(run.run_id)
-
-
 def check(connection, instance, plant, folder):
     topic = brokers.create_topic(connection.bootstrap_servers, partitions=4)
     with plant(connection, topic, folder) as planted:
@@ -166,20 +152,11 @@ def test_every_screen_of_dagster_says_the_same_of_a_hanging_transaction(own_brok
 @pytest.mark.long
 def test_every_screen_says_why_the_newest_run_failed(connection, instance, tmp_path):
     """Mishap: at 3 a.m. the table of all streams sent a person to look for input, of a stream whose code was wrong."""
-
-    @dg.op
-    def step() -> None:
-        told = {"code": "EO-TRANSFORM", "cause": "KeyError: 'amount' in priced", "way_out": "Correct the function"}
-        raise dg.Failure("d", metadata={"restart_heals": False, **told})
-
-    @dg.job(name="planted_stream", executor_def=dg.in_process_executor, tags={TAG_STREAM: "planted"})
-    def job() -> None:
-        step()
-
     topic = brokers.create_topic(connection.bootstrap_servers, partitions=1)
     sink = DeadSink(connection, topic, plants.socket.gethostname(), DEAD, checkpoint=str(tmp_path))
     plants.write(tmp_path, {"metadata": '{"id":"q"}'})
-    failed = job.execute_in_process(instance=instance, raise_on_error=False)
+    why = failure("EO-TRANSFORM", cause="KeyError: 'amount' in priced", way_out="Correct the function")
+    failed = failed_run(instance, why, "planted", "planted_stream")
     screens = Location(connection, instance, sink.sink_id, topic).screens()
     text = f"Run {failed.run_id[:8]} failed. EO-TRANSFORM: KeyError: 'amount' in priced. Correct the function."
     assert {name for name, shown in screens.items() if text in shown} == {*STATE, FAILURE, "notice"}, screens

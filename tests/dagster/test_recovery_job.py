@@ -16,7 +16,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import MEMORY, RECOVERY_OP
 from dagster_exactly_once.recovery import owners
-from dagster_exactly_once.recovery.operations import UNKNOWN_SINKS, SinkRegistry, job_of
+from dagster_exactly_once.recovery.operations import SinkRegistry, operation_job
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.history import StreamHistory, classify
 from dagster_exactly_once.runs.operator import operator_of
@@ -31,6 +31,7 @@ from exactly_once.txn.coordinators import describe, end_one, end_txn_version
 from platform_assets.definitions import defs
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from platform_assets.flights.streams import flight_delays
+from testkit.dagster_runs import audited
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.processes import until
 
@@ -38,18 +39,9 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = (RECOVERY_OP, "complete", "sweep", "verify", "restart")
 
 
-@pytest.fixture(scope="module")
-def storage():
-    with dg.instance_for_test() as found:
-        yield found
-
-
-@pytest.fixture
-def instance(storage, bootstrap_servers, monkeypatch):
+@pytest.fixture(autouse=True)
+def servers(bootstrap_servers, monkeypatch):
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
-    for run in storage.get_runs():
-        storage.delete_run(run.run_id)
-    return storage
 
 
 @pytest.fixture
@@ -80,14 +72,6 @@ def rows(table):
     return [record.data for record in table.records]
 
 
-def observed(result):
-    """What the run wrote into the audit trail: metadata of each observation."""
-    found = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
-    found += [e.materialization for e in result.get_asset_materialization_events()]
-    assert {o.asset_key for o in found} <= {dg.AssetKey(UNKNOWN_SINKS)}
-    return [{k: v.value for k, v in o.metadata.items()} for o in found]
-
-
 def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance, dead, connection):
     """A driver died between its decision and its commits, with a part of the next batch open."""
     decided = [dead.open_part(0), dead.open_part(1)]
@@ -108,7 +92,7 @@ def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance
     assert [(r["output"], r["part"]) for r in rows(output(result, "sweep")["aborted"].value)] == [("kafka", undecided)]
     assert output(result, "verify")["at_rest"].value is True
 
-    began, ended = observed(result)
+    began, ended = audited(result)
     assert began["recovery"] == "began" and ended["recovery"] == "ended"
     assert ended["recovery_by"] == "sensor exactly_once_stale_transactions" and ended["recovery_reason"] == "a test"
     assert (ended["before_open"], ended["before_decided_not_proven"], ended["before_undecided"]) == (3, 1, 1)
@@ -157,7 +141,7 @@ def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):
     assert recover(instance, dead.sink_id).success
     again = recover(instance, dead.sink_id)
     assert again.success and "nothing to complete" in output(again, "verify")["sentence"].value
-    assert observed(again)[-1]["recovery_by"] == "a person"
+    assert audited(again)[-1]["recovery_by"] == "a person"
 
 
 def test_a_dry_run_says_what_there_is_and_changes_nothing(instance, dead, connection):
@@ -169,7 +153,7 @@ def test_a_dry_run_says_what_there_is_and_changes_nothing(instance, dead, connec
     assert result.success
     assert {e.step_key for e in result.all_events if e.is_step_skipped} == set(STEPS[1:])
     assert len(rows(output(result, RECOVERY_OP, "inspected")["open"].value)) == 2
-    assert [o["recovery"] for o in observed(result)] == ["dry run"]
+    assert [o["recovery"] for o in audited(result)] == ["dry run"]
     after = read_log(connection, dead.sink_id)
     assert (after.owner, after.end) == (before.owner, before.end)
     assert len(inspect_sink(connection, dead.sink_id).open) == 2
@@ -308,9 +292,9 @@ def test_a_request_for_a_restart_is_left_for_the_sensor(instance, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
     spec = replace(flight_delays.spec, sink_id=dead.sink_id)
     resources = {"transactions": TransactionAdmin.from_environment(), MEMORY: dg.mem_io_manager}
-    job = dg.Definitions(jobs=[job_of(recovery.RECOVER, SinkRegistry([spec]))], resources=resources).resolve_job_def(
-        "exactly_once_recovery"
-    )
+    job = dg.Definitions(
+        jobs=[operation_job(recovery.RECOVER, SinkRegistry([spec]))], resources=resources
+    ).resolve_job_def("exactly_once_recovery")
     failed = create_run_for_test(
         instance,
         job_name=STREAM_JOB,

@@ -1,6 +1,5 @@
 """What happens by the clock: evaluated on a real instance, without brokers where the question is Dagster's own."""
 
-import socket
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -17,11 +16,11 @@ from dagster_exactly_once.checks.schedule import Evaluated, due, must_evaluate
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.tags import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_STREAM
-from exactly_once.coordinator.machine import this_machine
+from dagster_exactly_once.runs.tags import TAG_STREAM
 from platform_assets.definitions import defs
 from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_OP, FLIGHT_DELAYS_BY_DAY, STREAM_JOB, STREAM_OP
 from platform_assets.flights.streams import delay_by_hour, flight_delays
+from testkit.dagster_runs import ended_tags
 from testkit.processes import until
 
 MONTH = {"dagster/asset_partition_range_start": "2013-01-01", "dagster/asset_partition_range_end": "2013-01-31"}
@@ -87,8 +86,7 @@ def test_a_backfill_that_a_person_launched_counts_too(instance):
 
 def test_a_run_whose_process_was_killed_does_not_stop_the_filling(instance):
     """Dagster calls it STARTED forever when its launcher died with it, and it holds the pool."""
-    gone = {TAG_HOST: socket.gethostname(), TAG_MACHINE: this_machine(), TAG_PID: "999999999@1.0"}
-    run(instance, dg.DagsterRunStatus.STARTED, gone)
+    run(instance, dg.DagsterRunStatus.STARTED, ended_tags())
     assert isinstance(tick(instance), dg.RunRequest)
     assert [r.status for r in instance.get_runs()] == [dg.DagsterRunStatus.FAILURE]
 

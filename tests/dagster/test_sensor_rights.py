@@ -21,7 +21,7 @@ from testkit.daemon import Daemon
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED, leave_hanging
 from testkit.rights import Row, granted, input_of, table
-from testkit.sensing import SENSORS, failing_job, sensing, stream_of
+from testkit.sensing import SENSORS, failed_run, sensing, stream_of
 
 NAME = "exactly_once_stale_transactions"
 READ_OUTPUTS = "hanging transactions are not found"
@@ -35,19 +35,6 @@ def authorizing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authorizin
     broker.properties |= UNVERIFIED
     with broker:
         yield broker
-
-
-@pytest.fixture(scope="module")
-def storage() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as found:
-        yield found
-
-
-@pytest.fixture
-def instance(storage: dg.DagsterInstance) -> dg.DagsterInstance:
-    for run in storage.get_runs():
-        storage.delete_run(run.run_id)
-    return storage
 
 
 class Scene:
@@ -116,7 +103,7 @@ def test_with_the_documented_rights_the_sensors_find_what_is_stale_and_what_hang
     ours, others = f"{scene.output}-2@0", f"{scene.output}-3@0"
     leave_hanging(scene.boss, scene.output, 2, part_id(scene.sink.sink_id, 1, 7, "0.0"))
     leave_hanging(scene.boss, scene.output, 3)
-    failing_job(scene.stream.name).execute_in_process(instance=instance, raise_on_error=False)
+    failed_run(instance, stream=scene.stream.name)
     scene.grant()
     with scene.payments() as payments:
         d = scene.ticks(instance, hanging_every_s=0.0)

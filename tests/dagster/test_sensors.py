@@ -1,10 +1,7 @@
 """The sensors over Dagster's own run storage and a real broker: what a tick says, asks for and changes."""
 
 import contextlib
-import os
 import socket
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -14,131 +11,45 @@ import pytest
 from confluent_kafka import Producer
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_exactly_once.names import ALL_STREAMS, NOTIFY, RECOVERY_JOB
-from dagster_exactly_once.notify import Notifier, WebhookNotifier
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB
+from dagster_exactly_once.notify import WebhookNotifier
 from dagster_exactly_once.runs.history import classify
 from dagster_exactly_once.runs.operator import operator_of
-from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import (
     TAG_ATTEMPT,
     TAG_CAUSE,
     TAG_HOST,
-    TAG_MACHINE,
     TAG_PID,
     TAG_RESTART_OF,
     TAG_SINK,
     TAG_STREAM,
 )
 from dagster_exactly_once.sensors import checkpoint_progress, incidents
-from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
-from dagster_exactly_once.sensors.liveness import liveness_sensor
-from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
-from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.txn.coordinators import describe
 from testkit import broker as brokers
-from testkit.daemon import Daemon
+from testkit.dagster_runs import brought_to, ended_tags, process_tags
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.one_diagnosis import write
-from testkit.sensing import empty_job
+from testkit.sensing import SENSORS, failed_run, failure, sensing, stream_of
 from testkit.webhook import webhook
 
 S = dg.DagsterRunStatus
 AT_ONCE = RestartPolicy(strategy="fixed-delay", attempts=3, delay_s=0.0)
 
 
-@pytest.fixture(scope="module")
-def storage():
-    with dg.instance_for_test() as found:
-        yield found
-
-
-@pytest.fixture
-def instance(storage):
-    """An instance without runs; making a new one for each test takes seconds."""
-    for run in storage.get_runs():
-        storage.delete_run(run.run_id)
-    return storage
-
-
-def spec(sink_id="s", topic="in", outputs=("out",)):
-    return StreamSpec(
-        name="stream",
-        job="stream",
-        op="x",
-        sink_id=sink_id,
-        sources=(topic,),
-        outputs=outputs,
-        asset_keys=outputs,
-        asset="transactions",
-    )
-
-
-JOBS = [empty_job("stream"), empty_job(RECOVERY_JOB)]
-
-
-def daemon(instance, stream=None, bootstrap_servers="127.0.0.1:1", **policy):
-    stream = stream or spec()
-    made = {
-        "exactly_once_checkpoint_progress": checkpoint_progress_sensor([stream]),
-        "exactly_once_stale_transactions": stale_transactions_sensor([stream]),
-        "exactly_once_run_failure": run_failure_sensor([stream], JOBS),
-        "exactly_once_liveness": liveness_sensor([stream], JOBS[:1]),
-    }
-    resources = {
-        "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=bootstrap_servers),
-        "checkpoints": CheckpointReader(root="/nowhere"),
-        "restart_policy": policy.pop("restart", AT_ONCE),
-        NOTIFY: policy.pop("notify", Notifier()),
-        "watch_policy": WatchPolicy(**policy),
-    }
-    return Daemon(instance, made, resources)
+def daemon(instance, sink_id="s", topic="in", output="out", servers="127.0.0.1:1", **policy):
+    stream = replace(stream_of(sink_id, topic, output), name="stream")
+    return sensing(instance, [stream], servers, AT_ONCE, **policy)
 
 
 def new_run(instance, job="stream", status=S.STARTED, **rest):
     if job == "stream":
         rest["tags"] = {TAG_STREAM: "stream", **rest.get("tags", {})}
     run = create_run_for_test(instance, job_name=job, status=S.NOT_STARTED, **rest)
-    return to(instance, run.run_id, status)
-
-
-def to(instance, run_id, status):
-    """Bring a run to a status through Dagster's events, as its processes would."""
-    run = instance.get_run_by_id(run_id)
-    kind = dg.DagsterEventType
-    for event in {
-        S.STARTED: [kind.PIPELINE_STARTING, kind.PIPELINE_START],
-        S.SUCCESS: [kind.PIPELINE_STARTING, kind.PIPELINE_START, kind.PIPELINE_SUCCESS],
-        S.FAILURE: [kind.PIPELINE_STARTING, kind.PIPELINE_START, kind.PIPELINE_FAILURE],
-        S.CANCELING: [kind.PIPELINE_START, kind.PIPELINE_CANCELING],
-        S.CANCELED: [kind.PIPELINE_START, kind.PIPELINE_CANCELING, kind.PIPELINE_CANCELED],
-    }[status]:
-        instance.report_dagster_event(
-            dg.DagsterEvent(event_type_value=event.value, job_name=run.job_name), run_id=run_id
-        )
-    return run_id
-
-
-def process(pid=None, started=None, host=None):
-    """The tags of a run that this process works on, or another one."""
-    started = psutil.Process().create_time() if started is None else started
-    return {
-        TAG_HOST: host or socket.gethostname(),
-        TAG_MACHINE: this_machine(),
-        TAG_PID: f"{pid or os.getpid()}@{started:.2f}",
-        TAG_SINK: "s",
-    }
-
-
-def gone():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+    return brought_to(instance, run.run_id, status)
 
 
 def queued(instance, job):
@@ -159,7 +70,7 @@ def test_a_failure_is_recovered_and_the_stream_started_again_once(instance):
     assert recovery.tags[TAG_RESTART_OF] == failed and "PROCESS-GONE" in recovery.tags[TAG_CAUSE]
     assert recovery.run_config["ops"]["inspect"]["config"]["restart"] is True
 
-    to(instance, recovery.run_id, S.SUCCESS)
+    brought_to(instance, recovery.run_id, S.SUCCESS)
     for _ in range(3):
         d.tick("exactly_once_run_failure")
         d.tick("exactly_once_liveness")
@@ -179,9 +90,9 @@ def test_a_stream_that_always_fails_ends_with_a_person_and_not_as_a_storm(instan
         for name in ("exactly_once_run_failure", "exactly_once_liveness"):
             observations += d.tick(name).asset_events
         for run in queued(instance, "exactly_once_recovery"):
-            to(instance, run.run_id, S.SUCCESS)
+            brought_to(instance, run.run_id, S.SUCCESS)
         for run in queued(instance, "stream"):
-            to(instance, run.run_id, S.FAILURE)
+            brought_to(instance, run.run_id, S.FAILURE)
     assert len(instance.get_runs(dg.RunsFilter(job_name="stream"))) == 1 + 3
     assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
     assert "3 restarts in a row" in d.said("exactly_once_run_failure")
@@ -210,7 +121,7 @@ def test_a_recovery_that_fails_is_tried_as_often_as_the_policy_allows(instance):
             *queued(instance, "exactly_once_recovery"),
             *queued(instance, "stream"),
         ):  # a stream starts beside its recovery
-            to(instance, run.run_id, S.FAILURE)
+            brought_to(instance, run.run_id, S.FAILURE)
     assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
     assert queued(instance, "stream") == []
 
@@ -227,83 +138,42 @@ def test_an_end_that_was_wanted_restarts_nothing(instance, status):
 def test_a_failure_during_a_recovery_is_not_lost(instance):
     """Edge-triggered sensors lose it: the event came while they could not act on it."""
     d = daemon(instance)
-    recovery = new_run(instance, "exactly_once_recovery", tags={TAG_SINK: "s", **process()})
+    recovery = new_run(instance, "exactly_once_recovery", tags={TAG_SINK: "s", **process_tags()})
     new_run(instance, status=S.FAILURE)
     assert "under way" in d.said("exactly_once_run_failure")
-    to(instance, recovery, S.SUCCESS)
+    brought_to(instance, recovery, S.SUCCESS)
     assert d.tick("exactly_once_run_failure").run_requests
-
-
-@pytest.mark.long
-def test_runs_on_another_sink_are_not_the_stream_s(instance):
-    """The same job may run with another sink id, to try something; its failure is not this stream's."""
-    d = daemon(instance)
-    new_run(instance, status=S.FAILURE, run_config={"ops": {"x": {"config": {"sink_id": "other"}}}})
-    new_run(instance, status=S.FAILURE, tags={TAG_SINK: "other"})
-    assert "no run yet" in d.said("exactly_once_run_failure")
 
 
 # -- why a run failed ------------------------------------------------------------------------------------------------
 
 
-def fails_with(error):
-    @dg.op
-    def step():
-        raise error
-
-    @dg.job(name="stream", executor_def=dg.in_process_executor, tags={TAG_STREAM: "stream"})
-    def job():
-        step()
-
-    return job
-
-
 @pytest.mark.parametrize(
     ("error", "code", "heals"),
     [
-        (
-            dg.Failure("d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "w"}),
-            "EO-REWOUND",
-            False,
-        ),
+        (failure("EO-REWOUND"), "EO-REWOUND", False),
         (dg.Failure("d", metadata={"restart_heals": True, "code": "EO-PREPARE"}), "EO-PREPARE", True),
         (dg.Failure("no classification"), "UNCLASSIFIED", False),
         (ValueError("a bug"), "UNCLASSIFIED", False),
     ],
 )
 def test_the_classification_of_the_failed_step_decides(instance, error, code, heals):
-    result = fails_with(error).execute_in_process(instance=instance, raise_on_error=False)
-    found = classify(instance, result.run_id)
+    found = classify(instance, failed_run(instance, error).run_id)
     assert (found.code, found.heals, found.unwanted) == (code, heals, False)
 
 
 def test_a_process_that_was_asked_to_end_from_outside_heals(instance):
     """A machine that goes down, or a container that is moved, is no reason to leave the stream down."""
     with contextlib.suppress(dg.DagsterExecutionInterruptedError):
-        fails_with(dg.DagsterExecutionInterruptedError()).execute_in_process(instance=instance, raise_on_error=False)
+        failed_run(instance, dg.DagsterExecutionInterruptedError())
     (run,) = instance.get_runs()
     found = classify(instance, run.run_id)
     assert (run.status, found.code, found.heals) == (S.FAILURE, "INTERRUPTED", True)
 
 
-def test_a_run_whose_process_died_heals(instance):
-    assert classify(instance, new_run(instance, status=S.FAILURE)).heals
-
-
-def test_a_run_that_was_being_terminated_is_not_started_again(instance):
-    """When its process dies over it, Dagster calls it FAILURE; a person asked for the end."""
-    d = daemon(instance)
-    run = new_run(instance, status=S.CANCELING)
-    instance.report_run_failed(instance.get_run_by_id(run))
-    assert "a person had asked" in d.said("exactly_once_run_failure")
-
-
 def test_a_hopeless_failure_is_reported_once_with_its_way_out(instance):
     d = daemon(instance)
-    error = dg.Failure(
-        "d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "Restore it"}
-    )
-    fails_with(error).execute_in_process(instance=instance, raise_on_error=False)
+    failed_run(instance, failure("EO-REWOUND", way_out="Restore it"))
     (observation,) = d.tick("exactly_once_run_failure").asset_events
     assert observation.metadata["code"].value == "EO-REWOUND" and "Restore it" in observation.description
     assert d.tick("exactly_once_run_failure").asset_events == []
@@ -315,11 +185,11 @@ def test_a_hopeless_failure_is_reported_once_with_its_way_out(instance):
 def test_dead_runs_are_reported_and_others_left_alone(instance):
     """A code server that was killed takes its runs with it, and nobody tells Dagster."""
     d = daemon(instance)
-    alive = new_run(instance, tags=process())
-    elsewhere = new_run(instance, tags=process(host="elsewhere"))
-    dead = new_run(instance, tags=process(gone()))
-    ended = new_run(instance, status=S.CANCELING, tags=process(gone()))
-    feed = new_run(instance, "feed", tags=process(gone()))
+    alive = new_run(instance, tags={TAG_SINK: "s", **process_tags()})
+    elsewhere = new_run(instance, tags={TAG_SINK: "s", **process_tags(host="elsewhere")})
+    dead = new_run(instance, tags={TAG_SINK: "s", **ended_tags()})
+    ended = new_run(instance, status=S.CANCELING, tags={TAG_SINK: "s", **ended_tags()})
+    feed = new_run(instance, "feed", tags={TAG_SINK: "s", **ended_tags()})
     foreign = new_run(instance, "not_ours")
     assert "their processes are gone" in d.said("exactly_once_liveness")
     status = {r.run_id: r.status for r in instance.get_runs()}
@@ -331,7 +201,7 @@ def test_dead_runs_are_reported_and_others_left_alone(instance):
 
 def test_a_dead_run_is_failed_then_recovered_then_started(instance):
     d = daemon(instance)
-    dead = new_run(instance, tags=process(gone()))
+    dead = new_run(instance, tags={TAG_SINK: "s", **ended_tags()})
     d.tick("exactly_once_liveness")
     assert d.tick("exactly_once_run_failure").run_requests[0].tags[TAG_RESTART_OF] == dead
 
@@ -344,10 +214,10 @@ def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, m
     from dagster_exactly_once.sensors import liveness
 
     d = daemon(instance)
-    run = new_run(instance, tags=process(gone()))
+    run = new_run(instance, tags={TAG_SINK: "s", **ended_tags()})
 
     looked = liveness._working
-    monkeypatch.setattr(liveness, "_working", lambda *args: (looked(*args), to(instance, run, S.SUCCESS))[0])
+    monkeypatch.setattr(liveness, "_working", lambda *args: (looked(*args), brought_to(instance, run, S.SUCCESS))[0])
     assert "ended while this tick" in d.said("exactly_once_liveness")
     assert instance.get_run_by_id(run).status is S.SUCCESS
 
@@ -367,7 +237,7 @@ def dead(connection, topic):
 
 
 def on_broker(instance, dead, bootstrap_servers, **policy):
-    return daemon(instance, spec(dead.sink_id, dead.topic, (dead.topic,)), bootstrap_servers, **policy)
+    return daemon(instance, dead.sink_id, dead.topic, dead.topic, bootstrap_servers, **policy)
 
 
 def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, bootstrap_servers, monkeypatch):
@@ -394,7 +264,7 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     assert sorted(r["verdict"] for r in rows.values()) == ["decided", "decided", "undecided"]
 
     assert "NOT_STARTED" in d.said("exactly_once_checkpoint_progress")
-    to(instance, queued(instance, "exactly_once_recovery")[0].run_id, S.FAILURE)
+    brought_to(instance, queued(instance, "exactly_once_recovery")[0].run_id, S.FAILURE)
     (again,) = d.tick("exactly_once_checkpoint_progress").run_requests
     assert again.run_key != request.run_key
 
@@ -422,13 +292,12 @@ def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it
     write(tmp_path, begun | committed(0, read, 0))
     with webhook() as (url, taken, answers):
         pager = WebhookNotifier(url=url, format="pagerduty", routing_key="key")
-        stream = spec(dead.sink_id, read, (topic,))
-        d = daemon(instance, stream, bootstrap_servers, notify=pager, notice_after_s=0.0)
+        d = daemon(instance, dead.sink_id, read, topic, bootstrap_servers, notify=pager, notice_after_s=0.0)
         dead.decide(dead.open_part(0))
         answers.append(500)
         d.tick("exactly_once_checkpoint_progress")
         (request,) = queued(instance, "exactly_once_recovery")
-        to(instance, request.run_id, S.FAILURE)
+        brought_to(instance, request.run_id, S.FAILURE)
         for _ in range(3):
             d.tick("exactly_once_checkpoint_progress")
         refused, told = taken
@@ -459,7 +328,7 @@ def test_recoveries_that_do_not_help_open_the_circuit(instance, dead, bootstrap_
     for _ in range(6):
         d.tick("exactly_once_checkpoint_progress")
         for run in queued(instance, "exactly_once_recovery"):
-            to(instance, run.run_id, S.SUCCESS)
+            brought_to(instance, run.run_id, S.SUCCESS)
     assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
     said = d.said("exactly_once_checkpoint_progress")
     assert "circuit breaker is open" in said and "requested 3 recoveries" in said
@@ -503,7 +372,7 @@ def test_a_run_on_another_host_lives_as_long_as_its_status_says(
     d = on_broker(instance, ours, bootstrap_servers)
     ours.decide(ours.open_part(0))
     assert not d.tick("exactly_once_checkpoint_progress").run_requests
-    to(instance, run, S.SUCCESS)
+    brought_to(instance, run, S.SUCCESS)
     assert d.tick("exactly_once_checkpoint_progress").run_requests
 
 
@@ -569,7 +438,7 @@ def test_a_tick_asks_the_brokers_how_far_a_dead_stream_is_behind(
 
 def test_a_sink_that_was_never_used_is_no_problem(instance, topic, bootstrap_servers):
     """The first tick comes before the first start of the stream."""
-    d = daemon(instance, spec(brokers.fresh_name("unused"), topic, (topic,)), bootstrap_servers)
+    d = daemon(instance, brokers.fresh_name("unused"), topic, topic, bootstrap_servers)
     assert d.said("exactly_once_checkpoint_progress").startswith("HEALTH-NEVER-USED: ")
     assert "HEALTH-" not in d.said("exactly_once_stale_transactions")
 
@@ -581,7 +450,7 @@ def test_a_broker_that_does_not_answer_is_said_and_nothing_is_done(instance, nam
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(8)  # accepts, and never answers
-        d = daemon(instance, bootstrap_servers=f"127.0.0.1:{deaf.getsockname()[1]}")
+        d = daemon(instance, servers=f"127.0.0.1:{deaf.getsockname()[1]}")
         began = time.monotonic()
         result = d.tick(name)
         assert time.monotonic() - began < 15
@@ -598,12 +467,7 @@ def test_the_sensors_of_the_code_location_tick_with_its_resources(instance, boot
     from platform_assets.definitions import defs
 
     repository = defs.get_repository_def()
-    for name in (
-        "exactly_once_checkpoint_progress",
-        "exactly_once_stale_transactions",
-        "exactly_once_run_failure",
-        "exactly_once_liveness",
-    ):
+    for name in SENSORS:
         sensor = repository.get_sensor_def(name)
         assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
         found = repository.get_top_level_resources()

@@ -3,14 +3,9 @@ other's.
 """
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import dagster as dg
-import psutil
 import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
@@ -19,18 +14,9 @@ from dagster_exactly_once.names import NOTIFY, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.history import read_history
-from dagster_exactly_once.runs.tags import (
-    TAG_HOST,
-    TAG_JOB,
-    TAG_MACHINE,
-    TAG_PID,
-    TAG_RECOVERS,
-    TAG_RESTART_OF,
-    TAG_SINK,
-)
+from dagster_exactly_once.runs.tags import TAG_JOB, TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.coordinator.machine import this_machine
 from platform_assets.constants import DELAY_BY_HOUR
 from platform_assets.definitions import defs
 from platform_assets.flights.names import (
@@ -45,6 +31,7 @@ from platform_assets.flights.names import (
 from platform_assets.flights.streams import delay_by_hour, flight_delays
 from testkit import oracle
 from testkit.daemon import Daemon
+from testkit.dagster_runs import ended_tags, process_tags
 from testkit.flights import OUTPUTS, Feed
 from testkit.processes import until
 from testkit.story import BACK_S
@@ -55,19 +42,6 @@ S = dg.DagsterRunStatus
 
 #: Two JVMs that start at the same moment on two cores take each other's time.
 TWO_STARTS_S = 2 * BACK_S
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with dg.instance_for_test() as found:
-        yield found
-
-
-@pytest.fixture
-def instance(storage):
-    for run in storage.get_runs():
-        storage.delete_run(run.run_id)
-    return storage
 
 
 @pytest.fixture
@@ -84,13 +58,6 @@ def daemon(instance):
 def new_run(instance, job, status, **tags):
     tags = {**defs.resolve_job_def(job).tags, **tags}
     return create_run_for_test(instance, job_name=job, status=status, tags=tags).run_id
-
-
-def dead():
-    """The tags of a run whose process is gone."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return {TAG_HOST: socket.gethostname(), TAG_MACHINE: this_machine(), TAG_PID: f"{process.pid}@1"}
 
 
 def test_two_streams_may_run_at_once_and_each_of_them_only_once():
@@ -118,9 +85,9 @@ def test_a_failure_is_recovered_on_the_sink_of_its_own_stream(instance, daemon):
 
 def test_the_dead_of_both_streams_and_of_none_are_reported_in_one_tick(instance, daemon):
     """A run whose process is gone holds its pool forever, whichever stream it is of."""
-    first = new_run(instance, STREAM_JOB, S.STARTED, **dead(), **{TAG_SINK: SINK_ID})
-    second = new_run(instance, DELAY_BY_HOUR_JOB, S.STARTED, **dead(), **{TAG_SINK: DELAY_BY_HOUR_SINK_ID})
-    feeding = new_run(instance, "flights_feed", S.STARTED, **dead())
+    first = new_run(instance, STREAM_JOB, S.STARTED, **ended_tags(), **{TAG_SINK: SINK_ID})
+    second = new_run(instance, DELAY_BY_HOUR_JOB, S.STARTED, **ended_tags(), **{TAG_SINK: DELAY_BY_HOUR_SINK_ID})
+    feeding = new_run(instance, "flights_feed", S.STARTED, **ended_tags())
     said = daemon.said("exactly_once_liveness")
     assert all(run[:8] in said for run in (first, second, feeding))
     assert {instance.get_run_by_id(r).status for r in (first, second, feeding)} == {S.FAILURE}
@@ -128,12 +95,7 @@ def test_the_dead_of_both_streams_and_of_none_are_reported_in_one_tick(instance,
 
 def test_a_stream_that_lives_does_not_hold_back_the_other_one(instance, daemon):
     """Both read the same input, and both are restarted by the same machinery."""
-    me = {
-        TAG_HOST: socket.gethostname(),
-        TAG_MACHINE: this_machine(),
-        TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}",
-    }
-    new_run(instance, STREAM_JOB, S.STARTED, **me, **{TAG_SINK: SINK_ID})
+    new_run(instance, STREAM_JOB, S.STARTED, **process_tags(), **{TAG_SINK: SINK_ID})
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
     requests = daemon.tick("exactly_once_run_failure").run_requests
     assert {r.job_name: r.tags[TAG_RESTART_OF] for r in requests} == {RECOVERY_JOB: failed, DELAY_BY_HOUR_JOB: failed}

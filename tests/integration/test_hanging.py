@@ -22,7 +22,7 @@ from exactly_once.txn.leaders import end_by_marker, find_hanging
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.dead_sink import DeadSink
-from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.hanging import UNVERIFIED, blocked, leave_hanging, wait_until_readable
 from testkit.made_sink import MadeSink
 from testkit.processes import until
 
@@ -51,18 +51,6 @@ def end(connection, name, force="", commit=None):
     """End a hanging transaction; returns whether it was committed."""
     p = HangingParameters(transaction=name, force=force, older_than_s=0, commit=commit)
     return COMMIT_HANGING.apply(OperationContext(connection, budget_s=60), p).value
-
-
-def blocked(connection, topic):
-    with Admin(connection) as admin:
-        return [p for p, w in admin.watermarks(topic).items() if w.last_stable < w.high]
-
-
-def wait_until_readable(connection, topic, partition):
-    for _ in Deadline(10).tries():
-        if partition not in blocked(connection, topic):
-            return
-    raise AssertionError(f"{topic}-{partition} is still blocked")
 
 
 def test_hanging_transactions_are_found_and_ended_and_ordinary_ones_are_let_be(unverified):

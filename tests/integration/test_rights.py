@@ -46,7 +46,7 @@ from testkit.processes import until
 from testkit.rights import Row, granted, input_of, named, table
 from testkit.secure import CERTIFICATE, SCRAM
 from testkit.secure import USER as SECURE_USER
-from testkit.sensing import SENSORS, failing_job, sensing, stream_of
+from testkit.sensing import SENSORS, failed_run, sensing, stream_of
 from testkit.stream import Ended, Input, Job, SparkDriver
 from testkit.tokens import ENDPOINT, TokenEndpoint
 
@@ -369,7 +369,7 @@ class Sensor(Recovery):
         scene = self.scene
         stream = stream_of(scene.sink_id, input_of(scene.output), scene.output)
         with dg.instance_for_test() as instance:
-            failing_job(stream.name).execute_in_process(instance=instance, raise_on_error=False)
+            failed_run(instance, stream=stream.name)
             ticks = sensing(instance, [stream], scene.user)
             said = {name: ticks.said(name) for name in SENSORS}
         for sentence in said.values():

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK, config_of
 from dagster_exactly_once.names import MEMORY
-from dagster_exactly_once.recovery.operations import SinkRegistry, operation_job
+from dagster_exactly_once.recovery.operations import JobExtras, SinkRegistry, operation_job
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.protocol.names import commit_log_id
 from exactly_once.protocol.records import Decision
@@ -176,7 +176,7 @@ def test_an_operation_of_one_op_on_a_sink_of_its_own_runs_again_from_its_failure
         return counted(context, p, before)
 
     operation = replace(operation, steps=(OperationStep("count", "Counts.", acted),))
-    job = operation_job(operation, SinkRegistry(()), tags={"whose": "orders"}, within=within)
+    job = operation_job(operation, SinkRegistry(()), JobExtras(tags={"whose": "orders"}, within=within))
     resources = {"transactions": TransactionAdmin(bootstrap_servers=NOBODY)}
     job = dg.Definitions(jobs=[job], resources=resources).resolve_job_def("exactly_once_count")
     assert job.tags == {"whose": "orders"} and [*job.graph.node_dict] == ["ask"]

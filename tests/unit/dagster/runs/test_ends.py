@@ -85,7 +85,7 @@ def test_a_run_that_dagster_s_run_monitoring_ended_is_started_again(instance, re
     why = classify(instance, failed)
     assert (why.code, why.heals, why.unwanted) == ("MAX-RUNTIME", True, False) and "90 s" in why.sentence
     found = verdict(STREAM, read_history(instance, STREAM), RestartPolicy(), WatchPolicy())
-    assert found.request.tags["exactly_once/restart"].startswith("1 of")
+    assert found.requests[0].tags["exactly_once/restart"].startswith("1 of")
 
 
 def test_a_run_that_a_person_asked_to_end_stays_down_whatever_comes_after(instance, started):
@@ -94,7 +94,7 @@ def test_a_run_that_a_person_asked_to_end_stays_down_whatever_comes_after(instan
     instance.report_run_canceling(instance.get_run_by_id(asked))
     instance.report_run_failed(instance.get_run_by_id(asked), "Exceeded maximum runtime of 90 seconds.")
     assert classify(instance, asked).unwanted
-    assert verdict(STREAM, read_history(instance, STREAM), RestartPolicy(), WatchPolicy()).request is None
+    assert not verdict(STREAM, read_history(instance, STREAM), RestartPolicy(), WatchPolicy()).requests
 
 
 # -- the tags of an endless run --------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from dagster_exactly_once.notify import CRITICAL, WARNING, Notice, Notifier, NotSent
+from dagster_exactly_once.notify import CRITICAL, WARNING, Notice, NotSent
 from dagster_exactly_once.sensors import incidents
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, NoticeSender
 from exactly_once.tools.diagnosis import Diagnosis, Severity
+from testkit.dagster_runs import Receiver
 from testkit.sensor_facts import STREAM
 
 AFTER_S = 180.0
@@ -20,28 +21,6 @@ HANGS = Diagnosis("HEALTH-HANGING", Severity.ERROR, "s", "It hangs", "Look")
 
 def lag(level: int) -> Diagnosis:
     return Diagnosis("HEALTH-LAGGING", Severity.WARN, "s", "It lags", "Look", None, {"lag": level})
-
-
-class Receiver(Notifier):
-    """Keeps what it was sent, and refuses as long as ``refuses`` says."""
-
-    def __init__(self):
-        super().__init__()
-        self._taken: list[Notice] = []
-        self._errors: list[Exception] = []
-
-    @property
-    def taken(self) -> list[Notice]:
-        return self._taken
-
-    @property
-    def errors(self) -> list[Exception]:
-        return self._errors
-
-    def send(self, notice: Notice) -> None:
-        if self._errors:
-            raise self._errors.pop()
-        self._taken.append(notice)
 
 
 def told(
@@ -55,43 +34,31 @@ def told(
     return [(n.code, n.severity, n.resolved) for n in receiver.taken]
 
 
+STALLED, OVER = ("HEALTH-STALLED", CRITICAL, False), ("HEALTH-STALLED", CRITICAL, True)
+LAGS, SLOW = ("HEALTH-LAGGING", WARNING, False), ("HEALTH-SLOW-START", WARNING, False)
+
+
 @pytest.mark.parametrize(
     ("ticks", "sent"),
     [
         ([(0, BAD), (170, BAD)], []),  # a recovery may still help
-        ([(0, BAD), (180, BAD)], [("HEALTH-STALLED", CRITICAL, False)]),
-        ([(0, BAD), (180, BAD), (190, BAD), (9_000, BAD)], [("HEALTH-STALLED", CRITICAL, False)]),  # once
+        ([(0, BAD), (180, BAD)], [STALLED]),
+        ([(0, BAD), (180, BAD), (190, BAD), (9_000, BAD)], [STALLED]),  # once
         ([(0, BAD), (100, None), (110, BAD), (200, BAD)], []),  # it was over in between
-        (
-            [(0, BAD), (180, BAD), (190, None), (200, BAD), (300, BAD)],
-            [("HEALTH-STALLED", CRITICAL, False)],
-        ),  # one look
-        (
-            [(0, BAD), (180, BAD), (190, None), (250, None), (260, None)],
-            [("HEALTH-STALLED", CRITICAL, False), ("HEALTH-STALLED", CRITICAL, True)],
-        ),
-        (
-            [(0, BAD), (180, BAD), (190, None), (250, None), (260, BAD), (440, BAD)],
-            [
-                ("HEALTH-STALLED", CRITICAL, False),
-                ("HEALTH-STALLED", CRITICAL, True),
-                ("HEALTH-STALLED", CRITICAL, False),
-            ],
-        ),
+        ([(0, BAD), (180, BAD), (190, None), (200, BAD), (300, BAD)], [STALLED]),  # one look
+        ([(0, BAD), (180, BAD), (190, None), (250, None), (260, None)], [STALLED, OVER]),
+        ([(0, BAD), (180, BAD), (190, None), (250, None), (260, BAD), (440, BAD)], [STALLED, OVER, STALLED]),
         ([(0, HANGS)], [("HEALTH-HANGING", CRITICAL, False)]),  # nothing ends it but a person
         # a stream that falls behind, one that catches up with every batch, one that stops to catch up
         ([(0, lag(500)), (100, lag(400)), (180, lag(550))], []),
-        ([(0, lag(500)), (100, lag(520)), (180, lag(510))], [("HEALTH-LAGGING", WARNING, False)]),
+        ([(0, lag(500)), (100, lag(520)), (180, lag(510))], [LAGS]),
         ([(0, lag(500)), (100, lag(400)), (200, lag(300)), (300, lag(200)), (400, lag(100))], []),
-        ([(0, lag(500)), (100, lag(400)), (200, lag(600)), (280, lag(400))], [("HEALTH-LAGGING", WARNING, False)]),
+        ([(0, lag(500)), (100, lag(400)), (200, lag(600)), (280, lag(400))], [LAGS]),
         # it gets worse: the same incident, told again when the worse has stayed too
-        (
-            [(0, SOON), (180, SOON), (190, BAD), (360, BAD), (370, BAD), (380, BAD)],
-            [("HEALTH-SLOW-START", WARNING, False), ("HEALTH-STALLED", CRITICAL, False)],
-        ),
-        ([(0, BAD), (180, BAD), (190, SOON), (900, SOON)], [("HEALTH-STALLED", CRITICAL, False)]),  # it gets better
+        ([(0, SOON), (180, SOON), (190, BAD), (360, BAD), (370, BAD), (380, BAD)], [SLOW, STALLED]),
+        ([(0, BAD), (180, BAD), (190, SOON), (900, SOON)], [STALLED]),  # it gets better
         ([(0, SOON), (170, SOON), (180, BAD)], []),  # a moment of worse wakes nobody
-        ([(0, SOON), (10, BAD), (20, SOON), (180, SOON), (190, BAD)], [("HEALTH-SLOW-START", WARNING, False)]),
+        ([(0, SOON), (10, BAD), (20, SOON), (180, SOON), (190, BAD)], [SLOW]),
     ],
 )
 def test_a_person_is_told_once_of_what_stays_and_once_that_it_is_over(ticks, sent) -> None:

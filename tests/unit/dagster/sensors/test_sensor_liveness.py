@@ -144,25 +144,29 @@ def failed(**rest):
     return run("r1", "FAILURE", config={"ops": {"x": 1}}, **rest)
 
 
-def test_a_recovered_stream_is_started_with_its_own_configuration():
-    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.request is not None and found.request.run_config == {"ops": {"x": 1}}
-    assert found.request.tags[TAG_RESTART_OF] == "r1" and found.request.tags[TAG_ATTEMPT] == "1"
-    assert found.request.run_key == "restart/c"
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_recovered_stream_is_started_with_its_own_configuration_and_tags(attempt: int):
+    """The next tick must know whose run it is, while it is still queued. Counted a second time, the number that people
+    see would be another one than that of the sentence before.
+    """
+    [request] = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", attempt=attempt),))).requests
+    assert (request.run_config, request.run_key) == ({"ops": {"x": 1}}, "restart/c")
+    tags = [request.tags[name] for name in (TAG_STREAM, TAG_RESTART_OF, TAG_ATTEMPT)]
+    assert tags == ["stream", "r1", f"{attempt}"]
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "STARTING", "STARTED"])
 def test_a_stream_whose_start_had_to_pause_waits_for_its_recovery(status: str):
     """The recovery would fence a driver that has just begun; the run beside it comes from exactly_once_run_failure."""
     found = judged(history(failed(), recoveries=(recovery("c", status, restart_of="r1"),)))
-    assert found.request is None and f"run c of exactly_once_recovery is {status}" in found.message
+    assert not found.requests and f"run c of exactly_once_recovery is {status}" in found.message
 
 
 def test_a_start_waits_for_the_pause_of_the_strategy():
     """Else a stream that fails at once would start again and again without a pause."""
     verdict = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),)))
     said = "stream again in 9.0 s, after run r1 (restart attempt 1)"
-    assert verdict.request is None and said in verdict.message
+    assert not verdict.requests and said in verdict.message
 
 
 def test_a_consent_is_not_repeated_by_a_restart():
@@ -170,8 +174,8 @@ def test_a_consent_is_not_repeated_by_a_restart():
     config = {"mode": "until_stopped", "once": {"accept_lost": "batch 3", "adopt": ""}}
     newest = run("r1", "FAILURE", config={"ops": {"x": {"config": config}}, "execution": {"y": 1}})
     found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.request.run_config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
-    cause = found.request.tags[TAG_CAUSE]
+    assert found.requests[0].run_config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
+    cause = found.requests[0].tags[TAG_CAUSE]
     assert "drops a consent" in cause and "gave run r1 " in cause and ": accept_lost=batch 3." in cause
     assert newest.config["ops"]["x"]["config"] is config and "once" in config  # what Dagster has read stays as it is
 
@@ -180,8 +184,8 @@ def test_a_restart_without_consents_speaks_of_none():
     """A person who reads the cause would look for a consent that nobody gave."""
     newest = run("r1", "FAILURE", config={"ops": {"x": {"config": {"once": {"adopt": ""}}}}})
     found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.request.run_config == {"ops": {"x": {"config": {}}}}
-    assert "consent" not in found.request.tags[TAG_CAUSE]
+    assert found.requests[0].run_config == {"ops": {"x": {"config": {}}}}
+    assert "consent" not in found.requests[0].tags[TAG_CAUSE]
 
 
 @pytest.mark.parametrize("config", [{}, {"ops": {}}, {"ops": {"report": {"config": {"once": {"adopt": "x"}}}}}])
@@ -190,75 +194,40 @@ def test_a_materialize_run_without_a_configuration_of_the_stream_restarts_with_n
     assert restart_config(run("r1", "FAILURE", job="__ASSET_JOB", config=config), STREAM) == ({"ops": {}}, "")
 
 
-def test_a_restart_carries_the_tag_of_its_stream():
-    """The next tick must know whose run it is, while it is still queued."""
-    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
-    assert found.request.tags[TAG_STREAM] == "stream"
-
-
-def test_a_restart_has_the_number_that_the_recovery_was_requested_with():
-    """Counted a second time, the number that people see would be another one than that of the sentence before."""
-    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", attempt=2),)))
-    assert found.request is not None and found.request.tags[TAG_ATTEMPT] == "2"
+CANCELED, AGAIN = run("r1", "CANCELED"), recovery("c", restart_of="r1")
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("streams", "recoveries", "says"),
     [
-        (history(), "no run yet"),
-        (history(run("r1", "CANCELED")), "no restart is requested"),
-        (history(failed()), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c"),)), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is requested"),
-        (
-            history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r0"),)),
-            "c of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(failed(), recoveries=(recovery("c", "STARTED", person=True),)),
-            "c of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(failed(), recoveries=(recovery("d", "STARTED"), recovery("c", "STARTED", restart_of="r1"))),
-            "d of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(run("r1", "CANCELED"), recoveries=(recovery("c", "STARTED", restart_of="r1"),)),
-            "c of exactly_once_recovery is STARTED",
-        ),
-        (
-            history(run("r2", "QUEUED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
-            "r2 of stream is QUEUED",
-        ),
-        (
-            history(run("r2", "CANCELED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
-            "no restart is requested",
-        ),
-        (history(failed(), recoveries=(recovery("d", person=True), recovery("c", restart_of="r1"))), "no restart"),
-        (
-            history(run("r1", "CANCELED", at=NOW - 55, lived=50), recoveries=(recovery("c", restart_of="r1"),)),
-            "a person canceled run",
-        ),
+        ([], [], "no run yet"),
+        ([CANCELED], [], "no restart is requested"),
+        ([failed()], [], "no restart is requested"),
+        ([failed()], [recovery("c")], "no restart is requested"),
+        ([failed()], [recovery("c", "FAILURE", restart_of="r1")], "no restart is requested"),
+        ([failed()], [recovery("c", "CANCELED", restart_of="r1")], "no restart is requested"),
+        ([failed()], [recovery("c", "STARTED", restart_of="r0")], "c of exactly_once_recovery is STARTED"),
+        ([failed()], [recovery("c", "STARTED", person=True)], "c of exactly_once_recovery is STARTED"),
+        ([failed()], [recovery("d", "STARTED"), AGAIN], "d of exactly_once_recovery is STARTED"),
+        ([CANCELED], [recovery("c", "STARTED", restart_of="r1")], "c of exactly_once_recovery is STARTED"),
+        ([run("r2", "QUEUED"), failed()], [AGAIN], "r2 of stream is QUEUED"),
+        ([run("r2", "CANCELED"), failed()], [AGAIN], "no restart is requested"),
+        ([failed()], [recovery("d", person=True), AGAIN], "no restart"),
+        ([run("r1", "CANCELED", at=NOW - 55, lived=50)], [AGAIN], "a person canceled run"),
     ],
 )
-def test_the_stream_is_not_started(found, says: str):
+def test_the_stream_is_not_started(streams, recoveries, says: str):
     """A person's decision counts more than a recovery's, and a start that somebody else made is enough."""
-    verdict = judged(found)
-    assert verdict.request is None and says in verdict.message
-
-
-def test_the_restart_waits_for_its_time():
-    found = history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),))
-    assert "stream again in 9.0 s, after run r1 (restart attempt 1)" in judged(found).message
+    verdict = judged(history(*streams, recoveries=tuple(recoveries)))
+    assert not verdict.requests and says in verdict.message
 
 
 def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():
     again = recovery("c", restart_of="r1", not_before=NOW + 9, parent="b")  # a person repeated a sensor's
     for asked in (recovery("c", restart_of="r1", person=True), again):
-        assert judged(history(failed(), recoveries=(asked,))).request is not None
+        assert judged(history(failed(), recoveries=(asked,))).requests
     found = history(run("r1", "CANCELED"), recoveries=(recovery("c", restart_of="r1", person=True),))
-    assert judged(found).request is not None
+    assert judged(found).requests
 
 
 def rotating(run_id="r1", attempt=1, **rest):
@@ -268,24 +237,24 @@ def rotating(run_id="r1", attempt=1, **rest):
 def test_a_long_run_that_asks_for_it_is_continued_while_it_works():
     """Started only after its end, the next run would keep readers waiting for Spark."""
     found = judged(history(rotating()))
-    assert found.request is not None and found.request.run_key == "rotated/r1/1"
-    assert found.request.tags[TAG_CONTINUES] == "r1" and found.request.tags[TAG_STREAM] == "stream"
-    assert found.request.tags[TAG_JOB] != STREAM.job  # with the same value it would stay in the queue
+    assert found.requests[0].run_key == "rotated/r1/1"
+    assert found.requests[0].tags[TAG_CONTINUES] == "r1" and found.requests[0].tags[TAG_STREAM] == "stream"
+    assert found.requests[0].tags[TAG_JOB] != STREAM.job  # with the same value it would stay in the queue
 
 
 def test_a_long_run_is_continued_by_one_run():
     """Each tick until its end sees that it asks."""
     successor = run("r2", "QUEUED", tags={TAG_CONTINUES: "r1"})
-    assert judged(history(successor, rotating())).request is None
+    assert not judged(history(successor, rotating())).requests
 
 
 def test_a_second_attempt_to_rotate_starts_a_second_run():
     """The first successor failed; its launch must not count for the second attempt, which has another key."""
     failed = run("r2", "FAILURE", tags={TAG_CONTINUES: "r1"})
-    assert judged(history(failed, rotating(attempt=2))).request.run_key == "rotated/r1/2"
+    assert judged(history(failed, rotating(attempt=2))).requests[0].run_key == "rotated/r1/2"
 
 
 def test_a_run_that_carries_the_request_of_another_is_not_continued():
     """A re-execution of a long run has its tags."""
     again = run("r9", tags={TAG_ROTATES: "r1/1"})
-    assert judged(history(again)).request is None
+    assert not judged(history(again)).requests

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import time
 from dataclasses import replace
 
 import dagster as dg
-import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.tags import (
-    TAG_HOST,
-    TAG_MACHINE,
     TAG_PID,
     TAG_RECOVERS,
     TAG_RESTART_OF,
@@ -28,36 +20,27 @@ from dagster_exactly_once.runs.tags import (
     TAG_STREAM,
 )
 from dagster_exactly_once.sensors import checkpoint_progress, run_failure, sink_state, stale_transactions
-from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.liveness import liveness_sensor
-from dagster_exactly_once.sensors.run_failure import run_failure_sensor
-from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE, stale_transactions_sensor
+from dagster_exactly_once.sensors.settings import RestartPolicy
+from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE
 from dagster_exactly_once.sensors.tick import Judged, Tick, ask_each, read_cursor
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOption
 from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
-from testkit.sensing import empty_job
+from testkit.dagster_runs import brought_to, process_tags
+from testkit.sensing import failed_run, failure, sensing
 from testkit.sensor_facts import spec
 
 S = dg.DagsterRunStatus
 ORDERS, CLICKS = spec("orders", "orders"), spec("clicks", "clicks")
 BOTH = (ORDERS, CLICKS)
 OUT_OF_TIME = "The tick ran out of time before this stream; the next tick checks it first."
-MINE = {
-    TAG_HOST: socket.gethostname(),
-    TAG_MACHINE: this_machine(),
-    TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}",
-}
-GONE = {
-    TAG_HOST: socket.gethostname(),
-    TAG_MACHINE: this_machine(),
-    TAG_PID: "1@1000.00",
-}  # another process has that id now
+MINE = process_tags()
+GONE = {**MINE, TAG_PID: "1@1000.00"}  # another process has that id now
+AT_ONCE = RestartPolicy(strategy="fixed-delay", delay_s=0.0)
 
 
 def job_of(stream):
@@ -72,40 +55,10 @@ def job_of(stream):
     return job
 
 
-def fails_with(error, stream):
-    @dg.op
-    def step():
-        raise error
-
-    @dg.job(name=stream.job, executor_def=dg.in_process_executor, tags={TAG_STREAM: stream.name})
-    def job():
-        step()
-
-    return job
-
-
-SENSORS = {
-    "exactly_once_checkpoint_progress": checkpoint_progress_sensor,
-    "exactly_once_stale_transactions": stale_transactions_sensor,
-    "exactly_once_run_failure": lambda streams: run_failure_sensor(
-        streams, [empty_job(RECOVERY_JOB), *map(job_of, streams)]
-    ),
-    "exactly_once_liveness": lambda streams: liveness_sensor(streams, [job_of(s) for s in streams]),
-}
-
-
 def tick(instance, name, streams=BOTH, cursor=None, servers="127.0.0.1:1", **policy):
-    sensor = SENSORS[name](streams)
-    resources = {
-        "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=servers),
-        "checkpoints": CheckpointReader(root="/nowhere"),
-        "restart_policy": RestartPolicy(strategy="fixed-delay", delay_s=0.0),
-        "watch_policy": WatchPolicy(**policy),
-        "exactly_once_notify": Notifier(),
-    }
-    wanted = {k: v for k, v in resources.items() if k in sensor.required_resource_keys}
-    with dg.build_sensor_context(instance=instance, cursor=cursor, resources=wanted, sensor_name=name) as context:
-        return sensor(context)
+    sensors = sensing(instance, streams, servers, AT_ONCE, **policy)
+    sensors.cursors[name] = cursor
+    return sensors.look(name)
 
 
 def said(result):
@@ -115,23 +68,18 @@ def said(result):
 def new(instance, stream, status, job=None, **rest):
     tags = {TAG_STREAM: stream.name, **rest.pop("tags", {})}
     run = create_run_for_test(instance, job or stream.job, status=S.NOT_STARTED, tags=tags, **rest)
-    return to(instance, run.run_id, status)
+    return brought_to(instance, run.run_id, status)
 
 
-def to(instance, run_id, status):
-    """Bring a run to a status through Dagster's events, as its processes would."""
-    kind = dg.DagsterEventType
-    last = {S.FAILURE: kind.PIPELINE_FAILURE, S.SUCCESS: kind.PIPELINE_SUCCESS}.get(status)
-    job = instance.get_run_by_id(run_id).job_name
-    for event in filter(None, (kind.PIPELINE_START, last)):
-        instance.report_dagster_event(dg.DagsterEvent(event_type_value=event.value, job_name=job), run_id=run_id)
-    return run_id
+def fails(instance, stream, code):
+    """A run of a stream that a restart does not heal."""
+    failed_run(instance, failure(code), stream.name, stream.job)
 
 
 def recovered(instance, stream, failed):
     """A recovery that has succeeded and wants a restart of ``failed``, as ``exactly_once_run_failure`` requests it."""
     tags = {TAG_RECOVERS: stream.sink_id, TAG_RESTART_OF: failed, "dagster/sensor_name": "exactly_once_run_failure"}
-    return to(instance, create_run_for_test(instance, RECOVERY_JOB, tags=tags).run_id, S.SUCCESS)
+    return brought_to(instance, create_run_for_test(instance, RECOVERY_JOB, tags=tags).run_id, S.SUCCESS)
 
 
 def inspection(sink_id, *open_transactions):
@@ -170,9 +118,7 @@ def test_a_tick_without_brokers_fails_and_is_not_skipped(instance, name):
 
 def test_an_owner_that_cannot_be_found_does_not_keep_another_stream_down(instance, monkeypatch):
     """Whether a fenced driver may come back takes a look at its log; the other stream's failure does not."""
-    step_failure = dg.Failure("fenced", metadata={"restart_heals": False, "code": "EO-FENCED"})
-
-    fails_with(step_failure, ORDERS).execute_in_process(instance=instance, raise_on_error=False)
+    fails(instance, ORDERS, "EO-FENCED")
     failed = new(instance, CLICKS, S.FAILURE)
 
     def read(connection, sink_id, budget_s):
@@ -200,7 +146,7 @@ def test_the_same_incident_of_two_streams_has_two_run_keys(instance, monkeypatch
     """One sensor has one set of run keys: Dagster would drop the second stream's recovery forever."""
     t = OpenTransaction("eo:x:1:0:0.0", 0, "0.0", "Ongoing", 4_000, 2, 900.0, 900.0, (("out", 0),), "undecided")
     monkeypatch.setattr(
-        stale_transactions, "inspect_sink", lambda connection, sink_id, budget_s, alive_of=None: inspection(sink_id, t)
+        stale_transactions, "inspect_sink", lambda connection, sink_id, *_, **more: inspection(sink_id, t)
     )
     requests = tick(instance, "exactly_once_stale_transactions", hanging_every_s=1e12).run_requests
     assert len({r.run_key for r in requests}) == 2
@@ -314,9 +260,7 @@ def test_not_all_streams_ask_the_partition_leaders_in_one_tick(instance, monkeyp
     """Fifty of these looks do not fit into a tick; each has its turn within the next ones."""
     streams = [spec(f"s{n}", f"s{n}") for n in range(LEADERS_AT_ONCE + 5)]
     asked = []
-    monkeypatch.setattr(
-        stale_transactions, "inspect_sink", lambda connection, sink_id, budget_s, alive_of=None: inspection(sink_id)
-    )
+    monkeypatch.setattr(stale_transactions, "inspect_sink", lambda connection, sink_id, *_, **more: inspection(sink_id))
     monkeypatch.setattr(stale_transactions, "_others", lambda connection, stream, *_: asked.append(stream.name) or {})
     one = tick(instance, "exactly_once_stale_transactions", streams)
     assert len(set(asked)) == LEADERS_AT_ONCE
@@ -337,13 +281,27 @@ def unused(sink_id):
     return sink_state.SinkState(Inspection(sink_id), Checkpoint(""))
 
 
-def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(instance, monkeypatch):
+@pytest.fixture
+def pages(instance, monkeypatch):
+    """Tick after the last one, over streams whose sinks look so: the events, by the asset on whose page they are."""
+    cursor = None
+
+    def ticked(streams, looks, **policy):
+        nonlocal cursor
+        monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: looks)
+        result = tick(instance, "exactly_once_checkpoint_progress", streams, cursor, **policy)
+        cursor = result.cursor
+        return {e.asset_key.to_user_string(): e for e in result.asset_events}
+
+    return ticked
+
+
+def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(instance, pages):
     """At 3 a.m. a person opens one page: a stream that failed, lags or cannot be looked at must not hide in it."""
     names = ("calm", "lagging", "failed", "torn", "unused")
     calm, lagging, failed, *_ = streams = [spec(name, name) for name in names]
     runs = {stream: new(instance, stream, S.STARTED, tags=MINE) for stream in (calm, lagging)}
-    hopeless = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "w"})
-    fails_with(hopeless, failed).execute_in_process(instance=instance, raise_on_error=False)
+    fails(instance, failed, "EO-REWOUND")
     found = {
         "calm": look("calm", runs[calm], 5),
         "lagging": look("lagging", runs[lagging], 9_999),
@@ -351,9 +309,7 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
         "torn": CommitLogDamaged("a stray record", "Stop its writer"),
         "unused": unused("unused"),
     }
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: found)
-    result = tick(instance, "exactly_once_checkpoint_progress", streams, lag_limit=1_000)
-    (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
+    page = pages(streams, found, lag_limit=1_000)[ALL_STREAMS]
     rows = [record.data for record in page.metadata["streams"].records]
     shown = [(r["stream"], r["state"], r["lag"]) for r in rows]
     assert shown == [
@@ -379,73 +335,53 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert links == [f"{n}_transactions" for n in needy]
     counts = "1 lagging, 1 failed (EO-REWOUND), 1 not checked, 1 healthy, 1 never used."
     assert page.description.startswith(f"{counts} Checked at 20") and page.description.endswith(" UTC.")
-
-    again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
-    assert again.asset_events == []  # nothing has changed
+    assert pages(streams, found, lag_limit=1_000) == {}  # nothing has changed
 
 
-def test_a_stream_that_fails_anew_says_so_in_the_table_as_in_health(instance, monkeypatch):
+def test_a_stream_that_fails_anew_says_so_in_the_table_as_in_health(instance, pages):
     """Mishap: health had the new cause, and the table that of the run before, as the state was "failed" in both."""
     calm = spec("calm", "calm")
     runs = new(instance, calm, S.STARTED, tags=MINE)
     found = {"calm": look("calm", runs), "orders": look("orders", alive=False)}
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: found)
-    cursor = None
     for code in ("EO-REWOUND", "EO-TRANSFORM"):
-        why = dg.Failure("d", metadata={"restart_heals": False, "code": code, "cause": "c", "way_out": "w"})
-        fails_with(why, ORDERS).execute_in_process(instance=instance, raise_on_error=False)
-        result = tick(instance, "exactly_once_checkpoint_progress", [calm, ORDERS], cursor)
-        cursor = result.cursor
-        (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
-        (health,) = [e for e in result.asset_events if getattr(e, "check_name", "") == "health" and not e.passed]
+        fails(instance, ORDERS, code)
+        shown = pages([calm, ORDERS], found)
+        page, health = shown[ALL_STREAMS], shown["shop/orders"]
+        assert not health.passed
         says = page.metadata["orders: says"].value
         assert says == f"{health.metadata['code'].value}: {health.description}" and code in says
         assert page.metadata["streams"].records[0].data["state"] == f"failed ({code})"
 
 
-def test_the_lag_of_a_dead_stream_grows_on_every_page_that_shows_it(instance, monkeypatch):
+def test_the_lag_of_a_dead_stream_grows_on_every_page_that_shows_it(instance, pages, monkeypatch):
     """Mishap: the table said 7 offsets, of the tick in which the stream died, while 90,000 were waiting."""
     dead = replace(spec("dead", "dead"), source_keys=("orders",))
     new(instance, dead, S.SUCCESS)
-    cursor = None
 
-    def pages(lag, measured, streams=(dead,), **others):
-        nonlocal cursor
-        looks = {"dead": replace(look("dead", lag=lag, alive=False), lags=(lag,), measured=measured), **others}
-        monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: looks)
-        result = tick(instance, "exactly_once_checkpoint_progress", streams, cursor)
-        cursor = result.cursor
-        return {e.asset_key.to_user_string(): e for e in result.asset_events}
+    def behind(lag, measured):
+        return pages([dead], {"dead": replace(look("dead", lag=lag, alive=False), measured=measured)})
 
-    assert set(pages(7, 1_000.0)) == {ALL_STREAMS, "orders", "dead_transactions", "shop/dead"}
-    assert pages(8, 1_010.0) == {}  # no more often than a person looks
+    assert set(behind(7, 1_000.0)) == {ALL_STREAMS, "orders", "dead_transactions", "shop/dead"}
+    assert behind(8, 1_010.0) == {}  # no more often than a person looks
     monkeypatch.setattr(checkpoint_progress, "SHOW_EVERY_S", 0.0)
-    found = pages(90_000, 1_030.0)
+    found = behind(90_000, 1_030.0)
     assert set(found) == {ALL_STREAMS, "orders", "shop/dead"}
     assert [r.data["lag"] for r in found[ALL_STREAMS].metadata["streams"].records] == ["90,000"]
     assert found["orders"].metadata["lag_offsets_dead"].value == 90_000
     assert "90,000 offsets of input" in found["shop/dead"].description
     measured = {found[ALL_STREAMS].metadata["looked_at"].value, found["orders"].metadata["lag_measured_dead"].value}
     assert measured == {found["shop/dead"].metadata["lag_measured"].value} == {1_030.0}
-    assert pages(90_000, 1_040.0) == {}  # a lag that stands still is not written again
+    assert behind(90_000, 1_040.0) == {}  # a lag that stands still is not written again
 
 
-def test_a_lag_that_moves_while_a_run_works_is_one_row_in_the_table_alone(instance, monkeypatch):
+def test_a_lag_that_moves_while_a_run_works_is_one_row_in_the_table_alone(instance, pages, monkeypatch):
     """Mishap: a write storm: the run reports its own lag, and many streams would write each of theirs at every tick."""
-    names = ("orders", "clicks")
-    streams = [spec(name, name) for name in names]
-    runs = {s.name: new(instance, s, S.STARTED, tags=MINE) for s in streams}
-    cursor = None
+    runs = {s.name: new(instance, s, S.STARTED, tags=MINE) for s in BOTH}
 
     def written(lag):
-        nonlocal cursor
-        looks = {name: look(name, runs[name], lag) for name in names}
-        monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: looks)
-        result = tick(instance, "exactly_once_checkpoint_progress", streams, cursor)
-        cursor = result.cursor
-        return [e.asset_key.to_user_string() for e in result.asset_events]
+        return [*pages(BOTH, {name: look(name, run, lag) for name, run in runs.items()})]
 
-    assert written(3).count(ALL_STREAMS) == 1
+    assert ALL_STREAMS in written(3)
     assert written(4) == []
     monkeypatch.setattr(checkpoint_progress, "SHOW_EVERY_S", 0.0)
     assert written(5) == [ALL_STREAMS] and written(5) == []
@@ -472,50 +408,34 @@ def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_stays
         assert asked(before, now) == [], (before, now)
 
 
-def test_a_tick_that_observes_a_stream_observes_the_lag_on_its_inputs_too(instance, monkeypatch):
+def test_a_tick_that_observes_a_stream_observes_the_lag_on_its_inputs_too(pages):
     """The topic's page said nothing of a stream that stands: a run alone reports there while it works."""
     stream = replace(spec("paid", "paid"), sources=("orders", "refunds"), source_keys=("shop/orders", "refunds"))
-    behind = replace(look("paid", lag=7), lags=(4, 3))
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"paid": behind})
-    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
-    lags = {
-        e.asset_key.to_user_string(): e.metadata.get("lag_offsets_paid")
-        for e in result.asset_events
-        if not isinstance(e, dg.AssetCheckEvaluation)
-    }
-    found = {key: value.value for key, value in lags.items() if value}
-    assert found == {"shop/orders": 4, "refunds": 3}
-    again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
-    assert again.asset_events == []  # no more often than the state itself
+    behind = {"paid": replace(look("paid", lag=7), lags=(4, 3))}
+    lags = {key: event.metadata.get("lag_offsets_paid") for key, event in pages([stream], behind).items()}
+    assert {key: lag.value for key, lag in lags.items() if lag} == {"shop/orders": 4, "refunds": 3}
+    assert pages([stream], behind) == {}  # no more often than the state itself
 
 
-def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):
+def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, pages):
     """A new stream with a mistaken option never uses its sink: a check that stays grey says that nothing is wrong."""
     stream = spec("new", "new")
-    mistake = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-OPTION", "cause": "c", "way_out": "w"})
-    fails_with(mistake, stream).execute_in_process(instance=instance, raise_on_error=False)
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": unused("new")})
-    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
-    (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+    fails(instance, stream, "EO-OPTION")
+    found = pages([stream], {"new": unused("new")})
+    check, page = found["shop/new"], found[ALL_STREAMS]
     assert not check.passed and check.severity is dg.AssetCheckSeverity.ERROR
     codes = {name: check.metadata[name].value for name in ("code", "failure", "state", "way_out")}
     assert codes == {"code": "HEALTH-FAILED", "failure": "EO-OPTION", "state": "failed", "way_out": "w"}
-    (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
     assert [r.data["state"] for r in page.metadata["streams"].records] == ["failed (EO-OPTION)"]
-    again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
-    assert again.asset_events == []
+    assert pages([stream], {"new": unused("new")}) == {}
 
 
-def test_the_first_run_of_a_stream_is_starting_and_its_check_green(instance, monkeypatch):
+def test_the_first_run_of_a_stream_is_starting_and_its_check_green(instance, pages):
     """Mishap: "The sink was never used", in amber, of a run that had just been launched."""
     stream = spec("new", "new")
-    monkeypatch.setattr(checkpoint_progress, "sink_states", lambda *args: {"new": unused("new")})
-    assert [e.asset_key for e in tick(instance, "exactly_once_checkpoint_progress", [stream]).asset_events] == [
-        dg.AssetKey(ALL_STREAMS)
-    ]
+    assert [*pages([stream], {"new": unused("new")})] == [ALL_STREAMS]
     new(instance, stream, S.STARTED, tags=MINE)
-    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
-    (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+    check = pages([stream], {"new": unused("new")})["shop/new"]
     assert (check.passed, check.metadata["code"].value) == (True, "HEALTH-STARTING")
 
 
@@ -594,8 +514,8 @@ def test_a_sensor_that_may_not_start_a_stream_is_refused_when_the_location_loads
 def test_dagster_accepts_the_requests_for_each_job(instance):
     """A sensor with several jobs must name the job of each request; else its tick fails, and nothing is started."""
     recovered(instance, ORDERS, new(instance, ORDERS, S.FAILURE))
-    sensor, policy = SENSORS["exactly_once_liveness"](BOTH), RestartPolicy(strategy="fixed-delay", delay_s=0.0)
-    with dg.build_sensor_context(instance=instance, resources={"restart_policy": policy}) as context:
+    sensor = liveness_sensor(BOTH, [job_of(s) for s in BOTH])
+    with dg.build_sensor_context(instance=instance, resources={"restart_policy": AT_ONCE}) as context:
         data = sensor.evaluate_tick(context)
     assert [r.job_name for r in data.run_requests] == [ORDERS.job]
 
@@ -616,8 +536,8 @@ def test_a_configuration_that_a_job_no_longer_takes_stops_no_other_stream(instan
     with dg.build_sensor_context(instance=instance, repository_def=location, sensor_name="any") as context:
         tick = Tick(context, BOTH)
         request = dg.RunRequest("1", before, job_name=ORDERS.job)
-        tick.add(ORDERS, Judged("It failed.", request=request, memory={"asked": 1}))
-        tick.add(CLICKS, Judged("It failed.", request=dg.RunRequest("2", job_name=CLICKS.job), memory={"asked": 1}))
+        tick.add(ORDERS, Judged("It failed.", requests=[request], memory={"asked": 1}))
+        tick.add(CLICKS, Judged("It failed.", requests=[dg.RunRequest("2", job_name=CLICKS.job)], memory={"asked": 1}))
         result = tick.result()
     assert [r.job_name for r in result.run_requests] == [CLICKS.job]
     assert "max_rows" in tick.judged[ORDERS.sink_id].message and tick.judged[ORDERS.sink_id].attention

@@ -1,4 +1,4 @@
-"""A topic for dead letters: its declaration, the verdict of its check, and what the job sends again."""
+"""Topics for rejected records and dead letters: their declaration, the verdict of their checks, and what is sent."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ from dagster_exactly_once import (
 from dagster_exactly_once.backfill.resend import ResendParameters, Sent, check_topics
 from dagster_exactly_once.backfill.spark import encoded
 from dagster_exactly_once.checks.judgements import Rejections, too_many_rejected
-from dagster_exactly_once.checks.rejected import reason_of
+from dagster_exactly_once.checks.rejected import reason_of, still
 from dagster_exactly_once.declare.stream import Record
+from dagster_exactly_once.streaming.ranges import RejectedSpan, asked, remaining, sent
+from dagster_exactly_once.streaming.source import OffsetSpan
 from exactly_once import error_headers
 from exactly_once.errors import InvalidOption, sentence_in
+from exactly_once.kafka.admin import Watermarks
+from exactly_once.tools.diagnosis import Severity
 
 RESOURCES = exactly_once_resources(
     work_dir="spark", checkpoints="s3://checkpoints", kafka={"bootstrap_servers": "127.0.0.1:1"}
@@ -39,6 +43,25 @@ def declared(**arguments):
 
 def names(defs, key):
     return {check.name for check in defs.resolve_asset_graph().asset_check_keys if check.asset_key == key}
+
+
+@pytest.mark.parametrize(
+    "rejected", ["shop/orders_rejected", dg.AssetSpec(["shop", "orders_rejected"]), Rejected("shop/orders_rejected")]
+)
+def test_one_line_makes_the_asset_of_rejected_records_the_check_and_the_job(rejected):
+    """Guards against rejected records that nobody sees in the UI."""
+    stream = declared(rejected=rejected, group_name="shop")
+    assert stream.topics == ("priced", "orders_rejected") and stream.rejected_topic == "orders_rejected"
+    defs = exactly_once_definitions(stream, resources=RESOURCES)
+    graph = defs.resolve_asset_graph()
+    node = graph.get(dg.AssetKey(["shop", "orders_rejected"]))
+    assert node.parent_keys == {dg.AssetKey("orders")} and node.group_name == "shop"
+    assert "byte for byte" in node.description
+    checks = {key.name for key in graph.asset_check_keys if key.asset_key == node.key}
+    assert checks == {"rejected_since_last_look"}
+    job = defs.resolve_job_def("s_resend")
+    assert dg.validate_run_config(job, {"ops": {"resend_s": {"config": {"offsets": {"0": "12-40"}, "to": "orders"}}}})
+    assert {s.sink_id for s in stream.side_specs} == {"s-resend"}
 
 
 @pytest.mark.parametrize("dead", ["shop/orders_dead", dg.AssetSpec("orders_dead"), DeadLetters("orders_dead")])
@@ -80,12 +103,16 @@ def test_options_alone_work_as_before_without_an_asset():
     assert stream.topics == ("priced",) and stream.options == BY_HAND and stream.resent == {}
 
 
-def test_a_stream_that_runs_elsewhere_has_the_asset_of_its_dead_letters_and_its_check():
+@pytest.mark.parametrize(
+    ("declaration", "check"),
+    [("rejected", "rejected_since_last_look"), ("dead_letters", "dead_letters_since_last_look")],
+)
+def test_a_stream_that_runs_elsewhere_has_the_asset_and_its_check(declaration, check):
     """Guards against a job that starts Spark where the stream itself may not be started."""
-    stream = observed_stream("s", source="orders", outputs="priced", dead_letters="d")
+    stream = observed_stream("s", source="orders", outputs="priced", **{declaration: "d"})
     defs = exactly_once_definitions(stream, resources=RESOURCES)
     assert "s_resend" not in {job.name for job in defs.get_repository_def().get_all_jobs()}
-    assert names(defs, dg.AssetKey("d")) == {"dead_letters_since_last_look"}
+    assert names(defs, dg.AssetKey("d")) == {check}
 
 
 TABLE = ["priced", Table("t", lambda: None)]
@@ -108,20 +135,43 @@ TABLE = ["priced", Table("t", lambda: None)]
             "dead_letters needs sink.guarantee=exactly",
         ),
         ({"dead_letters": Rejected("r")}, r"DeadLetters, and got a Rejected\. Write rejected="),
+        ({"rejected": "priced"}, "the topic priced twice"),
+        ({"rejected": "orders"}, r"topic orders is in source .*outputs"),
+        ({"rejected": "r", "options": {"sink.dead.letter.topic": "r"}}, r"both name r\. "),
+        ({"rejected": "a b"}, "not a name that"),
+        ({"rejected": "r", "outputs": TABLE}, "the table t would"),
         ({"rejected": DeadLetters("d")}, r"Rejected, and got a DeadLetters\. Write dead_letters="),
     ],
 )
 def test_what_the_sink_would_refuse_is_refused_when_the_code_loads(arguments, said):
-    """Guards against a stream that fails when it starts, at night, or at its first bad row."""
+    """Guards against a stream that fails when it starts, at night, or at its first bad row, or writes it into a
+    table.
+    """
     with pytest.raises(BadDeclaration, match=said):
         declared(**arguments)
 
 
-@pytest.mark.parametrize(("arguments", "said"), [({"most": 0}, r"DeadLetters\(most=0"), ({"warn_above": -1}, "=-1")])
-def test_a_number_of_dead_letters_that_cannot_be_is_refused(arguments, said):
-    """Guards against a stream that stops at every dead letter, though a topic is declared for them."""
+@pytest.mark.parametrize(
+    ("kind", "arguments", "said"),
+    [
+        (DeadLetters, {"most": 0}, r"DeadLetters\(most=0"),
+        (DeadLetters, {"warn_above": -1}, "=-1"),
+        (Rejected, {"warn_above": -1}, "warn_above=-1"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(kind, arguments, said):
+    """Guards against a check that always warns, and a stream that stops at every dead letter that has a topic."""
     with pytest.raises(BadDeclaration, match=said):
-        DeadLetters("d", **arguments)
+        kind("d", **arguments)
+
+
+def test_a_rejected_record_says_where_it_came_from_without_a_function_of_the_user():
+    """Guards against a comparison of input and outputs that takes every rejected record for lost."""
+    stream = declared(rejected="r", checks=Checks(origin=lambda topic, record: (0, int(record.value))))
+    headers = ((error_headers.TOPIC, b"orders"), (error_headers.PARTITION, b"3"), (error_headers.OFFSET, b"17"))
+    assert stream.place_of("r", Record(0, 0, None, b"x", headers)) == (("orders", 3), 17)
+    assert stream.place_of("r", Record(0, 0, None, b"5")) is None
+    assert stream.place_of("priced", Record(0, 0, None, b"5", headers)) == (("orders", 0), 5)
 
 
 def test_the_dead_letters_of_a_stream_whose_records_name_their_input_are_sent_again_too():
@@ -213,21 +263,64 @@ def test_an_origin_that_is_no_place_in_a_record_is_refused_when_the_code_loads(o
         Checks(origin=origin)
 
 
+def found(count, total=None, exact=True):
+    return Rejections(count, total or count, exact, Counter({"why": count} if count else {}))
+
+
 @pytest.mark.parametrize(
-    ("count", "total", "said"),
+    ("count", "warn", "error", "passed", "grave"),
     [
-        (0, 0, "No dead letter waits to be sent again or acknowledged."),
-        (0, 7, "No dead letter waits to be sent again or acknowledged, of 7 in the topic."),
-        (1, 7, "1 dead letter waits to be sent again or acknowledged, of 7 in the topic; most often (1): why."),
-        (1_200, 1_200, "1,200 dead letters wait to be sent again or acknowledged; most often (1,200): why."),
+        (0, 0, 0, True, False),
+        (1, 0, None, False, False),
+        (5, 5, None, True, False),
+        (6, 5, 10, False, False),
+        (11, 5, 10, False, True),
+        (11, None, 10, False, True),
+        (10**6, None, None, True, False),
     ],
 )
-def test_the_check_of_dead_letters_says_how_many_and_why(count, total, said):
-    """Guards against a warning that speaks of rejected records, which are in another topic."""
-    verdict = too_many_rejected(Rejections(count, total, True, Counter({"why": count})), DeadLetters("d"))
-    code = "CHECK-REJECTED" if count else "CHECK-PASSED"
-    assert (verdict.text, verdict.code) == (said, code)
-    assert verdict.evidence == {"dead_letters": count, "dead_letters_total": total}
+def test_the_check_judges_by_its_limits(count, warn, error, passed, grave):
+    """Guards against a limit that is one off, and against an error that passes since there is no warning."""
+    verdict = too_many_rejected(found(count), Rejected("r", warn, error))
+    severity = Severity.OK if passed else Severity.ERROR if grave else Severity.WARN
+    assert (verdict.code, verdict.severity) == ("CHECK-PASSED" if passed else "CHECK-REJECTED", severity)
+
+
+@pytest.mark.parametrize(
+    ("declared", "rejections", "said"),
+    [
+        (DeadLetters("d"), found(0), "No dead letter waits to be sent again or acknowledged"),
+        (DeadLetters("d"), found(0, 7), "No dead letter waits to be sent again or acknowledged, of 7 in the topic"),
+        (
+            DeadLetters("d"),
+            found(1, 7),
+            "1 dead letter waits to be sent again or acknowledged, of 7 in the topic; most often (1): why",
+        ),
+        (
+            DeadLetters("d"),
+            found(1_200),
+            "1,200 dead letters wait to be sent again or acknowledged; most often (1,200): why",
+        ),
+        (
+            Rejected("r"),
+            found(1_200),
+            "1,200 rejected records wait to be sent again or acknowledged; most often (1,200): why",
+        ),
+        (
+            Rejected("r"),
+            found(70_000, exact=False),
+            "About 70,000 offsets' worth of rejected records wait to be sent again or acknowledged; most often "
+            "(70,000): why",
+        ),
+    ],
+)
+def test_the_check_says_how_many_why_and_what_ends_it(declared, rejections, said):
+    """Guards against a warning that a person cannot act on without reading the topic, or that names another one."""
+    verdict = too_many_rejected(rejections, declared, "Send them again")
+    code, remedy = ("CHECK-REJECTED", "Send them again") if rejections.count else ("CHECK-PASSED", "")
+    assert (verdict.sentence, verdict.code, verdict.remedy) == (said, code, remedy)
+    numbers = {declared.metadata: rejections.count, declared.metadata_total: rejections.total}
+    assert verdict.evidence == numbers
 
 
 LEFT, WITH_ID = "did not fit its schema, and is JSON.", "with its schema id."
@@ -265,3 +358,61 @@ def test_two_rows_that_were_refused_for_the_same_reason_count_as_one_reason() ->
     assert len({reason_of(letter) for letter in letters}) == 1
     assert reason_of(letters[0]).endswith("does not exist (nowhere): it never existed")
     assert "no reason" in reason_of([])
+
+
+@pytest.mark.parametrize(("before", "counts"), [(0, {}), (7, {"0": 7}), (20, {"0": 20}), (30, {"0": 30}), (31, {})])
+def test_a_topic_that_was_made_again_has_nothing_acknowledged(before, counts):
+    """Guards against the records of a new topic that the acknowledgement of an old one hides."""
+    assert still({"0": before}, {0: Watermarks(5, 20, 30)}) == counts
+
+
+def pieces(*spans):
+    return [RejectedSpan(p, OffsetSpan(start, end)) for p, start, end in spans]
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        ([], [(0, 10, 20), (1, 0, 5)]),
+        ([(0, 10, 20)], [(1, 0, 5)]),
+        ([(0, 0, 12), (0, 15, 17)], [(0, 12, 15), (0, 17, 20), (1, 0, 5)]),
+        ([(0, 5, 50), (1, 4, 9)], [(1, 0, 4)]),
+        ([(0, 14, 16), (0, 12, 18)], [(0, 10, 12), (0, 18, 20), (1, 0, 5)]),
+        ([(0, 20, 30), (2, 0, 9)], [(0, 10, 20), (1, 0, 5)]),
+    ],
+)
+def test_what_was_sent_is_left_out_of_every_later_range(done, left):
+    """Guards against two runs whose ranges overlap, and a record that both of them send."""
+    assert remaining(pieces((0, 10, 20), (1, 0, 5)), pieces(*done)) == pieces(*left)
+
+
+def test_the_id_of_a_write_holds_its_range_and_the_topics_own_id():
+    """Guards against ranges of a topic that was deleted, which would hide the records of the one made again."""
+    [piece] = pieces((3, 12, 41))
+    assert piece.write_id("shop.rejected", "a-_Z") == "shop.rejected/a-_Z/3/12-40"
+    ids = [piece.write_id("shop.rejected", "a-_Z"), "shop.rejected/other/3/0-9", "other/a-_Z/3/0-9", ""]
+    assert sent(ids, "shop.rejected", "a-_Z") == [piece]
+
+
+MARKS = {0: Watermarks(5, 20, 25), 1: Watermarks(0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "wanted"),
+    [
+        ({}, [(0, 5, 20), (1, 0, 0)]),
+        ({"0": "7-9"}, [(0, 7, 10)]),
+        ({"0": " 7 "}, [(0, 7, 8)]),
+        ({"0": "0-99"}, [(0, 5, 20)]),
+    ],
+)
+def test_a_range_is_cut_to_what_readers_see(offsets, wanted):
+    """Guards against a range whose id stands for records that were not there yet when it was sent."""
+    assert asked(offsets, MARKS) == pieces(*wanted)
+
+
+@pytest.mark.parametrize("offsets", [{"2": "0-1"}, {"x": "0-1"}, {"00": "0-1"}, {"0": "all"}, {"0": "-4"}, {"0": ""}])
+def test_a_range_that_is_none_is_refused(offsets):
+    """Guards against a typing error that sends the whole topic."""
+    with pytest.raises(InvalidOption, match="'12-40'"):
+        asked(offsets, MARKS)
