@@ -1,9 +1,10 @@
 # Everything runs from the project's own .venv; what is downloaded goes to one cache folder (EXACTLY_ONCE_CACHE).
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
+DISTRIBUTIONS := distributions/dagster-exactly-once distributions/exactly-once-local
 RUN := $(CURDIR)/.run
 
-# Of each minor release that the sink takes the newest patch. All other tests run on that of constraints.txt.
+# Of each minor release that the sink takes the newest patch. All other tests run on that of distributions/constraints.txt.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
 # Drivers that are killed at each point; CI takes two of them.
 SPARKS_CRASHES := tests/faults/test_crash_points.py
@@ -155,7 +156,7 @@ S3 := $(RUN)/s3
 
 s3: setup ## A local S3 server (moto) and the jars of its clients, into .run/s3; once
 	@[ -f $(S3)/complete ] || { $(PYTHON) -m pip install --no-input --quiet --disable-pip-version-check \
-		-c constraints.txt --upgrade --target $(S3)/python 'moto[s3]>=5.1,<6' flask flask-cors && touch $(S3)/complete; }
+		-c distributions/constraints.txt --upgrade --target $(S3)/python 'moto[s3]>=5.1,<6' flask flask-cors && touch $(S3)/complete; }
 	$(PYTHON) deploy/preload.py $(S3)/jars
 
 test-s3: s3 archive ## Streams with their checkpoint on a local S3 server, killed, and S3 paused
@@ -183,8 +184,8 @@ LINEAGE := $(RUN)/lineage
 
 test-lineage: archive ## What OpenLineage hears of a stream under Dagster; asks PyPI for its packages
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) -c constraints.txt openlineage-python cattrs
-	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) --no-deps -c constraints.txt dagster-openlineage
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) -c distributions/constraints.txt openlineage-python cattrs
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(LINEAGE) --no-deps -c distributions/constraints.txt dagster-openlineage
 	PYTHONPATH=$(LINEAGE) $(PYTHON) -m pytest tests/dagster/test_openlineage.py -rs $(PYTEST_ARGS)
 
 jar: setup ## The sink's jar, from java/: into the package, with its sum
@@ -204,7 +205,7 @@ check: setup ## Lint, format, types, import contracts, documents and names; and 
 	$(PYTHON) dev/tools/jar.py check
 
 docs: setup ## This documentation as a site, with a search and the API reference; DOCS_ARGS="-a localhost:9000": there
-	$(PYTHON) -m mkdocs serve $(DOCS_ARGS)
+	$(PYTHON) -m mkdocs serve -f dev/tools/mkdocs.yml $(DOCS_ARGS)
 
 benchmark: setup ## This sink beside Spark's own, Flink and Quix Streams, in one run of 40 minutes; a table and a plot
 	$(PYTHON) -m benchmarks $(BENCHMARK_ARGS)
@@ -215,7 +216,7 @@ guard: setup ## Fails when a record takes much more processor time than with Spa
 audit: setup ## Known vulnerabilities of what is pinned; needs the vulnerability service of PyPI, or AUDIT_ARGS="-s osv"
 	@$(PYTHON) dev/tools/dependencies.py audit $(AUDIT_ARGS)
 
-sbom: setup ## A bill of materials, .run/sbom.json: the packages of constraints.txt and the jars of ivy.xml
+sbom: setup ## A bill of materials, .run/sbom.json: the pinned packages and jars
 	@$(PYTHON) dev/tools/dependencies.py sbom
 
 # DURATION, RATE, SEED: seconds, records a second, of the faults.
@@ -244,16 +245,18 @@ clean: ## Remove the files of runs and tools from the project folder; keeps .ven
 	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
-dist: setup ## The wheel and the source distribution of the sink and of its Dagster half, into dist/
+dist: setup ## The wheel and the source distribution of the sink, its Dagster half, and a laptop's broker and demo, into dist/
 	rm -rf dist
-	$(PYTHON) -m hatchling build -d dist
-	cd distributions/dagster-exactly-once && $(CURDIR)/$(PYTHON) -m hatchling build -d $(CURDIR)/dist
+	for folder in . $(DISTRIBUTIONS); do \
+		(cd $$folder && $(CURDIR)/$(PYTHON) -m hatchling build -d $(CURDIR)/dist) || exit 1; \
+	done
 
-lock: ## Rebuild constraints.txt from what both distributions ask for (needs uv)
+lock: ## Rebuild distributions/constraints.txt from what all distributions ask for (needs uv)
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --no-emit-index-url \
-		--no-emit-package pyspark-kafka-exactly-once --custom-compile-command "make lock" --output-file constraints.txt \
-		pyproject.toml distributions/dagster-exactly-once/pyproject.toml
+		--no-emit-package pyspark-kafka-exactly-once --no-emit-package exactly-once-local \
+		--custom-compile-command "make lock" --output-file distributions/constraints.txt \
+		pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
 
 lock-jars: setup ## Rebuild the sums of jars from each Ivy file
-	@$(PYTHON) -m exactly_once.sparkenv.jars ivy.xml exactly_once/sparkenv/connectors.xml java/ivy.xml dev/testkit/ivy-kafkas.xml \
+	@$(PYTHON) -m exactly_once.sparkenv.jars exactly_once/sparkenv/ivy.xml exactly_once/sparkenv/connectors.xml java/ivy.xml dev/testkit/ivy-kafkas.xml \
 		dev/testkit/ivy-clients.xml dev/tools/mermaid.xml

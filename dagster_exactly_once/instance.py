@@ -12,10 +12,8 @@ from pathlib import Path
 
 
 def settings() -> str:
-    """Return the text of ``dagster.yaml``: the repository's own, which the wheel holds too."""
-    here = Path(__file__).resolve().parent
-    packaged = here / "dagster.yaml"
-    return (packaged if packaged.is_file() else here.parent / "dagster.yaml").read_text(encoding="utf-8")
+    """Return the text of ``dagster.yaml``, beside this module."""
+    return Path(__file__).with_name("dagster.yaml").read_text(encoding="utf-8")
 
 
 def write_settings(home: Path) -> bool:

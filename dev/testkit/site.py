@@ -24,7 +24,7 @@ class Site:
         self.connection = Connection(bootstrap_servers)
         self.home = folder / "dagster_home"
         self.home.mkdir()
-        shutil.copy(ROOT / "dagster.yaml", self.home)
+        shutil.copy(ROOT / "dagster_exactly_once" / "dagster.yaml", self.home)
         self.env = {
             **os.environ,
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("exactly_once", "exactly_once_local", "dagster_exactly_once", "resources", "sensors", "platform_assets")
+PACKAGES = ("exactly_once", "dagster_exactly_once", "resources", "sensors", "platform_assets", "dev/exactly_once_local")
 
 
 @cache

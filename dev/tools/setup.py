@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(PROJECT))
+sys.path[:0] = [str(PROJECT), str(PROJECT / "dev")]
 
 from exactly_once import __version__  # noqa: E402
 from exactly_once.errors import ExactlyOnceError  # noqa: E402
@@ -33,18 +33,21 @@ STAMP = PROJECT / ".venv" / "set-up-is-complete"
 PIP_LOG = PROJECT / ".run" / "logs" / "pip.log"
 STEPS = 3
 
-#: The Dagster half's distribution; its package is imported from the checkout, too.
-DAGSTER = "distributions/dagster-exactly-once"
+#: The other distributions; their packages are imported from the checkout, too.
+DAGSTER, LOCAL = "distributions/dagster-exactly-once", "distributions/exactly-once-local"
+
+#: The releases of everything that pip installs.
+CONSTRAINTS = "distributions/constraints.txt"
 
 #: What the jars and the trial of the broker need, and what builds packages: pip installs it first, and the rest beside
 #: them.
 FIRST = ("--no-compile", "pyspark", "confluent-kafka", "psutil", "hatchling", "setuptools", "wheel")
 
 #: What make run, cluster, demo and ui use, of which Python compiles what it imports; and every extra, with what builds
-#: and tests. DAGSTER needs the one before it. An environment of its own for each build would take ten seconds.
+#: and tests. Those of distributions/ need the engine, and its extra demo LOCAL. An environment of its own for each build would take ten seconds.
 WANTED = {
-    "example": ("--no-build-isolation", "--no-compile", "-e", ".[demo]", "dagster-webserver", "-e", DAGSTER),
-    "dev": ("--no-build-isolation", "-e", ".[dev]", "-e", DAGSTER),
+    "example": ("--no-build-isolation", "--no-compile", "-e", ".[demo]", "dagster-webserver", "-e", DAGSTER, "-e", LOCAL),
+    "dev": ("--no-build-isolation", "-e", ".[dev]", "-e", DAGSTER, "-e", LOCAL),
 }
 
 #: What imports all that the processes of ``make run`` do, and all that each process of ``make test`` does.
@@ -57,7 +60,10 @@ IMPORTS = {
 STORED = PROJECT / "dev" / "tools" / "stored-wheels.cfg"
 
 #: When one of these changes, the set-up is done again.
-DEPENDS_ON = ("pyproject.toml", f"{DAGSTER}/pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256")
+DEPENDS_ON = (
+    *("pyproject.toml", f"{DAGSTER}/pyproject.toml", f"{LOCAL}/pyproject.toml", CONSTRAINTS),
+    *("exactly_once/sparkenv/ivy.xml", "exactly_once/sparkenv/ivy.sha256"),
+)
 
 
 def main(wanted: str) -> int:
@@ -124,7 +130,7 @@ def install_packages(*wanted: str) -> int:
     if subprocess.run([*python, "pip", "--version"], capture_output=True).returncode != 0:  # venv was made half-way
         subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
     PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
-    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", *wanted]
+    command = [*python, "pip", "install", "--no-input", "-c", CONSTRAINTS, *wanted]
     pip = subprocess.Popen(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

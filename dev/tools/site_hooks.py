@@ -31,6 +31,7 @@ from exactly_once.sparkenv.jars import resolve_configuration  # noqa: E402
 #: What the site shows, or a page of it links to.
 FILES = (
     "*.md",
+    ".github/[A-Z]*.md",
     "docs/*.md",
     "docs/*/*.md",
     "docs/images/*",

@@ -28,8 +28,4 @@ class Package(BuildHookInterface[Any]):
         here = Path(self.root)
         if version == "editable" or (here / PACKAGE).is_dir():
             return
-        checkout = here.parent.parent
-        build_data["force_include"] |= {
-            str(checkout / PACKAGE): PACKAGE,
-            str(checkout / "dagster.yaml"): f"{PACKAGE}/dagster.yaml",
-        }
+        build_data["force_include"][str(here.parents[1] / PACKAGE)] = PACKAGE

@@ -36,6 +36,8 @@ _SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true" checksums=""/></resolvers>
 </ivysettings>
 """
+#: The project's Ivy file; the sums of its jars are beside it.
+_IVY = Path(__file__).with_name("ivy.xml")
 #: List of connectors for releases of PySpark that the one of ``ivy.xml`` does not serve.
 _CONNECTORS = Path(__file__).with_name("connectors.xml")
 
@@ -73,7 +75,7 @@ def resolve(progress: Progress | None = None) -> Path:
     jar that Ivy cannot resolve or whose sha256 is not the pinned one, or JavaUnusable.
     """
     folder = _folder()
-    resolve_other(_file("ivy.xml"), pinned(), folder, ("connector", "broker"), progress)
+    resolve_other(_IVY, pinned(), folder, ("connector", "broker"), progress)
     return folder
 
 
@@ -84,7 +86,7 @@ def is_resolved() -> bool:
 
 def lock(module: Path | None = None, progress: Progress | None = None) -> Path:
     """Write the sums of the jars that an Ivy file, by default ``ivy.xml``, resolves to now; return their path."""
-    say, module = progress or (lambda line: None), module or _file("ivy.xml")
+    say, module = progress or (lambda line: None), module or _IVY
     target = module.with_suffix(".sha256")
     configurations = [str(conf.get("name")) for conf in ElementTree.parse(module).iter("conf")]
     with (
@@ -141,15 +143,9 @@ def _is_whole(folder: Path, sums: Mapping[str, str]) -> bool:
     return all((folder / name).is_file() for name in sums)
 
 
-def _file(name: str) -> Path:
-    """Return the path of ``ivy.xml`` or its sums: in the project folder, or beside this module in a package."""
-    here = Path(__file__).resolve().parent
-    return next((p for p in (here.parents[1] / name, here / name) if p.is_file()), here.parents[1] / name)
-
-
 def pinned() -> dict[str, str]:
     """Return the sha256 of every jar by ``configuration/name.jar``, from a file in the format of sha256sum."""
-    return _sums(_file("ivy.sha256"))
+    return _sums(_IVY.with_suffix(".sha256"))
 
 
 def _sums(path: Path) -> dict[str, str]:
@@ -161,7 +157,7 @@ def _names(configuration: str) -> list[str]:
 
 
 def _folder() -> Path:
-    key = hashlib.sha256(_file("ivy.xml").read_bytes() + _file("ivy.sha256").read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(_IVY.read_bytes() + _IVY.with_suffix(".sha256").read_bytes()).hexdigest()[:16]
     return cache_folder() / "jars" / key
 
 
@@ -284,5 +280,5 @@ def _ivy_jar() -> Path:
 
 
 if __name__ == "__main__":
-    for ivy_file in map(Path, sys.argv[1:] or [str(_file("ivy.xml"))]):
+    for ivy_file in map(Path, sys.argv[1:] or [str(_IVY)]):
         print(lock(ivy_file, lambda line: print(line, flush=True)))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dagster_exactly_once.instance import settings
 from exactly_once.errors import ExactlyOnceError
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from exactly_once_local.run_folder import run_folder
@@ -85,7 +86,7 @@ def local_environment(fresh: str = "") -> Iterator[Environment]:
             _empty(folder)
         for name in ("logs", "tmp", "dagster_home"):
             (folder / name).mkdir(exist_ok=True)
-        shutil.copyfile(PROJECT / "dagster.yaml", folder / "dagster_home" / "dagster.yaml")
+        (folder / "dagster_home" / "dagster.yaml").write_text(settings(), encoding="utf-8")
         os.environ |= {
             "DAGSTER_HOME": str(folder / "dagster_home"),
             "EXACTLY_ONCE_RUN_DIR": str(folder),

@@ -198,7 +198,7 @@ def test_only_the_file_that_asks_touches_what_kafka_python_does_not_publish() ->
     contract's.
     """
     found = {}
-    for folder in ("exactly_once", "exactly_once_local", "resources", "sensors", "platform_assets", "benchmarks"):
+    for folder in ("exactly_once", "resources", "sensors", "platform_assets", "dev/exactly_once_local", "dev/benchmarks"):
         for path in ROOT.joinpath(folder).rglob("*.py"):
             if path == ASKING:
                 continue

@@ -35,7 +35,7 @@ def test_loading_imports_no_spark_and_no_pandas():
 
 @pytest.mark.long
 def test_the_workspace_is_valid_for_dagster(tmp_path):
-    shutil.copy(ROOT / "dagster.yaml", tmp_path)
+    shutil.copy(ROOT / "dagster_exactly_once" / "dagster.yaml", tmp_path)
     done = python(
         *("-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"),
         DAGSTER_HOME=str(tmp_path),

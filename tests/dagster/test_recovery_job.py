@@ -314,7 +314,7 @@ def test_a_request_for_a_restart_is_left_for_the_sensor(instance, dead):
 
 def test_one_recovery_at_a_time_is_a_limit_of_the_queue():
     """dagster.yaml limits the tag; without it on what a sensor asks for the limit would limit nothing."""
-    settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+    settings = yaml.safe_load((ROOT / "dagster_exactly_once" / "dagster.yaml").read_text())
     limits = {limit["key"]: limit["limit"] for limit in settings["concurrency"]["runs"]["tag_concurrency_limits"]}
     request = recovery_request(flight_delays.spec, StreamHistory(0.0), RecoveryNeed("incident", "cause"))
     assert limits[TAG_RECOVERS] == 1 and request.tags[TAG_RECOVERS] == SINK_ID

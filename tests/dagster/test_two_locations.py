@@ -20,7 +20,7 @@ from testkit.stream import ROOT
 
 S = dg.DagsterRunStatus
 JOB, SINK = "paid_orders_stream", "paid_orders"
-LIMITS = yaml.safe_load((ROOT / "dagster.yaml").read_text())["concurrency"]["runs"]["tag_concurrency_limits"]
+LIMITS = yaml.safe_load((ROOT / "dagster_exactly_once" / "dagster.yaml").read_text())["concurrency"]["runs"]["tag_concurrency_limits"]
 
 
 class Location:

@@ -62,7 +62,7 @@ def new_run(instance, job, status, **tags):
 
 def test_two_streams_may_run_at_once_and_each_of_them_only_once():
     """A tag in common would let the second stream wait forever: the first one never ends."""
-    limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())["concurrency"]
+    limits = yaml.safe_load((ROOT / "dagster_exactly_once" / "dagster.yaml").read_text())["concurrency"]
     (tag,) = [t for t in limits["runs"]["tag_concurrency_limits"] if t["key"] == TAG_JOB]
     assert tag["limit"] == 1 and tag["value"] == {"applyLimitPerUniqueValue": True}
     jobs = [defs.resolve_job_def(name) for name in (STREAM_JOB, DELAY_BY_HOUR_JOB)]

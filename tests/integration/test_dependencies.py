@@ -28,7 +28,7 @@ def test_every_pinned_package_and_every_jar_is_in_the_bill_of_materials(
     bill = json.loads((tmp_path / "sbom.json").read_text())
     assert bill["bomFormat"] == "CycloneDX" and bill["specVersion"] == "1.6"
     listed = {(c["name"], c["version"]) for c in bill["components"] if c["purl"].startswith("pkg:pypi/")}
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / "distributions" / "constraints.txt").read_text().splitlines()
     wanted = {found.groups() for line in lines if (found := re.match(r"([\w.-]+)==([^\s;]+)", line))}
     assert wanted and wanted <= listed
     digests = {h["content"] for c in bill["components"] for h in c.get("hashes", ())}

@@ -186,20 +186,20 @@ def test_ci_ends_at_what_must_pass_and_goes_on_behind_what_is_only_said(
     assert (code != 0, asked[-1]) == ((True, fails) if ends else (False, "test-long"))
 
 
-PAGES = ["CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "RELEASE.md", ".github/pull_request_template.md"]
+PAGES = ["CONTRIBUTING.md", *(f".github/{name}.md" for name in ("CODE_OF_CONDUCT", "RELEASE", "pull_request_template"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_for_contributors_names_is_there(page: str) -> None:
     """Guards against a newcomer whose first command fails."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text, folder = (ROOT / page).read_text(encoding="utf-8"), (ROOT / page).parent
     assert set(re.findall(r"`make ([a-z0-9-]+)", text)) <= targets()
     for words in re.findall(r"`\.ci/run ([a-z -]+)`", text):
         assert set(words.split()) <= parts()
     for target in re.findall(r"\]\(([^)#]+)", text):
-        assert target.startswith("https://") or (ROOT / target).exists(), target
+        assert target.startswith("https://") or (folder / target).exists(), target
     for target, anchor in re.findall(r"\]\(([^)#]+\.md)#([^)]+)\)", text):
-        titles = re.findall(r"^#+ (.+)$", (ROOT / target).read_text(encoding="utf-8"), re.M)
+        titles = re.findall(r"^#+ (.+)$", (folder / target).read_text(encoding="utf-8"), re.M)
         assert anchor in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 

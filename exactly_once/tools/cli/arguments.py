@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
+from exactly_once.errors import ExtraMissing
 from exactly_once.tools.cli import commands, metrics, verify
 from exactly_once.tools.cli.operations import Result, add_arguments
 from exactly_once.tools.operation import operations
@@ -149,8 +150,19 @@ def build() -> argparse.ArgumentParser:
         verb.set_defaults(command=words, act=act)
     for entry in entry_points(group=COMMANDS_OF_OTHERS):
         entry.load()(groups)
+    if "demo" not in groups.choices:
+        demo = groups.add_parser("demo", help="needs the extra demo", prefix_chars="\0", add_help=False)
+        demo.add_argument("arguments", nargs="*")  # options too: whatever is asked for, the answer is the same
+        demo.set_defaults(command="demo", main=_name_the_extra_of_the_demo)
     groups.metavar = " | ".join(groups.choices)
     return parser
+
+
+def _name_the_extra_of_the_demo(args: argparse.Namespace) -> int:
+    raise ExtraMissing(
+        "the demo needs exactly-once-local, which this Python does not have",
+        "Install the extra: pip install 'pyspark-kafka-exactly-once[demo]'",
+    )
 
 
 def _operations() -> dict[str, Command]:

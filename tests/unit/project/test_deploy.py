@@ -274,8 +274,7 @@ def test_the_image_is_made_of_files_that_exist_and_versions_that_are_supported()
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     needed = [
         *built["only-include"],
-        *built["targets"]["wheel"]["force-include"],
-        *("dagster.yaml", "dagster_exactly_once", "distributions"),
+        *("dagster_exactly_once", "distributions"),
         "pyproject.toml",
         "README.md",
         "LICENSE",
@@ -322,7 +321,7 @@ def test_dagster_takes_the_settings_with_postgres(tmp_path: Path, monkeypatch: p
     """An instance that refuses its settings does not start at all."""
     (tmp_path / "dagster.yaml").write_text((DEPLOY / "dagster/dagster.yaml").read_text())
     config, _ = dagster_instance_config(str(tmp_path))
-    ours = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+    ours = yaml.safe_load((ROOT / "dagster_exactly_once" / "dagster.yaml").read_text())
     assert config["run_monitoring"] == ours["run_monitoring"] and config["run_retries"] == ours["run_retries"]
     limits = config["concurrency"]["runs"]["tag_concurrency_limits"]
     assert limits == ours["concurrency"]["runs"]["tag_concurrency_limits"] == chart_limits()

@@ -36,7 +36,7 @@ def test_every_distribution_and_every_extra_is_tried_alone(tool: ModuleType) -> 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     others = set()
     for path in (ROOT / "distributions").glob("*/pyproject.toml"):
-        extras = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+        extras = tomllib.loads(path.read_text(encoding="utf-8"))["project"].get("optional-dependencies", {})
         others |= {path.parent.name, *(f"{path.parent.name}[{extra}]" for extra in extras)}
     assert set(tool.PROMISES) == {"", *others, *project["optional-dependencies"]} - {"dev"}
 

@@ -17,6 +17,7 @@ import pytest
 from testkit.syntax import loaded
 
 PROJECT = Path(__file__).resolve().parents[3]
+IVY = ("exactly_once/sparkenv/ivy.xml", "exactly_once/sparkenv/ivy.sha256")
 
 
 @pytest.fixture
@@ -24,7 +25,8 @@ def checkout(tmp_path: Path) -> Path:
     """What the set-up reads, in a fresh folder without ``.venv``."""
     project = tmp_path / "project"
     project.mkdir()
-    for name in ("pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256"):
+    (project / "exactly_once" / "sparkenv").mkdir(parents=True)
+    for name in ("pyproject.toml", *IVY):
         shutil.copy(PROJECT / name, project / name)
     for folder in ("distributions", "dev/tools"):
         shutil.copytree(PROJECT / folder, project / folder)
@@ -76,7 +78,7 @@ def test_without_a_new_enough_java_one_sentence_says_what_to_install(
     checkout, tmp_path, release: str | None, says: str
 ) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(PROJECT / "exactly_once", checkout / "exactly_once", ignore=ignored)
+    shutil.copytree(PROJECT / "exactly_once", checkout / "exactly_once", ignore=ignored, dirs_exist_ok=True)
     (checkout / ".venv" / "bin").mkdir(parents=True)
     (checkout / ".venv" / "bin" / "python").symlink_to(Path(sys.executable).resolve())
     (tmp_path / "bin").mkdir()
@@ -103,7 +105,7 @@ def test_the_trial_of_the_broker_needs_no_package_that_comes_later() -> None:
     loaded = after - before
     packages = importlib.metadata.packages_distributions()
     needed = {distribution for name in loaded for distribution in packages.get(name, [])}
-    assert needed - {"pyspark-kafka-exactly-once"} <= set(FIRST) and "psutil" in needed
+    assert needed - {"pyspark-kafka-exactly-once", "exactly-once-local"} <= set(FIRST) and "psutil" in needed
 
 
 def test_what_the_set_up_imports_is_there() -> None:
@@ -166,9 +168,9 @@ def test_the_whole_set_up_follows_that_of_the_example_and_has_it(setup: ModuleTy
     [
         "pyproject.toml",
         "distributions/dagster-exactly-once/pyproject.toml",
-        "constraints.txt",
-        "ivy.xml",
-        "ivy.sha256",
+        "distributions/exactly-once-local/pyproject.toml",
+        "distributions/constraints.txt",
+        *IVY,
     ],
 )
 def test_a_change_of_what_it_depends_on_sets_up_again(setup: ModuleType, changed: str) -> None:
@@ -224,11 +226,12 @@ def test_what_runs_beside_pip_ends_with_it() -> None:
 
 
 def test_the_constraints_pin_every_package_exactly_and_no_host() -> None:
+    pins = (PROJECT / "distributions" / "constraints.txt").read_text()
     lines = [
         line
-        for line in (PROJECT / "constraints.txt").read_text().splitlines()
+        for line in pins.splitlines()
         if line and not line.lstrip().startswith("#")
     ]
     assert all("==" in line for line in lines)
-    assert "://" not in (PROJECT / "constraints.txt").read_text() + (PROJECT / "ivy.xml").read_text()
+    assert "://" not in pins + (PROJECT / IVY[0]).read_text()
     assert os.access(PROJECT / ".ci" / "run", os.X_OK)

@@ -1,4 +1,4 @@
-"""Both distributions, as users install them: packages, data files, dependencies. Built here without a network."""
+"""The distributions, as users install them: packages, data files, dependencies. Built here without a network."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ import dagster_exactly_once
 import exactly_once
 
 ROOT = Path(__file__).parents[3]
-ENGINE, DAGSTER = "pyspark-kafka-exactly-once", "dagster-exactly-once"
-#: Of each distribution: the folder of its pyproject.toml, and its packages.
-FOLDERS = {ENGINE: ROOT, DAGSTER: ROOT / "distributions" / DAGSTER}
-PACKAGES = {ENGINE: ("exactly_once", "exactly_once_local"), DAGSTER: ("dagster_exactly_once",)}
+ENGINE, DAGSTER, LOCAL = "pyspark-kafka-exactly-once", "dagster-exactly-once", "exactly-once-local"
+#: Of each distribution: the folder of its pyproject.toml.
+FOLDERS = {ENGINE: ROOT, **{name: ROOT / "distributions" / name for name in (DAGSTER, LOCAL)}}
+#: Its one package.
+PACKAGES = {ENGINE: ROOT / "exactly_once", DAGSTER: ROOT / "dagster_exactly_once", LOCAL: ROOT / "dev/exactly_once_local"}
 EXTRAS = {
     ENGINE: {
         *("delta", "demo", "dev", "files", "formats", "hdfs", "iceberg", "metrics", "postgres", "schema-registry"),
         *("tools", "traces"),
     },
     DAGSTER: {"lineage", "pipelines"},
+    LOCAL: set(),
 }
 
 
@@ -37,6 +39,7 @@ def pyproject(distribution: str) -> dict[str, Any]:
 
 
 PROJECT = pyproject(ENGINE)["project"]
+PINS = ROOT / "distributions" / "constraints.txt"
 DAGSTERS_OWN = pyproject(DAGSTER)["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
 
 
@@ -76,15 +79,15 @@ def installed(wheel: zipfile.ZipFile) -> list[str]:
 
 
 @pytest.mark.parametrize("distribution", FOLDERS)
-def test_each_wheel_installs_its_own_packages_with_all_their_modules(
+def test_each_wheel_installs_its_own_package_with_all_its_modules(
     wheels: dict[str, zipfile.ZipFile], distribution: str
 ) -> None:
     """Guards against a package that only a checkout can run, one that two distributions install over each other, and a
     name as common as ``resources`` in the site-packages of users."""
-    packages = PACKAGES[distribution]
+    package = PACKAGES[distribution]
     names = installed(wheels[distribution])
-    assert {name.partition("/")[0] for name in names} == set(packages)
-    sources = {path.relative_to(ROOT).as_posix() for p in packages for path in (ROOT / p).rglob("*.py")}
+    assert {name.partition("/")[0] for name in names} == {package.name}
+    sources = {path.relative_to(package.parent).as_posix() for path in package.rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
 
 
@@ -103,14 +106,11 @@ def test_beside_code_the_wheels_have_the_jar_the_pinned_jars_and_the_markers_of_
             "exactly_once/sparkenv/connectors.xml",
             "exactly_once/sparkenv/ivy.sha256",
             "exactly_once/sparkenv/ivy.xml",
-            "exactly_once_local/py.typed",
         ],
         DAGSTER: ["dagster_exactly_once/dagster.yaml", "dagster_exactly_once/py.typed"],
+        LOCAL: ["exactly_once_local/py.typed"],
     }
-    for name in ("ivy.xml", "ivy.sha256"):
-        assert wheels[ENGINE].read(f"exactly_once/sparkenv/{name}") == (ROOT / name).read_bytes()
     assert wheels[ENGINE].read("exactly_once/spark/exactly-once-spark.jar") == Path(exactly_once.jar()).read_bytes()
-    assert wheels[DAGSTER].read("dagster_exactly_once/dagster.yaml") == (ROOT / "dagster.yaml").read_bytes()
 
 
 @pytest.mark.parametrize("distribution", FOLDERS)
@@ -147,18 +147,19 @@ def test_the_metadata_says_what_an_index_and_pip_read(wheels: dict[str, zipfile.
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload().startswith("# ")
     assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS[distribution]
-    assert set(pyproject(distribution)["project"]["optional-dependencies"]) == EXTRAS[distribution]
+    assert set(pyproject(distribution)["project"].get("optional-dependencies", {})) == EXTRAS[distribution]
 
 
-def test_both_distributions_have_one_version_and_dagsters_takes_the_engine_of_that_version_alone(
-    wheels: dict[str, zipfile.ZipFile],
+@pytest.mark.parametrize(("distribution", "takes"), [(DAGSTER, f"{ENGINE}[tools]"), (LOCAL, ENGINE)])
+def test_all_distributions_have_one_version_and_each_takes_the_engine_of_that_version_alone(
+    wheels: dict[str, zipfile.ZipFile], distribution: str, takes: str
 ) -> None:
-    """Guards against a pair that nobody has tested: the Dagster half imports modules of the engine that are not public.
+    """Guards against a pair that nobody has tested: the others import modules of the engine that are not public.
     docs/production.md says so under *Versions*."""
-    needed = metadata_of(wheels[DAGSTER]).get_all("Requires-Dist", [])
-    assert [r for r in needed if r.startswith(ENGINE)] == [f"{ENGINE}[tools]=={exactly_once.__version__}"]
+    needed = metadata_of(wheels[distribution]).get_all("Requires-Dist", [])
+    assert [r for r in needed if r.startswith(ENGINE)] == [f"{takes}=={exactly_once.__version__}"]
     assert dagster_exactly_once.__version__ == exactly_once.__version__
-    assert (FOLDERS[DAGSTER] / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert (FOLDERS[distribution] / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_the_engine_knows_nothing_of_dagster(wheels: dict[str, zipfile.ZipFile]) -> None:
@@ -167,17 +168,25 @@ def test_the_engine_knows_nothing_of_dagster(wheels: dict[str, zipfile.ZipFile])
     assert [r for r in needed if "dagster" in r and "extra == 'dev'" not in r] == []
 
 
-def test_dagsters_command_line_finds_the_component_in_the_wheel(wheels: dict[str, zipfile.ZipFile]) -> None:
-    """Guards against ``dg`` that lists no ExactlyOnceStreams: it looks for components by this entry point."""
-    [name] = [n for n in wheels[DAGSTER].namelist() if n.endswith("/entry_points.txt")]
-    said = wheels[DAGSTER].read(name).decode()
-    assert said == "[dagster_dg_cli.registry_modules]\ndagster_exactly_once = dagster_exactly_once\n"
+@pytest.mark.parametrize(
+    ("distribution", "entry"),
+    [
+        (DAGSTER, "[dagster_dg_cli.registry_modules]\ndagster_exactly_once = dagster_exactly_once\n"),
+        (LOCAL, "[exactly_once.commands]\ndemo = exactly_once_local.duel.arguments:add_arguments\n"),
+    ],
+)
+def test_a_command_line_finds_what_a_wheel_adds_to_it(
+    wheels: dict[str, zipfile.ZipFile], distribution: str, entry: str
+) -> None:
+    """Guards against ``dg`` that lists no ExactlyOnceStreams, and an ``exactly-once`` without its demo."""
+    [name] = [n for n in wheels[distribution].namelist() if n.endswith("/entry_points.txt")]
+    assert wheels[distribution].read(name).decode() == entry
 
 
 def test_a_dependency_that_is_still_a_beta_has_an_upper_bound() -> None:
     """A beta may break between two of its releases, and pip takes the newest one that the bounds allow."""
     projects = [pyproject(distribution)["project"] for distribution in FOLDERS]
-    extras = [r for project in projects for extra in project["optional-dependencies"].values() for r in extra]
+    extras = [r for project in projects for extra in project.get("optional-dependencies", {}).values() for r in extra]
     betas = [r for r in (*PROJECT["dependencies"], *extras, *DAGSTERS_OWN) if re.search(r"\d(a|b|rc)\d", r)]
     assert betas, "the exporter for Prometheus is one"
     assert [r for r in betas if "<" not in r] == []
@@ -185,15 +194,16 @@ def test_a_dependency_that_is_still_a_beta_has_an_upper_bound() -> None:
 
 def test_what_an_extra_brings_is_pinned(wheels: dict[str, zipfile.ZipFile]) -> None:
     """Guards against an extra whose packages no test has seen in the release that a user gets."""
-    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()}
+    pinned = {line.partition("==")[0] for line in PINS.read_text(encoding="utf-8").splitlines()}
     for wheel in wheels.values():
         needed = {re.split(r"[^\w.-]", r)[0] for r in metadata_of(wheel).get_all("Requires-Dist", [])}
-        assert needed and needed - {ENGINE} <= pinned
+        assert needed and needed - {ENGINE, LOCAL} <= pinned
 
 
-def test_the_set_up_of_a_checkout_has_every_extra_and_both_distributions() -> None:
-    """The tests use all of them, and Dagster's command line the metadata of the second distribution."""
+def test_the_set_up_of_a_checkout_has_every_extra_and_every_distribution() -> None:
+    """The tests use all of them, and command lines the metadata of those that are not the engine's."""
     [own] = [r for r in PROJECT["optional-dependencies"]["dev"] if r.startswith(PROJECT["name"])]
     assert set(own.partition("[")[2].rstrip("]").split(",")) == EXTRAS[ENGINE] - {"dev"}
-    for file in ("dev/tools/setup.py", "Makefile"):
-        assert f"distributions/{DAGSTER}" in (ROOT / file).read_text(encoding="utf-8")
+    for distribution in (DAGSTER, LOCAL):
+        for file in ("dev/tools/setup.py", "Makefile"):
+            assert f"distributions/{distribution}" in (ROOT / file).read_text(encoding="utf-8")

@@ -56,7 +56,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pin(tmp_path)
     monkeypatch.setenv("EXACTLY_ONCE_IVY_SETTINGS", str(tmp_path / "ivysettings.xml"))
     monkeypatch.setenv("EXACTLY_ONCE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(jars, "_file", lambda name: tmp_path / "project" / name)
+    monkeypatch.setattr(jars, "_IVY", tmp_path / "project" / "ivy.xml")
     return tmp_path
 
 
@@ -132,7 +132,7 @@ def test_what_a_killed_process_left_is_cleared_away(repository) -> None:
 def test_two_processes_at_once_resolve_once(repository) -> None:
     code = (
         "import pathlib; from exactly_once.sparkenv import jars\n"
-        f"jars._file = lambda name: pathlib.Path({str(repository / 'project')!r}) / name\n"
+        f"jars._IVY = pathlib.Path({str(repository / 'project' / 'ivy.xml')!r})\n"
         "said = []; jars.resolve(said.append); print(len([s for s in said if s.startswith('looking up')]))"
     )
     started = [

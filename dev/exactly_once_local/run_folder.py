@@ -8,8 +8,8 @@ from pathlib import Path
 
 def checkout() -> Path | None:
     """Return the project folder that this code runs from, or None when it runs from an installed package."""
-    folder = Path(__file__).resolve().parents[1]
-    return folder if (folder / "pyproject.toml").is_file() else None
+    dev = Path(__file__).resolve().parents[1]
+    return dev.parent if dev.name == "dev" and (dev.parent / "pyproject.toml").is_file() else None
 
 
 def run_folder() -> Path:

@@ -112,7 +112,8 @@ def environment() -> dict[str, str]:
     """Return the environment of the driver."""
     java, project = find_java(), checkout()
     # a checkout's own code first: another one may be installed
-    path = os.pathsep.join(filter(None, (str(project or ""), os.environ.get("PYTHONPATH"))))
+    own = [str(project), str(project / "dev")] if project else []
+    path = os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         # not the options of another JVM: one that is told to use an archive of classes cannot make one, and ends
         **{name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"},
