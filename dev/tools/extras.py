@@ -223,7 +223,7 @@ def try_extra(extra: str, base: Path, wheels: Mapping[str, str], folder: Path) -
     before = files(environment)
     run([str(environment / "bin" / "python"), "-c", NOBODYS + PROMISES[extra]], empty)
     if extra in ("demo", "metrics", "tools") or extra.startswith(DAGSTER):  # those that bring the tools
-        run([str(environment / "bin" / "exactly-once"), "demo", "--help"], empty)
+        run([str(environment / "bin" / "exactly-once"), "--help"], empty)
     if extra == "demo":
         hold_a_duel(environment, empty, folder / "home")
     written = sorted(files(environment) ^ before) + sorted(str(p) for p in empty.iterdir())

@@ -33,8 +33,8 @@ STAMP = PROJECT / ".venv" / "set-up-is-complete"
 PIP_LOG = PROJECT / ".run" / "logs" / "pip.log"
 STEPS = 3
 
-#: The other distributions; their packages are imported from the checkout, too.
-DAGSTER, LOCAL = "distributions/dagster-exactly-once", "distributions/exactly-once-local"
+#: The distributions beside the engine's; their packages are imported from the checkout, too.
+OTHERS = ("distributions/dagster-exactly-once", "distributions/exactly-once-local")
 
 #: The releases of everything that pip installs.
 CONSTRAINTS = "distributions/constraints.txt"
@@ -43,11 +43,16 @@ CONSTRAINTS = "distributions/constraints.txt"
 #: them.
 FIRST = ("--no-compile", "pyspark", "confluent-kafka", "psutil", "hatchling", "setuptools", "wheel")
 
+
+def _editable(*projects: str) -> tuple[str, ...]:
+    return tuple(word for project in projects for word in ("-e", project))
+
+
 #: What make run, cluster, demo and ui use, of which Python compiles what it imports; and every extra, with what builds
-#: and tests. Those of distributions/ need the engine, and its extra demo LOCAL. An environment of its own for each build would take ten seconds.
+#: and tests. The engine and OTHERS need each other. An environment of its own for each build would take ten seconds.
 WANTED = {
-    "example": ("--no-build-isolation", "--no-compile", "-e", ".[demo]", "dagster-webserver", "-e", DAGSTER, "-e", LOCAL),
-    "dev": ("--no-build-isolation", "-e", ".[dev]", "-e", DAGSTER, "-e", LOCAL),
+    "example": ("--no-build-isolation", "--no-compile", *_editable(".[demo]", *OTHERS), "dagster-webserver"),
+    "dev": ("--no-build-isolation", *_editable(".[dev]", *OTHERS)),
 }
 
 #: What imports all that the processes of ``make run`` do, and all that each process of ``make test`` does.
@@ -61,7 +66,7 @@ STORED = PROJECT / "dev" / "tools" / "stored-wheels.cfg"
 
 #: When one of these changes, the set-up is done again.
 DEPENDS_ON = (
-    *("pyproject.toml", f"{DAGSTER}/pyproject.toml", f"{LOCAL}/pyproject.toml", CONSTRAINTS),
+    *("pyproject.toml", *(f"{folder}/pyproject.toml" for folder in OTHERS), CONSTRAINTS),
     *("exactly_once/sparkenv/ivy.xml", "exactly_once/sparkenv/ivy.sha256"),
 )
 

@@ -31,6 +31,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import CoordinatorType
 
 from exactly_once.kafka import asking
+from testkit import syntax
 
 ROOT = Path(__file__).parents[2]
 ASKING = Path(asking.__file__)
@@ -198,7 +199,7 @@ def test_only_the_file_that_asks_touches_what_kafka_python_does_not_publish() ->
     contract's.
     """
     found = {}
-    for folder in ("exactly_once", "resources", "sensors", "platform_assets", "dev/exactly_once_local", "dev/benchmarks"):
+    for folder in (*syntax.PACKAGES, "dev/benchmarks"):
         for path in ROOT.joinpath(folder).rglob("*.py"):
             if path == ASKING:
                 continue

@@ -12,6 +12,7 @@ from dagster._core.test_utils import create_run_for_test, create_test_daemon_wor
 from dagster._core.workspace.load_target import CompositeTarget, ModuleTarget
 from dagster._utils.tags import TagConcurrencyLimitsCounter as Queue
 
+from dagster_exactly_once.instance import settings
 from dagster_exactly_once.names import FAILURE_SENSOR, LIVENESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.runs.location import location_of
 from dagster_exactly_once.runs.tags import TAG_JOB, TAG_NOT_BEFORE, TAG_RECOVERS, TAG_RESTART_OF
@@ -20,7 +21,7 @@ from testkit.stream import ROOT
 
 S = dg.DagsterRunStatus
 JOB, SINK = "paid_orders_stream", "paid_orders"
-LIMITS = yaml.safe_load((ROOT / "dagster_exactly_once" / "dagster.yaml").read_text())["concurrency"]["runs"]["tag_concurrency_limits"]
+LIMITS = yaml.safe_load(settings())["concurrency"]["runs"]["tag_concurrency_limits"]
 
 
 class Location:

@@ -20,7 +20,8 @@ def test_a_picture_shows_what_the_pages_show_today(name):
 
 def test_the_pictures_are_from_the_dagster_that_is_installed():
     """Its pages change from release to release."""
-    pinned = re.search(r"^dagster==(\d+\.\d+)", (DOCS.parent / "distributions" / "constraints.txt").read_text(), re.MULTILINE)
+    pins = (DOCS.parent / "distributions" / "constraints.txt").read_text()
+    pinned = re.search(r"^dagster==(\d+\.\d+)", pins, re.MULTILINE)
     assert pinned is not None
     assert {str(p["dagster"]).rpartition(".")[0] for p in read(FOLDER).values()} == {pinned[1]}, ANEW
 

@@ -9,13 +9,11 @@ from dagster import DagsterInstance
 
 from dagster_exactly_once.instance import main, settings
 
-ROOT = Path(__file__).parents[3]
-
 
 def test_the_settings_are_those_of_the_repository_and_dagster_loads_them(tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert main([str(home)]) == 0
-    assert (home / "dagster.yaml").read_text() == settings() == (ROOT / "dagster_exactly_once" / "dagster.yaml").read_text()
+    assert (home / "dagster.yaml").read_text() == settings() != ""
     with DagsterInstance.from_config(str(home)) as instance:
         assert instance.run_monitoring_enabled
 

@@ -227,11 +227,7 @@ def test_what_runs_beside_pip_ends_with_it() -> None:
 
 def test_the_constraints_pin_every_package_exactly_and_no_host() -> None:
     pins = (PROJECT / "distributions" / "constraints.txt").read_text()
-    lines = [
-        line
-        for line in pins.splitlines()
-        if line and not line.lstrip().startswith("#")
-    ]
+    lines = [line for line in pins.splitlines() if line and not line.lstrip().startswith("#")]
     assert all("==" in line for line in lines)
     assert "://" not in pins + (PROJECT / IVY[0]).read_text()
     assert os.access(PROJECT / ".ci" / "run", os.X_OK)

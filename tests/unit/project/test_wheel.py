@@ -23,7 +23,11 @@ ENGINE, DAGSTER, LOCAL = "pyspark-kafka-exactly-once", "dagster-exactly-once", "
 #: Of each distribution: the folder of its pyproject.toml.
 FOLDERS = {ENGINE: ROOT, **{name: ROOT / "distributions" / name for name in (DAGSTER, LOCAL)}}
 #: Its one package.
-PACKAGES = {ENGINE: ROOT / "exactly_once", DAGSTER: ROOT / "dagster_exactly_once", LOCAL: ROOT / "dev/exactly_once_local"}
+PACKAGES = {
+    ENGINE: ROOT / "exactly_once",
+    DAGSTER: ROOT / "dagster_exactly_once",
+    LOCAL: ROOT / "dev/exactly_once_local",
+}
 EXTRAS = {
     ENGINE: {
         *("delta", "demo", "dev", "files", "formats", "hdfs", "iceberg", "metrics", "postgres", "schema-registry"),
