@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -19,7 +19,9 @@ from confluent_kafka.admin import AdminClient
 
 from exactly_once_local.cluster import embedded_broker
 from exactly_once_local.cluster.embedded_broker import BrokerFailed, EmbeddedBroker
+from exactly_once_local.cluster.guard import of_session
 from testkit.broker import KAFKA, create_topic, fresh_name
+from testkit.processes import until
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -45,24 +47,9 @@ def values_in(servers: str, topic: str, expected: int) -> list[str]:
     return found
 
 
-def gone(pids: list[int], within_s: float = 10.0) -> bool:
-    """Whether no process is left in the groups of these brokers: neither a JVM nor a guard."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        left = [
-            p.pid for p in psutil.process_iter(["status"]) if _group(p.pid) in pids and p.info["status"] != "zombie"
-        ]
-        if not left:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _group(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
+def until_gone(pids: Iterable[int]) -> None:
+    """Wait until no process is left in the sessions of these brokers: neither a JVM nor a guard."""
+    until("the brokers have ended", lambda: not any(map(of_session, pids)), 10)
 
 
 def test_a_fresh_folder_becomes_a_cluster_that_creates_no_topic_by_itself(broker: EmbeddedBroker) -> None:
@@ -92,7 +79,7 @@ def test_stopped_and_started_again_it_has_its_topics_and_records(tmp_path: Path)
         topic = create_topic(first.bootstrap_servers)
         produce(first.bootstrap_servers, topic, "kept")
         before = list(first.pids.values())
-    assert gone(before)
+    until_gone(before)
     with EmbeddedBroker(tmp_path / "b") as second:
         assert values_in(second.bootstrap_servers, topic, 1) == ["kept"]
 
@@ -106,7 +93,8 @@ def test_killed_and_restarted_it_comes_back_on_the_same_port_with_its_records(
     topic = create_topic(servers)
     produce(servers, topic, "one")
     broker.kill(1)
-    assert broker.pids == {} and gone([pid])
+    assert broker.pids == {}
+    until_gone([pid])
     with pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=0.5)
     broker.restart(1)
@@ -185,10 +173,7 @@ def test_three_nodes_elect_a_new_leader_and_serve_when_one_dies(own_broker: Call
     assert values_in(servers, topic, 2) == ["before", "after"]
     broker.restart(described.leader)
     assert sorted(broker.pids) == [1, 2, 3]
-    deadline = time.monotonic() + 30
-    while len(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs) < 3:
-        assert time.monotonic() < deadline, "the restarted node does not get in sync"
-        time.sleep(0.2)
+    until("it is in sync", lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs) == 3)
 
 
 OWNER = """
@@ -229,7 +214,7 @@ def test_kill_9_of_the_owner_leaves_no_process_and_a_usable_folder(owner, tmp_pa
     assert len(pids) == 1 and psutil.pid_exists(pids[0])
     os.killpg(process.pid, signal.SIGKILL)
     with EmbeddedBroker(tmp_path / "b") as successor:
-        assert gone(pids), "the broker outlived its owner"
+        until_gone(pids)
         assert successor.pids
 
 
@@ -239,24 +224,18 @@ def test_ctrl_c_stops_the_broker_in_order(owner, tmp_path: Path) -> None:
     process, pids = owner
     os.killpg(process.pid, signal.SIGINT)
     process.wait(30)
-    assert gone(pids)
+    until_gone(pids)
     assert "BrokerServer id=1] shut down completed" in (tmp_path / "b/node-1/server.log").read_text()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(signal.SIGINT, id="ctrl-c"),
-        pytest.param(signal.SIGHUP, id="closed terminal"),
-    ],
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "closed terminal"])
 def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp_path: Path, number: int) -> None:
     """``python -m exactly_once_local``, beside another program at Kafka's usual port."""
     for n, expected in ((1, ["a"]), (2, ["a", "b"])):
         process = subprocess.Popen(
             [sys.executable, "-m", "exactly_once_local", "--folder", str(tmp_path / "b")],
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT}/dev"},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             text=True,

@@ -263,7 +263,7 @@ class EmbeddedBroker:
         try:
             for node, process in started.items():
                 if process.wait(START_BUDGET_S) != 0:
-                    raise BrokerFailed(f"The storage of node {node.number} could not be created", self._see_log())
+                    raise self._failed(f"The storage of node {node.number} could not be created")
                 node.formatted()
         finally:
             for process in started.values():
@@ -284,17 +284,13 @@ class EmbeddedBroker:
             )
             while not _answers(client, number):
                 if gone := [n.number for n in self._nodes.values() if n.ended]:
-                    raise BrokerFailed(
-                        f"Node {gone[0]} of the embedded broker exited while it was starting", self._see_log()
-                    )
+                    raise self._failed(f"Node {gone[0]} of the embedded broker exited while it was starting")
                 if time.monotonic() > deadline:
-                    raise BrokerFailed(
-                        f"Node {number} of the embedded broker did not answer within {START_BUDGET_S:.0f} s",
-                        self._see_log(),
-                    )
+                    within = f"within {START_BUDGET_S:.0f} s"
+                    raise self._failed(f"Node {number} of the embedded broker did not answer {within}")
 
-    def _see_log(self) -> str:
-        return f"Read the node's log, which ends with\n{self.log_tail()}"
+    def _failed(self, what: str) -> BrokerFailed:
+        return BrokerFailed(what, f"Read the node's log, which ends with\n{self.log_tail()}")
 
 
 def prepare(say: Progress) -> float:

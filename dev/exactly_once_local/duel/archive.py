@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 from exactly_once.sparkenv.jars import Progress, session_jars
@@ -40,14 +41,11 @@ def _trial(folder: Path, options: str) -> None:
         feed = DuelFeed(broker.bootstrap_servers, FLIGHTS, FLIGHTS)
         feed.send(FLIGHTS)
         feed.finish()
-        driver = Driver(broker.bootstrap_servers, folder, FLIGHTS, options)
-        driver.start()
-        try:
+        with closing(Driver(broker.bootstrap_servers, folder, FLIGHTS, options)) as driver:
+            driver.start()
             driver.finish()  # what there is, and no more
             end = time.monotonic() + TRIAL_S
             while not (driver.done and driver.gone):
                 if time.monotonic() > end:
                     raise DuelFailed(f"The trial did not end:\n{driver.log_tail()}")
                 time.sleep(0.1)
-        finally:
-            driver.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,18 +64,15 @@ def hold(terms: Terms, brokers: str, folder: Path, screen: Screen) -> tuple[tupl
         The driver ended by itself, the feed or the reader failed, or the duel did not come to its end.
     """
     make_topics(brokers)
-    driver = Driver(brokers, folder, terms.batch, terms.java)
     began = time.monotonic()
-    try:
+    with closing(Driver(brokers, folder, terms.batch, terms.java)) as driver:
         driver.start()
         screen.say("Both sinks start, in one driver process")
         feed = DuelFeed(brokers, terms.rate * WHILE_STARTING, terms.limit)
         feed.start()
         screen.say(f"Flights go to Kafka, {terms.rate:,} a second while both sinks write")
-        with Reader(brokers, terms.limit) as reader, Moment(brokers, folder) as moment:
+        with Reader(brokers, terms.limit) as reader, closing(Moment(brokers, folder)) as moment:
             return _Duel(terms, driver, feed, reader, moment, screen, began).run()
-    finally:
-        driver.close()
 
 
 class _Duel:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka import TopicPartition
-from kafka.admin import KafkaAdminClient, OffsetSpec
+from kafka.admin import KafkaAdminClient
 
 from exactly_once_local.duel.kills import InBatch
-from exactly_once_local.duel.sinks import OURS, PARTITIONS, SPARKS, Sink, checkpoint
+from exactly_once_local.duel.reader import ends, places_of
+from exactly_once_local.duel.sinks import OURS, SPARKS, Sink, checkpoint
 
 
 class Moment:
-    """A context manager; :meth:`come` looks.
+    """Looks whether the moment has :meth:`come`, until it is closed.
 
     Parameters
     ----------
@@ -24,10 +24,8 @@ class Moment:
         self._folder, self._sparks = folder, InBatch()
         self._admin = KafkaAdminClient(bootstrap_servers=brokers)
 
-    def __enter__(self) -> Moment:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """Close its connections."""
         self._admin.close()
 
     def come(self) -> bool:
@@ -36,18 +34,16 @@ class Moment:
         Those of Spark's own sink are visible at once; those of ours lie in open transactions, where the last stable
         offset is below the high watermark.
         """
-        sparks = self._sparks.seen(*self._batches(SPARKS), self._ends(SPARKS, "read_uncommitted"))
+        sparks = self._sparks.seen(*self._batches(SPARKS), self._end(SPARKS))
         planned, committed = self._batches(OURS)
-        return sparks and planned > committed and self._ends(OURS, "read_committed") < self._ends(OURS)
+        return sparks and planned > committed and self._end(OURS, "read_committed") < self._end(OURS)
 
     def _batches(self, sink: Sink) -> tuple[int, int]:
         """Return the last batch that Spark has planned, and the last that it has committed."""
         return last_batch(self._folder, sink, "offsets"), last_batch(self._folder, sink, "commits")
 
-    def _ends(self, sink: Sink, isolation: str = "read_uncommitted") -> int:
-        asked = {TopicPartition(sink.topic, p): OffsetSpec.LATEST for p in range(PARTITIONS)}
-        found = self._admin.list_partition_offsets(asked, isolation_level=isolation)
-        return sum(int(answer.offset) for answer in found.values())
+    def _end(self, sink: Sink, isolation: str = "read_uncommitted") -> int:
+        return sum(ends(self._admin, places_of(sink.topic), isolation).values())
 
 
 def last_batch(folder: Path, sink: Sink, log: str) -> int:

@@ -46,7 +46,7 @@ class Reader:
             check_crcs=False,  # in pure Python it takes longer than all the rest
             max_poll_records=5_000,
         )
-        self._places = [TopicPartition(sink.topic, p) for sink in SINKS for p in range(PARTITIONS)]
+        self._places = [place for sink in SINKS for place in places_of(sink.topic)]
         self._admin = KafkaAdminClient(bootstrap_servers=brokers)
 
     def __enter__(self) -> Reader:
@@ -81,7 +81,7 @@ class Reader:
 
     def flights_in(self) -> int:
         """Return how many records the input has; it is fed without transactions, so each offset is one."""
-        return sum(self._ends([TopicPartition(INPUT, p) for p in range(PARTITIONS)], "read_uncommitted").values())
+        return sum(ends(self._admin, places_of(INPUT), "read_uncommitted").values())
 
     def settle(self) -> dict[str, int]:
         """Read all there is after both have ended, and wait at most half a minute until nothing is under way.
@@ -99,8 +99,8 @@ class Reader:
         self._end_thread()
         end = time.monotonic() + SETTLE_S
         while True:
-            stable = self._ends(self._places, "read_committed")
-            high = self._ends(self._places, "read_uncommitted")
+            stable = ends(self._admin, self._places, "read_committed")
+            high = ends(self._admin, self._places, "read_uncommitted")
             self._read_up_to(stable)
             self._count_open()
             held_back = dict.fromkeys(self._tallies, 0)
@@ -151,8 +151,13 @@ class Reader:
         touched = [{p.topic for p in d.topic_partitions} for d in described.values()]
         self._open = {sink.topic: sum(sink.topic in topics for topics in touched) for sink in SINKS}
 
-    def _ends(self, places: list[TopicPartition], isolation: str) -> dict[TopicPartition, int]:
-        """Return the last stable offsets with "read_committed", else the high watermarks."""
-        asked = dict.fromkeys(places, OffsetSpec.LATEST)
-        found = self._admin.list_partition_offsets(asked, isolation_level=isolation)
-        return {place: int(answer.offset) for place, answer in found.items()}
+
+def places_of(topic: str) -> list[TopicPartition]:
+    """Return the partitions of one of the duel's topics."""
+    return [TopicPartition(topic, p) for p in range(PARTITIONS)]
+
+
+def ends(admin: KafkaAdminClient, places: list[TopicPartition], isolation: str) -> dict[TopicPartition, int]:
+    """Return the last stable offsets with "read_committed", with "read_uncommitted" the high watermarks."""
+    answers = admin.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST), isolation_level=isolation)
+    return {place: int(answer.offset) for place, answer in answers.items()}
