@@ -12,7 +12,7 @@ ENGINE = "pyspark-kafka-exactly-once"
 PACKAGE = "exactly_once_local"
 
 
-class Metadata(MetadataHookInterface):
+class LocalMetadata(MetadataHookInterface):
     """Add the engine to the dependencies, in the version that was released together with this distribution."""
 
     def update(self, metadata: dict[str, Any]) -> None:
@@ -20,7 +20,7 @@ class Metadata(MetadataHookInterface):
         metadata["dependencies"] = [f"{ENGINE}=={metadata['version']}"]
 
 
-class Package(BuildHookInterface[Any]):
+class LocalPackage(BuildHookInterface[Any]):
     """Add the package where it is not beside this file, as it is in an unpacked source distribution."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
