@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from datetime import datetime, timedelta
 from itertools import islice
-from typing import Self
+from typing import Any, Self
 
 from dagster_exactly_once.declare.stream import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
@@ -14,7 +15,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once_local.duel.departures import events
+from exactly_once_local.duel.departures import departures, events
 from platform_assets.constants import EVENT_TIME_TOPIC, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, PARTITIONS
 from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.names import SINK_ID
@@ -182,3 +183,40 @@ def assert_exactly_once(connection: Connection, sent: int, missing: int = 0, bac
         faults.pop("out of order", None)
     assert faults == {}, examples
     assert found.records_in == sent
+
+
+def expected_hours(count: int, watermark_delay_h: float | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the records of ``delay_by_hour`` after the first ``count`` departures, by window start and airport.
+
+    Parameters
+    ----------
+    watermark_delay_h : float, optional
+        Only the hours that a watermark so far behind the newest departure has closed; by default all.
+    """
+    table = departures().iloc[:count]
+    delays: dict[tuple[str, str], list[int | None]] = {}
+    newest = datetime.min
+    columns = ("time_hour", "minute", "origin", "dep_time", "dep_delay")
+    for hour, minute, airport, dep_time, dep_delay in zip(*(table[c].tolist() for c in columns), strict=True):
+        # time_hour is the full hour of the scheduled departure: the window's start
+        delays.setdefault((hour, airport), []).append(None if dep_time is None else dep_delay)
+        newest = max(newest, _time(hour) + timedelta(minutes=minute))
+    hours = {}
+    for (hour, airport), found in sorted(delays.items()):
+        end = _time(hour) + timedelta(hours=1)
+        if watermark_delay_h is not None and end > newest - timedelta(hours=watermark_delay_h):
+            continue
+        left = [delay for delay in found if delay is not None]
+        hours[hour, airport] = {
+            "origin": airport,
+            "window_start": hour,
+            "window_end": end.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "departures": len(found),
+            "cancelled": len(found) - len(left),
+            "average_departure_delay_min": sum(left) / len(left) if left else None,
+        }
+    return hours
+
+
+def _time(hour: str) -> datetime:
+    return datetime.strptime(hour, "%Y-%m-%dT%H:%M:%SZ")

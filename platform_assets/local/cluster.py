@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 
 from rich.console import Console
 
@@ -33,11 +31,11 @@ def run_cluster(environment: Environment, console: Console) -> int:
     console.print("Executors: JVMs without Python; they get the sink's jar and the connector by spark.jars")
     with SparkCluster(environment.folder / "spark-cluster", workers=WORKERS) as cluster:
         console.print(f"Spark: master at {cluster.master}, {WORKERS} workers with a core each")
-        with _variables(settings(environment, cluster)):
-            failed = run_main_job(environment, console)
-            ran = cluster.applications()
-            if ran and not failed:
-                failed = _prove(environment, console)
+        os.environ |= settings(environment, cluster)
+        failed = run_main_job(environment, console)
+        ran = cluster.applications()
+        if ran and not failed:
+            failed = _prove(environment, console)
         if not ran:
             console.print("[bold red]Not right:[/] no application ran on the cluster")
             return 1
@@ -78,17 +76,3 @@ def settings(environment: Environment, cluster: SparkCluster) -> dict[str, str]:
         "EXACTLY_ONCE_CHECKPOINTS": str(environment.folder / "checkpoints"),
         "SPARK_LOCAL_IP": HOST,
     }
-
-
-@contextmanager
-def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ |= wanted
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

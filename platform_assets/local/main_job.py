@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -29,6 +30,9 @@ from resources.deployment import resources
 #: Seconds between two moves of a bar; each reading costs the brokers a handful of requests.
 READ_EVERY_S = 1.0
 
+#: The position of a job in its input, and the length of that.
+Position = tuple[int, int]
+
 _STREAM_CONFIG = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
 
 
@@ -49,17 +53,10 @@ def run_main_job(environment: Environment, console: Console) -> int:
         fail_dead_runs(instance)
         try:
             contents = threads.submit(expected_contents)  # the feed is busy on one core, Spark on all
-            fed = _run_with_bar(environment, instance, console, FEED_JOB, {}, "feeding flights", _FeedProgress(kafka))
-            progress = _StreamProgress(kafka, environment)
-            _run_with_bar(
-                environment,
-                instance,
-                console,
-                STREAM_JOB,
-                _STREAM_CONFIG,
-                "flights -> flight_delays (offsets)",
-                progress,
-            )
+            client, run = kafka.connection().librdkafka(), partial(_run_with_bar, environment, instance, console)
+            fed = run(FEED_JOB, {}, "feeding flights", lambda: (committed_position(client, FLIGHTS), DEPARTURES))
+            title, committed = "flights -> flight_delays (offsets)", _stream_progress(kafka, environment)
+            run(STREAM_JOB, _STREAM_CONFIG, title, committed)
         except JobFailed as failure:
             console.print(f"[bold red]Failed:[/] {failure}", highlight=False)
             return 1
@@ -67,14 +64,11 @@ def run_main_job(environment: Environment, console: Console) -> int:
         written = _metadata(instance, FLIGHT_DELAYS)
     if not sent.get("records_committed") and not written.get("run_records_committed"):
         console.print(f"Nothing to do: all {fed:,} events are in flights, and the stream has caught up.")
-    rates = {
-        name: rate
-        for name, rate in (
-            ("feed", sent.get("records_per_second")),
-            ("stream (with its start)", written.get("run_records_per_second")),
-        )
-        if rate
+    seen = {
+        "feed": sent.get("records_per_second"),
+        "stream (with its start)": written.get("run_records_per_second"),
     }
+    rates = {name: rate for name, rate in seen.items() if rate}
     return _report(environment, kafka, console, rates, contents.result())
 
 
@@ -111,7 +105,7 @@ def _run_with_bar(
     job: str,
     config: dict[str, Any],
     title: str,
-    position: Callable[[], tuple[int, int]],
+    position: Callable[[], Position],
 ) -> int:
     """Run ``job`` to its end under a bar that ``position`` moves; returns the bar's last position."""
     with running(environment, instance, job, config, console.print) as process, Bars(console) as shown:
@@ -127,30 +121,19 @@ def _run_with_bar(
     return done
 
 
-class _FeedProgress:
-    """Count the events in ``flights``, by the topic itself."""
+def _stream_progress(kafka: KafkaTransactionalProducerFactory, environment: Environment) -> Callable[[], Position]:
+    """Return what counts the offsets of ``flights`` that the stream has committed, by its checkpoint."""
+    checkpoints = resources(environment.folder)["checkpoints"]
+    location = checkpoints.location(kafka.cluster_id(), SINK_ID)
 
-    def __init__(self, kafka: KafkaTransactionalProducerFactory):
-        self._kafka = kafka
-
-    def __call__(self) -> tuple[int, int]:
-        return committed_position(self._kafka.connection().librdkafka(), FLIGHTS), DEPARTURES
-
-
-class _StreamProgress:
-    """Count the offsets of ``flights`` that the stream has committed, by its checkpoint."""
-
-    def __init__(self, kafka: KafkaTransactionalProducerFactory, environment: Environment):
-        self._kafka = kafka
-        self._checkpoints = resources(environment.folder)["checkpoints"]
-        self._location = self._checkpoints.location(kafka.cluster_id(), SINK_ID)
-
-    def __call__(self) -> tuple[int, int]:
-        with Admin(self._kafka.connection()) as admin:
+    def position() -> Position:
+        with Admin(kafka.connection()) as admin:
             marks = admin.watermarks(FLIGHTS)
-        committed = self._checkpoints.committed_offsets(self._location).get(FLIGHTS, {})
+        committed = checkpoints.committed_offsets(location).get(FLIGHTS, {})
         done = sum(max(0, committed.get(p, 0) - w.low) for p, w in marks.items())
         return done, sum(w.last_stable - w.low for w in marks.values())
+
+    return position
 
 
 def _metadata(instance: dg.DagsterInstance, asset: str) -> dict[str, Any]:

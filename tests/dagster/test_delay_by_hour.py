@@ -10,10 +10,9 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once_local.duel.departures import departures, events
 from platform_assets.constants import DELAY_BY_HOUR, FLIGHTS
-from platform_assets.flights.expected import expected_hours
 from platform_assets.flights.names import DELAY_BY_HOUR_JOB, DELAY_BY_HOUR_OP, DELAY_BY_HOUR_SINK_ID
 from testkit import oracle
-from testkit.flights import Feed
+from testkit.flights import Feed, expected_hours
 from testkit.processes import kill_session, until
 
 #: In batches of a few hundred the input's partitions are some hours apart, not days as over a year.

@@ -10,8 +10,9 @@ from exactly_once import error_headers
 from exactly_once_local.duel.departures import airline_names, airport_names, events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.by_hour import delay_by_hour
-from platform_assets.flights.expected import expected_delays, expected_hours
+from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.transform import flight_delays, lookup, parse
+from testkit.flights import expected_hours
 
 pytestmark = pytest.mark.long  # make test compares what a whole stream wrote with the package: test_restart.py
 
