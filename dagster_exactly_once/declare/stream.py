@@ -215,13 +215,13 @@ class Stream:
     def outputs(self) -> tuple[dg.AssetSpec, ...]:
         """The assets of the outputs."""
         return tuple(
-            translated(
-                self.translator,
-                StreamTopic(self.name, topic_of(spec), False, self.bootstrap_servers, spec),
-                self.source_keys,
-            ).merge_attributes(metadata=self._lineage(self.lineage.get(topic_of(spec))))
+            self._translated(spec).merge_attributes(metadata=self._lineage(self.lineage.get(topic_of(spec))))
             for spec in self.declared
         )
+
+    def _translated(self, spec: dg.AssetSpec, is_source: bool = False) -> dg.AssetSpec:
+        topic = StreamTopic(self.name, topic_of(spec), is_source, self.bootstrap_servers, spec)
+        return translated(self.translator, topic, () if is_source else self.source_keys)
 
     def _lineage(self, said: ColumnLineage | None) -> dict[str, dg.TableColumnLineage]:
         """Return the metadata that says from what the columns of an output are made, by the keys of the inputs."""
@@ -289,14 +289,7 @@ class Stream:
             dg.AssetSpec(dg.AssetKey([topic]), group_name=self.group_name, kinds={"kafka"}, description=text)
             for topic in self.source_topics
         )
-        return tuple(
-            translated(
-                self.translator,
-                StreamTopic(self.name, spec.key.path[-1], True, self.bootstrap_servers, spec),
-                (),
-            )
-            for spec in specs
-        )
+        return tuple(self._translated(spec, is_source=True) for spec in specs)
 
     @cached_property
     def source_keys(self) -> tuple[dg.AssetKey, ...]:

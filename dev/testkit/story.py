@@ -6,11 +6,11 @@ import time
 from typing import Any, Self
 
 from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.tags import TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.commitlog.commit_log import read_log
-from platform_assets.flights.names import SINK_ID, STREAM_JOB
+from platform_assets.flights.names import SINK_ID, STREAM_JOB, TRANSACTIONS
 from testkit import oracle
 from testkit.flights import OUTPUTS, Feed, assert_exactly_once, await_caught_up
 from testkit.processes import until
@@ -46,10 +46,8 @@ class Story:
         if before:
             self.feed.send(before)
         self.config = stream_config(start_from="latest" if before else "earliest")
-        factory = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-        self.checkpoint = CheckpointReader(root=str(site.folder / "checkpoints")).location(
-            factory.cluster_id(), SINK_ID
-        )
+        root = str(site.folder / "checkpoints")
+        self.checkpoint = CheckpointReader(root=root).location(site.kafka.cluster_id(), SINK_ID)
 
     def __enter__(self) -> Self:
         return self
@@ -117,6 +115,23 @@ class Story:
     def recoveries(self, run: str) -> list[dict[str, Any]]:
         """Return the recoveries that were launched because ``run`` failed."""
         return self.dagster.runs(RECOVERY_JOB, **{TAG_RESTART_OF: run})
+
+    def assert_restarted(self, killed: str, recovery: str, new: str) -> None:
+        """Assert that the sensors recovered the sink of a killed run, started the stream again, and said why; and that
+        all that was fed came out once.
+        """
+        self.dagster.wait_for(recovery, "SUCCESS", PATIENCE_S)
+        tags = self.dagster.tags(recovery)
+        assert tags[TAG_RESTART_OF] == killed and killed[:8] in tags[TAG_CAUSE]
+        requested = tags[RUN_KEY_TAG]
+        tags = self.dagster.tags(new)
+        assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and killed[:8] in tags[TAG_CAUSE]
+        assert tags[TAG_BESIDE] == requested, "both in one tick"
+        assert len(self.recoveries(killed)) == 1
+        self.assert_one_stream(new)
+        [ended] = self.dagster.recoveries(TRANSACTIONS)
+        assert (ended["recovery_by"], ended["recovery_at_rest"]) == ("sensor exactly_once_run_failure", True)
+        self.assert_exactly_once()
 
     def assert_one_stream(self, run: str) -> None:
         """Assert that ``run`` is the one live run of the stream, and nothing else waits to become one."""

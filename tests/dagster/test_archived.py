@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import dagster as dg
 import pytest
 
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from testkit import oracle
 from testkit.archived import OUTPUT, SOURCE, archived, definitions
 from testkit.processes import kill_session, until
-from testkit.stream import ROOT
 
 pytestmark = pytest.mark.long  # starts of Spark
 
@@ -23,27 +19,10 @@ pytestmark = pytest.mark.long  # starts of Spark
 PATIENCE_S = 150
 
 
-def send(site, values):
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with kafka.producer("shop") as producer, producer.transaction():
-        for value in values:
-            producer.send(SOURCE, value.encode())
-
-
-COMMAND = [sys.executable, "-m", "testkit.archived"]
-
-
-def run(site):
-    """Run the stream in a process of its own until it has caught up; returns its exit code and what it said."""
-    done = subprocess.run(COMMAND, cwd=ROOT, env=site.env, capture_output=True, text=True, timeout=PATIENCE_S)
-    return done.returncode, done.stderr[-5000:]
-
-
 def run_until(site, point, folder):
     """Run the stream in a process of its own, and kill it with kill -9 at a point."""
     (folder / point).write_text("hang")
-    env = {**site.env, "EXACTLY_ONCE_FAILPOINTS": str(folder)}
-    with subprocess.Popen(COMMAND, cwd=ROOT, env=env, start_new_session=True) as process:
+    with site.launch("testkit.archived", log=folder / "log", EXACTLY_ONCE_FAILPOINTS=str(folder)) as process:
         try:
             until(f"the point {point}", lambda: (folder / f"{point}.reached").exists(), PATIENCE_S, every_s=0.1)
         finally:
@@ -66,10 +45,9 @@ def test_the_recovery_job_commits_the_batch_of_a_killed_driver_in_kafka_and_in_t
     """
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", site.bootstrap_servers)
     monkeypatch.setenv("EXACTLY_ONCE_RUN_DIR", str(site.folder))
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    kafka.create_topics({SOURCE: 2})
+    site.kafka.create_topics({SOURCE: 2})
     first, later = [f"a{n}" for n in range(40)], [f"b{n}" for n in range(40)]
-    send(site, first)
+    site.send(SOURCE, *first)
     run_until(site, "decided", tmp_path)
     assert in_files(site) == []
 
@@ -79,8 +57,8 @@ def test_the_recovery_job_commits_the_batch_of_a_killed_driver_in_kafka_and_in_t
     assert recovery.execute_in_process(config, instance=dg.DagsterInstance.ephemeral()).success
     assert in_kafka(site) == in_files(site) == sorted(first)
 
-    send(site, later)
-    code, said = run(site)
-    assert code == 0, said
+    site.send(SOURCE, *later)
+    succeeded, said = site.finished("testkit.archived", timeout_s=PATIENCE_S)
+    assert succeeded, said[-5000:]
     assert in_kafka(site) == in_files(site) == sorted([*first, *later])
     oracle.assert_settled(site.connection, archived.sink_id, [OUTPUT])

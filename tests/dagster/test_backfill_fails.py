@@ -1,46 +1,31 @@
 """A backfill with one bad record, in the middle of its days, on a real broker with Spark."""
 
-import subprocess
-import sys
-
 import dagster as dg
 import pytest
 
 from dagster_exactly_once.backfill.days import DAY_MS, start_ms
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.history import classify
 from platform_assets.report.reader import read_committed
 from testkit.days import MEASURED, ROOMS, SINCE, rooms
-from testkit.processes import kill_session
-from testkit.stream import ROOT
 
 
 def ran(site, *days):
-    """Run the stream, or its backfill over these days; the exit code and the log."""
-    log = site.folder / f"{'backfill' if days else 'stream'}.log"
-    with log.open("w") as file:
-        command = [sys.executable, "-m", "testkit.days", *days]
-        process = subprocess.Popen(command, cwd=ROOT, env=site.env, stdout=file, stderr=file, start_new_session=True)
-    try:
-        code = process.wait(240)
-    finally:
-        kill_session(process.pid)
-    return code, log.read_text()
+    """Run the stream, or its backfill over these days; whether that succeeded, and the log."""
+    return site.finished("testkit.days", *days, log=site.log("backfill" if days else "stream"))
 
 
 @pytest.mark.long  # three starts of Spark
 def test_a_bad_record_stops_a_backfill_which_says_where_and_what_to_launch(site):
     """Two of five days were done, three were red, and the message named neither a day nor anything to launch."""
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    kafka.create_topics({ROOMS: 1})
-    with kafka.producer("rooms") as producer, producer.transaction():
+    site.kafka.create_topics({ROOMS: 1})
+    with site.kafka.producer("rooms") as producer, producer.transaction():
         for day in range(5):
             producer.send(ROOMS, b"x" if day == 2 else b"20", b"room", timestamp_ms=start_ms(SINCE) + day * DAY_MS)
-    code, said = ran(site)
-    assert code == 0, said[-5000:]
+    succeeded, said = ran(site)
+    assert succeeded, said[-5000:]
 
-    code, said = ran(site, "2026-01-01", "2026-01-05")
-    assert code == 1 and "for the days [2026-01-01...2026-01-05] in " in said, said[-5000:]
+    succeeded, said = ran(site, "2026-01-01", "2026-01-05")
+    assert not succeeded and "for the days [2026-01-01...2026-01-05] in " in said, said[-5000:]
     with dg.DagsterInstance.from_config(str(site.home)) as instance:
         (run,) = instance.get_runs(dg.RunsFilter(job_name=rooms.backfill_spec.job))
         why = classify(instance, run.run_id)
@@ -52,5 +37,5 @@ def test_a_bad_record_stops_a_backfill_which_says_where_and_what_to_launch(site)
     assert done == {"2026-01-01", "2026-01-02"}
     assert [r.value for r in read_committed(site.connection, MEASURED)] == [b"20.0", b"20.0"]
 
-    code, said = ran(site, "2026-01-04", "2026-01-05")
-    assert code == 0 and len(list(read_committed(site.connection, MEASURED))) == 4, said[-5000:]
+    succeeded, said = ran(site, "2026-01-04", "2026-01-05")
+    assert succeeded and len(list(read_committed(site.connection, MEASURED))) == 4, said[-5000:]

@@ -147,12 +147,6 @@ def test_the_streams_and_the_backfill_are_watched() -> None:
     assert "and their backfills" in repository.get_sensor_def("exactly_once_stale_transactions").description
 
 
-def test_a_recovery_names_its_stream(brokers_in_environment):
-    """A stream by default would be the wrong one of two, at the worst moment."""
-    with pytest.raises(dg.DagsterInvalidConfigError, match="stream"):
-        dg.validate_run_config(defs.resolve_job_def("exactly_once_recovery"), {"ops": {"inspect": {"config": {}}}})
-
-
 def test_the_hours_of_a_year_that_ended_are_no_more_than_that_year() -> None:
     """121,807 hours since 2013: beyond the 100,000 that Dagster advises, in the code location that people copy."""
     hours = defs.resolve_asset_graph().get(dg.AssetKey(delay_by_hour.completed)).partitions_def

@@ -6,7 +6,6 @@ from itertools import islice
 import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once_local.duel.departures import departures, events
 from platform_assets.constants import DELAY_BY_HOUR, FLIGHTS
@@ -54,8 +53,7 @@ def assert_closed_hours(site, sent):
 
 
 def checkpoint(site):
-    cluster = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers).cluster_id()
-    return site.folder / "checkpoints" / cluster / DELAY_BY_HOUR_SINK_ID
+    return site.folder / "checkpoints" / site.kafka.cluster_id() / DELAY_BY_HOUR_SINK_ID
 
 
 # the whole file takes three minutes; what needs no broker is tested beside the transformation
@@ -72,10 +70,7 @@ def feed(site):
 def first(site, feed):
     """A run over the first departures and two malformed events; what it said, and what is out after it."""
     feed.send(1_500)
-    factory = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with factory.producer("test-malformed") as producer, producer.transaction():
-        producer.send(FLIGHTS, b"{broken", b"N1")
-        producer.send(FLIGHTS, b'{"carrier":"UA"}', b"N2")
+    site.send(FLIGHTS, "{broken", '{"carrier":"UA"}')
     said = site.run(DELAY_BY_HOUR_JOB, config(), timeout_s=PATIENCE_S)
     return said, assert_closed_hours(site, feed.sent)
 
@@ -118,8 +113,7 @@ def test_a_departure_that_is_too_late_opens_no_closed_hour_again_and_is_told(sit
     """A second end of the same hour would be a duplicate; a departure that is dropped without a word, a loss."""
     before = read_log(site.connection, DELAY_BY_HOUR_SINK_ID).decisions
     (late,) = islice(events(), 1)
-    factory = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with factory.producer("test-late") as producer, producer.transaction():
+    with site.kafka.producer("test-late") as producer, producer.transaction():
         producer.send(FLIGHTS, late.value, late.key)
     said = site.run(DELAY_BY_HOUR_JOB, config(), timeout_s=PATIENCE_S)
     assert "dropped 1 row that" in said and "watermark had passed" in said

@@ -4,8 +4,6 @@ that an older version has left open are found and closed.
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import datetime
 
@@ -14,10 +12,8 @@ import pytest
 
 from dagster_exactly_once.checks.definitions import WINDOWS_CLOSED
 from dagster_exactly_once.recovery.windows import first_noted
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from testkit.hours import COUNTED, SOON, VISITS, definitions, visits
 from testkit.processes import kill_session, until
-from testkit.stream import ROOT
 
 pytestmark = pytest.mark.long  # a run that waits, as long as queries wait; its parts are in tests/unit/dagster
 
@@ -48,12 +44,10 @@ def instance(site):
 @pytest.fixture(scope="module")
 def ran(site, instance):
     """The stream after a run over a topic that was still empty, whose query waited before each batch."""
-    KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers).create_topics({VISITS: 1})
+    site.kafka.create_topics({VISITS: 1})
     config = {"ops": {visits.spec.op: {"config": {"trigger_interval_s": 0.1, "report_interval_s": 1}}}}
-    command = [sys.executable, "-m", "testkit.hours", visits.spec.job, json.dumps(config)]
-    with (site.folder / "hours.log").open("w") as out:
-        env = {**site.env, "EXACTLY_ONCE_SPARK_CONF": SOON}
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True)
+    arguments = ("testkit.hours", visits.spec.job, json.dumps(config))
+    process = site.launch(*arguments, log=site.log("hours"), EXACTLY_ONCE_SPARK_CONF=SOON)
     try:
         waited = -1
         for times in ([f"{hour:02}:30" for hour in range(10)], ["11:30"], ["11:40"]):
@@ -69,13 +63,12 @@ def ran(site, instance):
 
 def waits_for(site, process):
     """The newest batch that the query has waited for; -1 before it waited."""
-    assert process.poll() is None, (site.folder / "hours.log").read_text()[-5000:]
+    assert process.poll() is None, site.log("hours").read_text()[-5000:]
     return max((int(path.name.rpartition("-")[2]) for path in site.folder.glob("waits-for-*")), default=-1)
 
 
 def send(site, *times):
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with kafka.producer("visitors") as producer, producer.transaction():
+    with site.kafka.producer("visitors") as producer, producer.transaction():
         for time in times:
             at = f"2026-01-31 {time}:00"
             stamp = round(datetime.fromisoformat(f"{at}+00:00").timestamp() * 1000)

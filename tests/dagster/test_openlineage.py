@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -11,11 +10,9 @@ from importlib.util import find_spec
 import dagster as dg
 import pytest
 
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once_local.ports import free_port
 from testkit.processes import kill_session, until
 from testkit.shop import ORDERS, PRICED, price_orders
-from testkit.stream import ROOT
 
 pytestmark = [
     pytest.mark.long,
@@ -37,15 +34,11 @@ def events(site, monkeypatch, tmp_path, request):
     home, began = site.home / "dagster.yaml", datetime.now(UTC)
     if "Consolidated" not in home.read_text():
         home.write_text(home.read_text() + ONE_DATABASE % (site.home / "events"))
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    kafka.create_topics({ORDERS: 1})
-    with kafka.producer("shop") as producer, producer.transaction():
-        producer.send(ORDERS, b'{"amount": 100}', b"customer-1")
+    site.kafka.create_topics({ORDERS: 1})
+    site.send(ORDERS, '{"amount": 100}')
     config = {"ops": {price_orders.spec.op: {"config": {"mode": request.param}}}}
-    command = [sys.executable, "-m", "testkit.shop", price_orders.spec.job, json.dumps(config)]
     log = site.folder / "stream.log"
-    with log.open("w") as out:
-        run = subprocess.Popen(command, cwd=ROOT, env=site.env, stdout=out, stderr=out, start_new_session=True)
+    run = site.launch("testkit.shop", price_orders.spec.job, json.dumps(config), log=log)
     try:
         if request.param == "caught_up":
             assert run.wait(200) == 0, log.read_text()[-5000:]

@@ -7,9 +7,7 @@ One story on one cluster, told in order; each test leaves the stream where the n
 import pytest
 
 from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.checkpoint import read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS
@@ -56,23 +54,9 @@ def at_rest(dagster, restarted):
         dagster.wait_for(run["runId"], "CANCELED", PATIENCE_S)
 
 
-def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagster, restarted):
+def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, restarted):
     """kill -9 of the run's process. Nobody touches anything; every run says why it is there."""
-    killed, recovery, new = restarted
-    dagster.wait_for(recovery, "SUCCESS", 10)
-    tags = dagster.tags(recovery)
-    assert tags[TAG_RESTART_OF] == killed and killed[:8] in tags[TAG_CAUSE]
-    requested = tags[RUN_KEY_TAG]
-    tags = dagster.tags(new)
-    assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and killed[:8] in tags[TAG_CAUSE]
-    assert tags[TAG_BESIDE] == requested, "both in one tick"
-    assert len(story.recoveries(killed)) == 1
-    story.assert_one_stream(new)
-    ended = dagster.recoveries(TRANSACTIONS)
-    assert [o["recovery_by"] for o in ended] == ["sensor exactly_once_run_failure"] and ended[0][
-        "recovery_at_rest"
-    ] is True
-    story.assert_exactly_once()
+    story.assert_restarted(*restarted)
 
 
 def test_three_days_are_filled_by_one_run_and_every_departure_is_there_once(story, dagster, restarted):

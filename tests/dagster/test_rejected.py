@@ -3,15 +3,12 @@ batch; counted by a check, and sent again, repaired, once.
 """
 
 import json
-import subprocess
-import sys
 from itertools import islice
 
 import dagster as dg
 import pytest
 
 from dagster_exactly_once.backfill.resend import ResendParameters, resend_operation
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.error_headers import MESSAGE, RESENT, origin_in
 from exactly_once.kafka.admin import Admin
@@ -36,7 +33,6 @@ from testkit.shop import (
     label_orders,
     price_orders,
 )
-from testkit.stream import ROOT
 
 VALID = 400
 MALFORMED = [
@@ -53,9 +49,8 @@ MALFORMED = [
 
 @pytest.mark.long
 def test_malformed_events_come_out_rejected_beside_the_valid_ones(site):
-    factory = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    factory.create_topics({FLIGHTS: 4})
-    with factory.producer("test-feed") as producer, producer.transaction():
+    site.kafka.create_topics({FLIGHTS: 4})
+    with site.kafka.producer("test-feed") as producer, producer.transaction():
         for n, event in enumerate(islice(events(), VALID)):
             producer.send(FLIGHTS, event.value, event.key)
             if n % 50 == 0:
@@ -96,30 +91,25 @@ class Shop:
         self.site, self.location = site, location
         self.failpoints = site.folder / "failpoints"
         self.failpoints.mkdir()
-        self.kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-        self.kafka.create_topics(dict.fromkeys(inputs, 1))
+        site.kafka.create_topics(dict.fromkeys(inputs, 1))
 
     def send(self, *values, topic=ORDERS, headers=()):
-        with self.kafka.producer("shop") as producer, producer.transaction():
+        with self.site.kafka.producer("shop") as producer, producer.transaction():
             for n, value in enumerate(values):
                 producer.send(topic, value, f"customer-{n}".encode(), [("n", str(n).encode()), *headers])
 
     def start(self, job, op="", **config):
-        log = (self.site.folder / f"{job}.log").open("w")
-        config = json.dumps({"ops": {op: {"config": config}}} if op else {})
-        command = [sys.executable, "-m", self.location, job, config]
-        env = {**self.site.env, "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
-        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
+        return self._in(self.site.launch, job, op, config)
 
     def run(self, job, op="", succeeds=True, **config):
-        process = self.start(job, op, **config)
-        try:
-            code = process.wait(200)
-        finally:
-            kill_session(process.pid)
-        said = (self.site.folder / f"{job}.log").read_text()
-        assert (code == 0) is succeeds, said[-5000:]
+        succeeded, said = self._in(self.site.finished, job, op, config)
+        assert succeeded is succeeds, said[-5000:]
         return said
+
+    def _in(self, call, job, op, config):
+        config = json.dumps({"ops": {op: {"config": config}}} if op else {})
+        points = {"EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
+        return call(self.location, job, config, log=self.site.log(job), **points)
 
     def stream(self, stream=price_orders):
         return self.run(stream.spec.job, stream.spec.op, mode="caught_up")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import dagster as dg
 import pytest
 
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.sensors.sink_state import SinkState, sink_states
 from exactly_once.deadline import Deadline
 from testkit import oracle
 from testkit.bookings import BOOKINGS, ORDERS, REFUNDS, bookings, definitions
-from testkit.stream import NAMED_SOURCES, ROOT
+from testkit.stream import NAMED_SOURCES
 
 pytestmark = pytest.mark.long  # two starts of Spark
 
@@ -24,21 +21,12 @@ pytestmark = pytest.mark.long  # two starts of Spark
 PATIENCE_S = 300
 
 
-def send(site, topic, values):
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with kafka.producer("shop") as producer, producer.transaction():
-        for n, value in enumerate(values):
-            producer.send(topic, value.encode(), f"customer-{n % 3}".encode())
-
-
 def run(site, *stream, conf=None, **config):
     """Run the stream in a process of its own, which ends when it has caught up; returns whether it succeeded, and what
     it said.
     """
-    command = [sys.executable, "-m", "testkit.bookings", json.dumps(config), *stream]
-    env = {**site.env, **({"EXACTLY_ONCE_SPARK_CONF": json.dumps(conf)} if conf else {})}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
-    return done.returncode == 0, done.stderr
+    settings = {"EXACTLY_ONCE_SPARK_CONF": json.dumps(conf)} if conf else {}
+    return site.finished("testkit.bookings", json.dumps(config), *stream, timeout_s=PATIENCE_S, **settings)
 
 
 def written(site):
@@ -47,9 +35,8 @@ def written(site):
 
 
 def sink_state(site) -> SinkState:
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
     checkpoints = CheckpointReader(root=str(site.folder / "checkpoints"))
-    return sink_states(kafka, checkpoints, [bookings.spec], Deadline(20))[bookings.sink_id]
+    return sink_states(site.kafka, checkpoints, [bookings.spec], Deadline(20))[bookings.sink_id]
 
 
 def checked(site, monkeypatch):
@@ -63,15 +50,14 @@ def checked(site, monkeypatch):
 @pytest.fixture(scope="module")
 def streamed(site):
     """Two runs, the second one after a crash would be the same: it continues both topics where the first one ended."""
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    kafka.create_topics({ORDERS: 2, REFUNDS: 2})
-    send(site, ORDERS, ["before"])
-    send(site, REFUNDS, ["before, and not wanted"])
+    site.kafka.create_topics({ORDERS: 2, REFUNDS: 2})
+    site.send(ORDERS, "before")
+    site.send(REFUNDS, "before, and not wanted")
     succeeded, said = run(site)
     assert succeeded and f"begins at earliest of {ORDERS}, latest of {REFUNDS}" in said, said[-5000:]
     first = written(site)
-    send(site, ORDERS, [f"order{n}" for n in range(50)])
-    send(site, REFUNDS, [f"refund{n}" for n in range(20)])
+    site.send(ORDERS, *(f"order{n}" for n in range(50)))
+    site.send(REFUNDS, *(f"refund{n}" for n in range(20)))
     assert sink_state(site).lag > 70  # the records of both, and their markers
     succeeded, said = run(site, refunded="~")
     assert succeeded, said[-5000:]
@@ -109,8 +95,7 @@ def test_topics_are_added_and_dropped_and_return_where_spark_keeps_offsets_by_na
     """Guards against a stream that must begin anew for one topic more or less, against offsets that go to another
     topic, and against one that returns and reads again, or skips what came meanwhile: Spark has forgotten it.
     """
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    kafka.create_topics({"grow.a": 1, "grow-b": 1})
+    site.kafka.create_topics({"grow.a": 1, "grow-b": 1})
     steps = [
         ("young", {"grow.a": ["a0", "a1"], "grow-b": ["b0"]}, ["a0", "a1"]),
         ("grown", {"grow.a": ["a2"], "grow-b": ["b1"]}, ["a2", "b0", "b1"]),
@@ -122,7 +107,7 @@ def test_topics_are_added_and_dropped_and_return_where_spark_keeps_offsets_by_na
     wanted = []
     for stream, sent, new in steps:
         for topic, values in sent.items():
-            send(site, topic, values)
+            site.send(topic, *values)
         succeeded, said = run(site, stream, conf=NAMED_SOURCES, sink_id="by-name")
         assert succeeded, said[-5000:]
         wanted += new
@@ -133,10 +118,9 @@ def test_topics_are_added_and_dropped_and_return_where_spark_keeps_offsets_by_na
 @pytest.mark.parametrize(("first", "then"), [("young", "grown"), ("grown", "young")])
 def test_where_spark_counts_the_sources_another_set_of_topics_is_refused(site, first, then):
     """Guards against offsets of one topic that go to another one, as lost input or as duplicates."""
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    kafka.create_topics({"grow.a": 1, "grow-b": 1})
+    site.kafka.create_topics({"grow.a": 1, "grow-b": 1})
     for topic in ("grow.a", "grow-b"):
-        send(site, topic, ["one"])
+        site.send(topic, "one")
     succeeded, said = run(site, first, sink_id=f"counted-{first}")
     assert succeeded, said[-5000:]
     succeeded, said = run(site, then, sink_id=f"counted-{first}")
@@ -155,8 +139,6 @@ def test_a_foreign_checkpoint_is_refused_although_no_input_waits(site, streamed,
 def test_a_record_of_the_second_topic_that_is_there_twice_is_found(site, streamed, monkeypatch):
     """Runs last: the output is wrong after it. An offset of one topic must not stand for that of the other."""
     value = next(m.value for m in oracle.read(site.connection, [BOOKINGS]) if m.value.startswith("~"))
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with kafka.producer("again") as producer, producer.transaction():
-        producer.send(BOOKINGS, value.encode())
+    site.send(BOOKINGS, value)
     found = checked(site, monkeypatch)["no_duplicates_and_no_loss"]
     assert not found.passed and f"duplicated: {REFUNDS}-" in found.description

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import dagster as dg
@@ -14,30 +12,25 @@ pytest.importorskip("deltalake", reason="needs the extra delta")
 
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from testkit import oracle
 from testkit.lake import ORDERS, PAID
 from testkit.processes import kill_session, until
-from testkit.stream import ROOT
 
 pytestmark = pytest.mark.long  # three starts of Spark
 
 COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
-def send(site, values):
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    kafka.create_topics({ORDERS: 2})
-    with kafka.producer("shop") as producer, producer.transaction():
-        for n, value in enumerate(values):
-            producer.send(ORDERS, value.encode(), f"customer-{n % 3}".encode())
+def run(site, *orders):
+    """Run the stream over so many more orders, in a process of its own, which ends when it has caught up."""
+    send(site, *orders)
+    succeeded, said = site.finished("testkit.lake")
+    assert succeeded, said[-5000:]
 
 
-def run(site):
-    """Run the stream in a process of its own, which ends when it has caught up."""
-    command = [sys.executable, "-m", "testkit.lake"]
-    done = subprocess.run(command, cwd=ROOT, env=site.env, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-5000:]
+def send(site, *orders):
+    site.kafka.create_topics({ORDERS: 2})
+    site.send(ORDERS, *(f"order{n}" for n in orders))
 
 
 def newest(site, key, name, since=0.0):
@@ -71,8 +64,7 @@ def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
     lake = str(site.folder / "lake")
     DeltaTable.create(lake, Schema.from_arrow(COLUMNS))
     write_deltalake(lake, pa.table([[b"k"], [b"somebody else's"]], schema=COLUMNS), mode="append")
-    send(site, [f"order{n}" for n in range(50)])
-    run(site)
+    run(site, *range(50))
     assert newest(site, ["lake", "orders"], "dagster/row_count") == 51
     assert newest(site, ["lake", "orders"], "records_committed") == 50
     assert newest(site, [PAID], "dagster/row_count") == 50
@@ -81,8 +73,7 @@ def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
     assert newest(site, [PAID], "dagster/column_lineage").deps_by_column == {"order": [made_from]}
     assert columns_of_the_table(site) == (["key", "value"], {"value": [made_from]})
 
-    send(site, [f"order{n}" for n in range(50, 70)])
-    run(site)
+    run(site, *range(50, 70))
     assert newest(site, ["lake", "orders"], "dagster/row_count") == 71
     rows = DeltaTable(lake).to_pyarrow_table().to_pylist()
     wanted = sorted(f"order{n}" for n in range(70))
@@ -94,11 +85,9 @@ def test_a_run_that_does_not_end_says_once_which_columns_its_outputs_have(site):
     """Guards against columns and lineage that nobody sees, since only a run that has caught up materializes."""
     lake, began = str(site.folder / "lake"), time.time()
     DeltaTable.create(lake, Schema.from_arrow(COLUMNS), mode="ignore")
-    send(site, [f"order{n}" for n in range(5)])
+    send(site, *range(5))
     log = site.folder / "stream.log"
-    with log.open("w") as out:
-        command = [sys.executable, "-m", "testkit.lake", "until_stopped"]
-        run = subprocess.Popen(command, cwd=ROOT, env=site.env, stdout=out, stderr=out, start_new_session=True)
+    run = site.launch("testkit.lake", "until_stopped", log=log)
     try:
         for key in (["lake", "orders"], [PAID]):
             until("a report", lambda key=key: newest(site, key, "dagster/row_count", began), 200, every_s=0.5)

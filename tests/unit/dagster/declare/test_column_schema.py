@@ -3,8 +3,9 @@
 import dagster as dg
 import pytest
 
-from dagster_exactly_once import BadDeclaration, StreamTranslator, exactly_once_stream, observed_stream
+from dagster_exactly_once import BadDeclaration, exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.columns import table_schema
+from tests.unit.dagster.test_component import Prefixed
 
 
 def shown(schema):
@@ -89,11 +90,6 @@ def made(column_lineage, source="raw", outputs="out", **more):
         }
         for each in found
     ]
-
-
-class Prefixed(StreamTranslator):
-    def get_asset_key(self, topic):
-        return super().get_asset_key(topic).with_prefix("kafka")
 
 
 def test_the_lineage_of_columns_names_the_assets_of_the_inputs_as_the_translator_calls_them():

@@ -1,7 +1,5 @@
 """The declaration of a stream: what a person may leave out, and what is refused when the code location loads."""
 
-from pathlib import Path
-
 import dagster as dg
 import pytest
 
@@ -125,26 +123,6 @@ def test_the_schedule_of_verify_is_off_unless_the_stream_says_when():
     assert "unchecked_verify" not in {j.name for j in defs.get_repository_def().get_all_jobs()}
 
 
-def test_a_cron_that_dagster_cannot_run_is_refused_when_the_code_loads():
-    """Found by the daemon alone, the check would never be evaluated."""
-    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is not a cron"):
-        exactly_once_stream(name="wrong", source="a", outputs=["b"], checks=Checks(verify_cron="hourly"))(
-            lambda events: events
-        )
-
-
-def test_checkpoints_on_an_object_store_do_not_get_the_local_file_manager():
-    """It renames without a check, which an object store cannot do at once."""
-    assert RESOURCES["spark"].local_checkpoints is False
-    for local in ("ck", "ck/a:b", "/data/my ck#2", "file:/data/ck", "file:///data/ck"):
-        resources = exactly_once_resources(work_dir="spark", checkpoints=local, kafka={"bootstrap_servers": "b:1"})
-        assert resources["spark"].local_checkpoints is True
-        assert "/data/" in local or resources["checkpoints"].root == str(Path.cwd() / local)
-    for remote in ("s3a://box/ck", "hdfs:/ck", "viewfs://c/ck"):
-        resources = exactly_once_resources(work_dir="spark", checkpoints=remote, kafka={"bootstrap_servers": "b:1"})
-        assert (resources["spark"].local_checkpoints, resources["checkpoints"].root) == (False, remote)
-
-
 def test_a_stream_that_runs_elsewhere_is_watched_and_never_launched():
     """A job for it would start a second driver beside the one on the cluster."""
     there = observed_stream("elsewhere", source="orders", outputs=["orders_there"])
@@ -173,6 +151,15 @@ def test_a_stream_that_runs_elsewhere_is_watched_and_never_launched():
         ({"outputs": []}, "outputs is empty"),
         ({"options": {"sink.id": "x"}}, "comes from the resources"),
         ({"options": {"kafka.bootstrap.servers": "b:1"}}, "comes from the resources"),
+        # found by the daemon alone, the check would never be evaluated
+        ({"checks": Checks(verify_cron="hourly")}, r"s: Checks\(verify_cron='hourly'\) is not a cron"),
+        # it would write the days to Kafka alone, and nobody would see that the archive lacks them
+        ({"participants": list, "backfill": Backfill.daily("2026-01-01")}, "writes to Kafka alone, .* participants"),
+        (
+            {"outputs": ["o", Table("t", list)], "backfill": Backfill.daily("2026-01-01")},
+            "writes to Kafka alone, .*outputs names other",
+        ),
+        ({"outputs": Table("t", list)}, "Name the topics"),
     ],
 )
 def test_a_wrong_declaration_is_refused_when_the_code_loads(change, says):
@@ -277,29 +264,20 @@ def test_outputs_beside_kafka_are_made_by_runs_and_recoveries_and_not_when_the_c
     assert [p.name for p in stream.others()] == ["archive"] and clean_orders.others() == ()
 
 
-def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written():
-    """Duplicate: the backfill owns all input from before the new stream's start, which is the old one's output."""
-    new = exactly_once_stream(source="orders", outputs=["o"], sink_id="orders-v2", continues="orders")(
-        clean_orders.transform
-    )
-    assert new.continues == "orders"
-    with pytest.raises(BadDeclaration, match=r"backfill would write .* sink orders has"):
-        exactly_once_stream(
-            source="orders",
-            outputs=["o"],
-            sink_id="orders-v2",
-            continues="orders",
-            backfill=Backfill.daily("2026-01-01"),
-        )(clean_orders.transform)
-    with pytest.raises(BadDeclaration, match=r"continues names .* own sink clean-orders"):
-        exactly_once_stream(source="orders", outputs=["o"], continues="clean-orders")(clean_orders.transform)
-    with pytest.raises(InvalidOption, match="valid sink id"):
-        exactly_once_stream(source="orders", outputs=["o"], continues="a:b")(clean_orders.transform)
-
-
 def older(**more):
     """A declaration that says something of an older version."""
     return exactly_once_stream(source="orders", outputs=["shadow"], sink_id="orders-v2", **more)(clean_orders.transform)
+
+
+def test_a_stream_continues_another_sink_and_fills_no_days_that_one_has_written():
+    """Duplicate: the backfill owns all input from before the new stream's start, which is the old one's output."""
+    assert older(continues="orders").continues == "orders"
+    with pytest.raises(BadDeclaration, match=r"backfill would write .* sink orders has"):
+        older(continues="orders", backfill=Backfill.daily("2026-01-01"))
+    with pytest.raises(BadDeclaration, match=r"continues names .* own sink orders-v2"):
+        older(continues="orders-v2")
+    with pytest.raises(InvalidOption, match="valid sink id"):
+        older(continues="a:b")
 
 
 def test_a_stream_that_reads_along_says_where_its_records_come_from_and_takes_over_later():
@@ -334,15 +312,6 @@ def test_a_stream_that_reads_along_has_the_old_one_in_its_code_location():
     assert "same_as_blue" not in names and "no_duplicates_and_no_loss" in names
 
 
-def test_a_backfill_of_a_stream_with_outputs_beside_kafka_is_refused():
-    """It would write the days to Kafka alone, and nobody would see that the archive lacks them."""
-    declare = exactly_once_stream(
-        source="orders", outputs=["o"], participants=list, backfill=Backfill.daily("2026-01-01")
-    )
-    with pytest.raises(BadDeclaration, match="writes to Kafka alone"):
-        declare(clean_orders.transform)
-
-
 def test_a_table_is_declared_in_one_line_beside_its_topic():
     """It is an asset of the same run, made from the same input; whoever only loads the code location opens nothing."""
     made = []
@@ -363,9 +332,3 @@ def test_a_table_is_declared_in_one_line_beside_its_topic():
     assert set(stream.spec.asset_keys) == {"orders_paid", "lake/orders"}
     assert [p.name for p in stream.others()] == ["lake"]
     assert stream.tables[0].row_count() is None, "files do not count their rows"
-    with pytest.raises(BadDeclaration, match=r"writes to Kafka alone, .*outputs names other"):
-        exactly_once_stream(source="orders", outputs=["o", Table("t", archive)], backfill=Backfill.daily("2026-01-01"))(
-            clean_orders.transform
-        )
-    with pytest.raises(BadDeclaration, match="Name the topics"):
-        exactly_once_stream(source="orders", outputs=Table("t", archive), name="s")(clean_orders.transform)

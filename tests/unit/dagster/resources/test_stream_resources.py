@@ -25,21 +25,29 @@ PAGE = (Path(__file__).parents[4] / "docs" / "streams.md").read_text(encoding="u
 
 
 @pytest.mark.parametrize(
-    ("named", "root"),
+    ("named", "root", "local"),
     [
-        ("checkpoints", "{here}/checkpoints"),
-        ("/data/checkpoints", "/data/checkpoints"),
-        ("s3://bucket/checkpoints", "s3://bucket/checkpoints"),
-        ("file:/data/checkpoints", "file:/data/checkpoints"),
+        ("checkpoints", "{here}/checkpoints", True),
+        ("ck/a:b", "{here}/ck/a:b", True),
+        ("/data/my ck#2", "/data/my ck#2", True),
+        ("file:/data/ck", "file:/data/ck", True),
+        ("file:///data/ck", "file:///data/ck", True),
+        ("s3://bucket/ck", "s3://bucket/ck", False),
+        ("s3a://box/ck", "s3a://box/ck", False),
+        ("hdfs:/ck", "hdfs:/ck", False),
+        ("viewfs://c/ck", "viewfs://c/ck", False),
     ],
 )
 def test_a_claim_names_a_checkpoint_that_a_repair_finds_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, root: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, root: str, local: bool
 ) -> None:
-    """Wedge: the claim says ``checkpoints/<cluster>/<sink>``, and who repairs it works in another folder."""
+    """Wedge: the claim says ``checkpoints/<cluster>/<sink>``, and who repairs it works in another folder. Or the
+    checkpoints of an object store get the file manager of a disk, which renames without a check.
+    """
     monkeypatch.chdir(tmp_path)
     made = exactly_once_resources(work_dir="spark", checkpoints=named)
     assert made["checkpoints"].root == root.format(here=tmp_path)
+    assert made["spark"].local_checkpoints is local
 
 
 def test_an_empty_variable_is_said_by_its_name_when_the_code_location_loads(

@@ -8,7 +8,7 @@ import pytest
 from dagster_exactly_once.runs import failures
 from dagster_exactly_once.runs.failures import FailurePlace, diagnose, users_own
 from dagster_exactly_once.runs.own_exception import raised_by
-from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, TransformFailed, all_errors
+from exactly_once.errors import CheckpointRewound, Fenced, TransformFailed, all_errors
 
 STATE = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state."
 S3A = "getFileStatus on s3a://b/c/commits: software.amazon.awssdk.core.exception.SdkClientException:"
@@ -73,11 +73,6 @@ def test_what_is_lost_with_the_input_is_what_the_commit_log_says():
 def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():
     found = diagnose(Fenced("claim 3 is superseded", "Stop this driver"))
     assert (found.code, found.remedy) == ("EO-FENCED", "Stop this driver")
-
-
-def test_what_a_restart_cannot_heal_is_marked():
-    assert diagnose(as_spark_says(BrokerUnreachable("no broker", "Check"))).heals
-    assert not diagnose(as_spark_says(Expired("batch 3 is lost", "Restore"))).heals
 
 
 @pytest.mark.parametrize(

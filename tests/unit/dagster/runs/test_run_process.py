@@ -25,12 +25,6 @@ from testkit.sensor_facts import STREAM
 HERE = socket.gethostname()
 
 
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
-
-
 def started(instance, tags, status=dg.DagsterRunStatus.STARTED):
     return create_run_for_test(instance, status=status, tags=tags).run_id
 

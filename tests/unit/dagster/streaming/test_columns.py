@@ -40,12 +40,6 @@ class Lake:
         self.closed += 1
 
 
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
-
-
 CENTS = pa.schema([pa.field("cents", pa.int64(), nullable=False)])
 
 

@@ -4,7 +4,6 @@ import dagster as dg
 
 from dagster_exactly_once import (
     KafkaTopic,
-    StreamTranslator,
     exactly_once_definitions,
     exactly_once_resources,
     exactly_once_stream,
@@ -14,6 +13,7 @@ from dagster_exactly_once.names import ALL_STREAMS, MONITORING
 from dagster_exactly_once.sensors.observation import input_lags
 from dagster_exactly_once.streaming.reports import Reports
 from dagster_exactly_once.streaming.windows import ReportWindow
+from tests.unit.dagster.test_component import Prefixed
 
 RESOURCES = exactly_once_resources(
     work_dir="spark", checkpoints="s3://checkpoints", kafka={"bootstrap_servers": "broker:9092"}
@@ -22,13 +22,6 @@ RESOURCES = exactly_once_resources(
 
 def declared(name, source, outputs, **more):
     return exactly_once_stream(name=name, source=source, outputs=outputs, **more)(lambda events: events)
-
-
-class Prefixed(StreamTranslator):
-    """Topics below ``kafka``."""
-
-    def get_asset_key(self, topic):
-        return super().get_asset_key(topic).with_prefix("kafka")
 
 
 def graph(*streams, **more):

@@ -1,4 +1,4 @@
-"""One run of a stream writes at a time: which run waits for which, and until when."""
+"""One run of a stream writes at a time: which run waits for which, until when, and when a long one ends."""
 
 import dagster as dg
 import pytest
@@ -9,20 +9,23 @@ from dagster_exactly_once.private import RUN_KEY_TAG
 from dagster_exactly_once.recovery.owners import SinkBusy
 from dagster_exactly_once.runs import process
 from dagster_exactly_once.runs.process import tag_run
-from dagster_exactly_once.runs.tags import TAG_BESIDE, TAG_CONTINUES, TAG_JOB, TAG_PID, TAG_READY, TAG_SINK, TAG_STREAM
+from dagster_exactly_once.runs.tags import (
+    TAG_BESIDE,
+    TAG_CONTINUES,
+    TAG_JOB,
+    TAG_PID,
+    TAG_READY,
+    TAG_ROTATES,
+    TAG_SINK,
+    TAG_STREAM,
+)
 from dagster_exactly_once.streaming import single_writer as module
-from dagster_exactly_once.streaming.single_writer import Canceled, SingleWriter
+from dagster_exactly_once.streaming.single_writer import PATIENCE_S, Canceled, Rotation, SingleWriter
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.tools.operation.recover import LEAVING_S
 from testkit.sensor_facts import STREAM
 
 S = dg.DagsterRunStatus
-
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 class Op:
@@ -32,7 +35,7 @@ class Op:
         self.instance, self.log, self.said = instance, self, []
         run = {"job_name": "stream", "tags": {TAG_STREAM: "stream"}, **run}
         self.run = create_run_for_test(instance, status=status, **run)
-        self.writer = SingleWriter(self, spec, sink_id)
+        self.writer, self.rotation = SingleWriter(self, spec, sink_id), Rotation(self, 100.0)
 
     def info(self, text):
         self.said.append(text)
@@ -41,6 +44,12 @@ class Op:
 
     def tag(self, name):
         return self.instance.get_run_by_id(self.run.run_id).tags.get(name)
+
+    def continued(self, status=S.STARTED, ready=True):
+        """Start a run that continues this one."""
+        new = Op(self.instance, status, tags={TAG_CONTINUES: self.run.run_id})
+        if ready:
+            self.instance.add_run_tags(new.run.run_id, {TAG_READY: new.run.run_id})
 
     def ends(self, status=S.SUCCESS):
         self.instance.handle_new_event(ended(self.run, status))
@@ -246,3 +255,39 @@ def test_a_run_waits_for_the_op_of_a_run_that_dagster_has_given_up_and_then_take
     new.ends()
     given_up(LEAVING_S + 1)
     assert begun(Op(instance)).tag(TAG_SINK) == "s"  # the start fences one that hangs
+
+
+# -- a long run ends when its successor is ready, and not before -----------------------------------------------------
+
+
+@pytest.fixture
+def op(instance):
+    return Op(instance)
+
+
+def test_a_young_run_asks_for_nothing(op):
+    assert not op.rotation.due(99.9) and op.tag(TAG_ROTATES) is None
+
+
+def test_a_long_run_asks_for_the_next_one_and_goes_on_until_that_is_ready(op):
+    """Between the end of one and the first batch of the next, records would wait for the start of Spark."""
+    assert not op.rotation.due(100.0) and op.tag(TAG_ROTATES) == f"{op.run.run_id}/1"
+    op.continued(ready=False)
+    assert not op.rotation.due(101.0)
+    op.continued()
+    assert op.rotation.due(102.0)
+
+
+def test_a_successor_that_has_ended_is_not_ready(op):
+    """Its code may have failed after it had its session: nobody would continue the stream."""
+    op.rotation.due(100.0)
+    op.continued(S.FAILURE)
+    assert not op.rotation.due(101.0)
+
+
+def test_a_run_without_a_successor_goes_on_and_asks_again_later(op):
+    """New code that does not load must not take down a stream that works."""
+    op.rotation.due(100.0)
+    assert not op.rotation.due(100.0 + PATIENCE_S + 1) and "so this run continues" in op.said[-1]
+    assert not op.rotation.due(100.0 + PATIENCE_S + 2) and op.tag(TAG_ROTATES) == f"{op.run.run_id}/1"
+    assert not op.rotation.due(100.0 + PATIENCE_S + 101) and op.tag(TAG_ROTATES) == f"{op.run.run_id}/2"
