@@ -276,7 +276,7 @@ def test_a_row_that_kafka_cannot_take_is_in_an_asset_of_its_own_is_counted_and_i
 
     compared = shop.evaluated(LABELLED, "no_duplicates_and_no_loss")
     assert compared.passed and "4 input records" in compared.description, compared.description
-    with shop.kafka.producer("shop") as producer, producer.transaction():  # what somebody sends by hand once more
+    with shop.site.kafka.producer("shop") as producer, producer.transaction():  # what somebody sends by hand once more
         producer.send(LABELLED, printed[1].value.encode(), printed[1].key.encode(), list(printed[1].headers))
     copied = shop.evaluated(LABELLED, "no_duplicates_and_no_loss")
     assert not copied.passed and "1 duplicated" in copied.description, copied.description

@@ -13,7 +13,7 @@ from dagster_exactly_once.runs.tags import TAG_SINK, TAG_STREAM
 from exactly_once.commitlog.commit_log import read_log
 from testkit import oracle
 from testkit.bookings import GROWING, PAID, definitions
-from tests.dagster.test_several_sources import run, send
+from tests.dagster.test_several_sources import run
 from tests.integration.test_successor import Old
 
 
@@ -82,10 +82,10 @@ def test_a_stream_that_continues_another_begins_after_its_last_batch_and_no_soon
     """Loss or duplicate: a declaration with a new sink id begins where its topic begins."""
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
     kafka.create_topics({"grow.a": 2})
-    send(site, "grow.a", ["a0", "a1"])
+    site.send("grow.a", "a0", "a1")
     succeeded, said = run(site, "young")
     assert succeeded, said[-5000:]
-    send(site, "grow.a", ["a2"])
+    site.send("grow.a", "a2")
     succeeded, said = run(site, "renewed")
     assert not succeeded and "EO-REFUSED" in said and SUCCESSOR_JOB in said
 
@@ -95,7 +95,7 @@ def test_a_stream_that_continues_another_begins_after_its_last_batch_and_no_soon
 
     succeeded, said = run(site, "renewed")
     assert succeeded and "continues sink growing, " in said and "last decided batch" in said, said[-5000:]
-    send(site, "grow.a", ["a3"])
+    site.send("grow.a", "a3")
     succeeded, said = run(site, "young")
     assert not succeeded and "EO-RETIRED" in said
     succeeded, said = run(site, "renewed")
@@ -122,7 +122,7 @@ def test_a_new_version_reads_along_is_compared_and_takes_over_with_its_own_check
 
     def ran(stream, *values):
         """The stream reads to the end of its input, with these records behind it; what it says."""
-        send(site, "pay.in", values)
+        site.send("pay.in", *values)
         succeeded, said = run(site, stream)
         return said if succeeded else f"FAILED {said[-5000:]}"
 

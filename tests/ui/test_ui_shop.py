@@ -15,7 +15,7 @@ from testkit.processes import kill_session
 from testkit.shop import DEAD, LABELS, UNREADABLE, label_orders
 from testkit.stream import ROOT
 from tests.dagster.test_rejected import Shop
-from tests.dagster.test_several_sources import run, send
+from tests.dagster.test_several_sources import run
 from tests.ui.browser import Ui
 
 pytestmark = pytest.mark.long
@@ -58,7 +58,7 @@ def versions(site):
     """Runs of a stream and of a new version that reads along, and of their checks."""
     KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers).create_topics({"pay.in": 2})
     for stream, values in (("blue", ["a0"]), ("green", ["a1", "a2", "a3"]), ("blue", [])):
-        send(site, "pay.in", values)
+        site.send("pay.in", *values)
         succeeded, said = run(site, stream)
         assert succeeded, said[-3000:]
     with instance_of(site) as instance:
@@ -77,7 +77,7 @@ def instance_of(site):
 def retired(site):
     """A run of a stream, and of the job that retires it for its new version."""
     KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers).create_topics({"grow.a": 2})
-    send(site, "grow.a", ["a0", "a1"])
+    site.send("grow.a", "a0", "a1")
     succeeded, said = run(site, "young")
     assert succeeded, said[-3000:]
     config = {"ops": {"compare": {"config": {"stream": "growing", "dry_run": False}}}}
@@ -92,8 +92,7 @@ def lake(site):
     from tests.dagster import test_table
 
     deltalake.DeltaTable.create(str(site.folder / "lake"), deltalake.Schema.from_arrow(test_table.COLUMNS))
-    test_table.send(site, [f"order{n}" for n in range(50)])
-    test_table.run(site)
+    test_table.run(site, *range(50))
 
 
 @pytest.mark.parametrize("ui", [("testkit.shop", "definitions", labels)], indirect=True, ids=[""])
