@@ -13,6 +13,7 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from dagster import ConfigurableResource, EnvVar
+from kafka.errors import for_code
 from pydantic import Field
 
 from exactly_once.deadline import Deadline
@@ -329,7 +330,7 @@ class TransactionalProducer:
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:
         what = f"transactional id {self.transactional_id!r}: {e.args[0].str()}"
-        match cause_of(e):
+        match _cause_of(e.args[0]):
             case Cause.TIMEOUT:
                 return InvalidTransactionTimeout(
                     what, "Use a transaction timeout below the brokers' transaction.max.timeout.ms"
@@ -349,3 +350,16 @@ class TransactionalProducer:
                     _ROLLED_BACK,
                 )
         return PrepareFailed(what, "Start the step again", _ROLLED_BACK)
+
+
+def _cause_of(error: KafkaError) -> Cause:
+    """Return the cause of librdkafka's error: its codes above 0 are the protocol's, and of its own ones all but these
+    may pass.
+    """
+    if error.code() == KafkaError._AUTHENTICATION:
+        return Cause.DENIED
+    if error.code() == KafkaError._FENCED:
+        return Cause.FENCED
+    if error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return Cause.NO_TOPIC
+    return cause_of(for_code(error.code())(error.str()) if error.code() > 0 else ConnectionError(error.str()))

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.connection import Connection
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS
 from exactly_once.participant import PartName, PartWriter
 from exactly_once.participants.kafka.digest_scope import CHOOSE, place_of, scope_of
@@ -39,11 +39,10 @@ class PartTransaction:
         settings = {
             **config,
             **connection.librdkafka(),
-            **FAST_CONNECT,
+            "enable.sparse.connections": False,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": timeout_ms,
             "on_delivery": self._on_delivery,
-            "logger": librdkafka_log,
         }
         self._producer: Producer | None = Producer(settings)
         self._producer.init_transactions(30)

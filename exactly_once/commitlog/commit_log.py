@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-)
+from kafka.errors import KafkaError
 
 from exactly_once.commitlog import log_reader, log_topic
-from exactly_once.commitlog.input_offsets import InputOffsets, Offsets, OffsetsRefused
+from exactly_once.commitlog.input_offsets import InputOffsets, Offsets
 from exactly_once.commitlog.log_reader import PARTITION, Reading
+from exactly_once.commitlog.log_writer import LogRecord, LogWriter, OffsetsFailed, Written
 from exactly_once.commitlog.progress import ProgressRecord
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
@@ -35,7 +30,7 @@ from exactly_once.errors import (
     UnknownTopic,
 )
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import Cause, cause_of, lacking, of_commit_log
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, encode, headers_of
 from exactly_once.protocol.log_state import LogState, fold
@@ -61,7 +56,7 @@ class CommitLog:
     Parameters
     ----------
     shared : callable, optional
-        Seconds -> a connection with this budget, which somebody else closes. Default: each look makes its own.
+        Seconds -> a connection with this budget, which somebody else closes. Default: one of its own.
     """
 
     def __init__(self, connection: Connection, sink_id: str, shared: Callable[[float], Admin] | None = None):
@@ -69,13 +64,14 @@ class CommitLog:
         self._shared = shared
         self.sink_id = sink_id
         self.topic = commit_log_topic(sink_id)
-        self._producer: Producer | None = None
+        self._own: Admin | None = None
+        self._writer: LogWriter | None = None
         self._state = LogState()
         self._end = 0  # the log's end at the writer's initialisation, which comes after all that was rolled back
         self._last_read: tuple[LogState, int] | None = None  # a state, and the position up to which it goes
         self._limit: log_topic.Limit | None = None
         self._dated = True
-        self._offsets = InputOffsets(connection, sink_id)
+        self._offsets = InputOffsets(self._asking, sink_id)
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
         transaction is never taken for younger than it is."""
@@ -100,26 +96,24 @@ class CommitLog:
         """
 
         def reading() -> Reading:
-            end = None
-            if whole or self._shared:
-                with self._asking(deadline.left) as admin:
-                    if not self._is_there(admin):
-                        return Reading([], 0)
-                    end = admin.high_watermark(self.topic, PARTITION) if whole else None
-            return log_reader.read(self._connection, self.sink_id, deadline, until=end)
+            admin = self._asking(max(0.1, deadline.left))
+            if not self._is_there(admin):
+                return Reading([], 0)
+            end = admin.high_watermark(self.topic, PARTITION) if whole else None
+            return log_reader.read(admin, self.sink_id, deadline, until=end)
 
-        try:
-            found = deadline.repeat(reading, BrokerUnreachable, first_pause_s=0.1)
-        except UnknownTopic:  # librdkafka says so, too, of a log that this principal may not see
-            with self._asking(max(1.0, deadline.left)) as admin:
-                self._is_there(admin)
-            return LogState()
+        found = deadline.repeat(reading, BrokerUnreachable, first_pause_s=0.1)
         state = fold(found.entries)
         self._last_read = state, found.position
         return state
 
-    def _asking(self, budget_s: float) -> AbstractContextManager[Admin]:
-        return nullcontext(self._shared(budget_s)) if self._shared else Admin(self._connection, budget_s)
+    def _asking(self, budget_s: float) -> Admin:
+        """Return the connection with a budget of its own."""
+        if self._shared is not None:
+            return self._shared(budget_s)
+        if self._own is None:
+            self._own = Admin(self._connection, budget_s)
+        return self._own.within(budget_s)
 
     def _is_there(self, admin: Admin) -> bool:
         """Return whether the log exists; raise NotAuthorized for one that this principal may not see: its decided
@@ -149,7 +143,7 @@ class CommitLog:
                 self._check_dates()
                 log_topic.warn_if_small(self.topic, self._limit)
                 return state, claim
-            except KafkaException as e:
+            except KafkaError as e:
                 failure = self._named(e)
             self._init(deadline)
             if self._state.owner == claim:
@@ -159,6 +153,14 @@ class CommitLog:
     def ask_group(self, offsets: Offsets, deadline: Deadline) -> None:
         """Find out, beside whatever else is done, whether :meth:`append` may write these ``offsets``."""
         self._offsets.may_be_sent(offsets, deadline)
+
+    def begin(self, offsets: Offsets | None = None) -> None:
+        """Have the transaction of the next write begun while its caller asks others; ``offsets`` are that write's. It
+        takes effect for the owner alone, and holds no reader back.
+        """
+        if self._writer is not None:
+            of_group = self._offsets.group if offsets and self._offsets.has_answered else ""
+            self._writer.open([(self.topic, PARTITION)], of_group)
 
     def append(
         self,
@@ -198,9 +200,9 @@ class CommitLog:
             try:
                 self._write([kept, record] if kept else [record], deadline, offsets, progress)
                 return self._state
-            except OffsetsRefused as e:
-                offsets = offsets if e.again else None
-            except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
+            except OffsetsFailed as e:
+                offsets = offsets if self._offsets.again_after(e) else None
+            except KafkaError as e:  # fenced by a late init, or an answer that got lost: look, then try again
                 if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
                     raise self._too_large(record) from e
                 failure = self._named(e, progress)
@@ -210,8 +212,8 @@ class CommitLog:
     def _check_there(self) -> None:
         """Raise CommitLogDamaged when the topic of a driver at work is gone: to a producer, a broker is silent then."""
         try:
-            with suppress(BrokerUnreachable, NotAuthorized), self._asking(_THERE_S) as admin:
-                admin.topic_partitions([self.topic])
+            with suppress(BrokerUnreachable, NotAuthorized):
+                self._asking(_THERE_S).topic_partitions([self.topic])
         except UnknownTopic as e:
             raise CommitLogDamaged(
                 f"the commit log {self.topic} was deleted while this driver was running",
@@ -242,7 +244,7 @@ class CommitLog:
             When the log has lost the claim.
         """
         owner = self._state.owner
-        if self._producer is None or owner is None or owner.token != token:
+        if self._writer is None or owner is None or owner.token != token:
             earlier, self._last_read = self._last_read, None
             owner = self._init(deadline, earlier).owner  # the remembered one may be an earlier claim of this driver
         if owner is None or owner.token < token:
@@ -266,12 +268,14 @@ class CommitLog:
     @property
     def high_watermark(self) -> int:
         """The log's high watermark after this owner's last write and its end marker; 0 while the log is not open."""
-        return max(self._end, self._state.end + 1) if self._producer is not None else 0
+        return max(self._end, self._state.end + 1) if self._writer is not None else 0
 
     def close(self) -> None:
-        """Drop the writer; what it wrote is committed already."""
+        """Drop the writer, and close a connection of its own; what it wrote is committed already."""
         self._discard()
-        self._offsets.close()
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -288,30 +292,14 @@ class CommitLog:
         return self._state
 
     def _init_once(self, deadline: Deadline, earlier: tuple[LogState, int] | None) -> LogState:
-        with self._asking(max(0.1, deadline.left)) as admin:
-            self._limit = log_topic.ensure(admin, self.topic, deadline)
-            producer = Producer(
-                {
-                    **self._connection.librdkafka(),
-                    **FAST_CONNECT,
-                    "client.id": f"exactly-once-log-{self.sink_id}",
-                    "transactional.id": commit_log_id(self.sink_id),
-                    "transaction.timeout.ms": LOG_TRANSACTION_TIMEOUT_MS,
-                    "message.max.bytes": LARGEST_RECORD_BYTES,
-                    "linger.ms": 0,
-                    "compression.type": "lz4",
-                    "logger": librdkafka_log,
-                }
-            )
-            try:
-                producer.init_transactions(deadline.left)
-            except KafkaException as e:
-                raise self._named(e) from e
-            end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
+        admin = self._asking(max(0.1, deadline.left))
+        self._limit = log_topic.ensure(admin, self.topic, deadline)
+        writer = LogWriter(self._asking, commit_log_id(self.sink_id), LOG_TRANSACTION_TIMEOUT_MS, deadline)
+        end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
         state, start = earlier if earlier is not None and earlier[1] <= end else (LogState(), None)
         if (start or 0) < end:
-            state = fold(log_reader.read(self._connection, self.sink_id, deadline, start, until=end).entries, state)
-        self._producer, self._end = producer, end
+            state = fold(log_reader.read(admin, self.sink_id, deadline, start, until=end).entries, state)
+        self._writer, self._end = writer, end
         return state
 
     def _write(
@@ -321,47 +309,28 @@ class CommitLog:
         offsets: Offsets | None = None,
         progress: ProgressRecord | None = None,
     ) -> None:
-        producer, failed = self._producer, []
-        assert producer is not None
+        assert self._writer is not None
+        to_write = {(self.topic, PARTITION): [_packed(record) for record in records]}
+        if progress is not None:
+            to_write[progress.topic, PARTITION] = [LogRecord(self.sink_id.encode(), progress.value)]
+        of_group = self._offsets.to_write(offsets, _word(records), deadline) if offsets else None
         sent_ms = now_ms()
-
-        def delivered(record: Record) -> Callable[[KafkaError | None, Message], None]:
-            return lambda error, message: failed.append(error) if error else self._note(record, message, sent_ms)
-
         try:
-            producer.begin_transaction()
-            for record in records:
-                producer.produce(
-                    self.topic,
-                    key=key_of(record),
-                    value=encode(record),
-                    headers=headers_of(record),
-                    partition=PARTITION,
-                    on_delivery=delivered(record),
-                )
-            if progress is not None:
-                producer.produce(
-                    progress.topic,
-                    key=self.sink_id,
-                    value=progress.value,
-                    partition=PARTITION,
-                    on_delivery=lambda error, _: failed.append(error) if error else None,
-                )
-            if offsets:
-                self._offsets.send(producer, offsets, _word(records), deadline)
-            producer.commit_transaction(deadline.left)
-            if failed:
-                raise KafkaException(failed[0])
+            written = self._writer.write(to_write, deadline, of_group)[self.topic, PARTITION]
         except BaseException:
             self._discard()  # its state is not known; the next use initialises again and reads what became of the write
             raise
+        if of_group:
+            self._offsets.taken()
+        self._note(records, written, sent_ms)
 
-    def _note(self, record: Record, message: Message, sent_ms: int) -> None:
-        kind, timestamp_ms = message.timestamp()
-        self._dated = kind == TIMESTAMP_LOG_APPEND_TIME
+    def _note(self, records: Sequence[Record], written: Written, sent_ms: int) -> None:
+        self._dated = written.timestamp_ms >= 0
+        at_ms = written.timestamp_ms if self._dated else sent_ms
         # not the clock at this moment: a process that stood still since the append would take the brokers' for slow
-        self.clock_ahead_ms = timestamp_ms - sent_ms
-        self._state = fold([Entry(record, message.offset() or 0, timestamp_ms)], self._state)
+        self.clock_ahead_ms = at_ms - sent_ms
+        entries = [Entry(record, written.offset + n, at_ms) for n, record in enumerate(records)]
+        self._state = fold(entries, self._state)
 
     def _check_dates(self) -> None:
         if not self._dated:  # seen here where the principal may not read the topic's settings
@@ -378,14 +347,14 @@ class CommitLog:
         return record in (*self._state.decisions, self._state.tally, self._state.aborted, self._state.retired)
 
     def _discard(self) -> None:
-        self._producer = None
+        self._writer = None
         self._state = LogState()
 
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def _too_large(self, decision: Decision) -> DecisionTooLarge:
-        with suppress(ExactlyOnceError), self._asking(_THERE_S) as admin:  # it may be another one by now
-            self._limit = log_topic.limit_of(admin.topic_config(self.topic))
+        with suppress(ExactlyOnceError):  # it may be another one by now
+            self._limit = log_topic.limit_of(self._asking(_THERE_S).topic_config(self.topic))
         limit = f"{self._limit.setting} on {self.topic}" if self._limit else f"max.message.bytes of {self.topic}"
         return DecisionTooLarge(
             f"the decision of batch {decision.batch_id} of sink {self.sink_id!r} ({len(decision.handles)} parts, "
@@ -395,7 +364,7 @@ class CommitLog:
             f"segment.bytes of {self.topic}; then start again",
         )
 
-    def _named(self, e: KafkaException, progress: ProgressRecord | None = None) -> ExactlyOnceError:
+    def _named(self, e: KafkaError, progress: ProgressRecord | None = None) -> ExactlyOnceError:
         found = of_commit_log(e, self.topic, self._connection.bootstrap_servers, namespace(self.sink_id))
         if progress is None:
             return found
@@ -403,16 +372,26 @@ class CommitLog:
         return type(found)(f"{found.what}; {beside}", found.way_out, found.safe)
 
 
+def _packed(record: Record) -> LogRecord:
+    return LogRecord(key_of(record).encode(), encode(record), tuple(headers_of(record).items()))
+
+
 def _word(records: Sequence[Record]) -> str:
     """Return the batch whose decision is among ``records``, for :meth:`InputOffsets.send`."""
     return next((f"{r.query_id}/{r.batch_id}" for r in records if isinstance(r, Decision)), "")
 
 
-def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0, whole: bool = False) -> LogState:
+def read_log(
+    connection: Connection, sink_id: str, timeout_s: float = 10.0, whole: bool = False, admin: Admin | None = None
+) -> LogState:
     """Return the state of the sink's commit log, for observers; an empty state for a sink that was never used.
 
-    See :meth:`CommitLog.read` for what it proves, and ``whole``.
+    See :meth:`CommitLog.read` for what it proves, and ``whole``. ``admin`` is a connection that the caller has already.
 
     Raises BrokerUnreachable, CommitLogDamaged, CommitLogBlocked or NotAuthorized.
     """
-    return CommitLog(connection, sink_id).read(Deadline(timeout_s), whole)
+    log = CommitLog(connection, sink_id, admin.within if admin else None)
+    try:
+        return log.read(Deadline(timeout_s), whole)
+    finally:
+        log.close()

@@ -7,29 +7,34 @@ to the high watermark, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, NamedTuple
-
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from typing import NamedTuple
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import BrokerUnreachable, CommitLogBlocked, CommitLogDamaged, ExactlyOnceError
+from exactly_once.errors import (
+    BrokerUnreachable,
+    CommitLogBlocked,
+    CommitLogDamaged,
+    ExactlyOnceError,
+    NotAuthorized,
+)
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import Connection, librdkafka_log
-from exactly_once.kafka.errors import of_commit_log, silent_log
+from exactly_once.kafka.errors import silent_log
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_topic, sink_of_log
 from exactly_once.protocol.records import Decision, Entry, is_own_key, key_of
 from exactly_once.protocol.untrusted import check_own
 from exactly_once.txn.coordinators import ids_of
 from exactly_once.txn.leaders import OLDER_THAN_S, open_on
+from exactly_once.txn.scan import committed
 
 #: Budget for asking who blocks the log, when the budget for waiting is spent.
 _WHO_S = 5.0
 
-#: Largest answer, in bytes: a log that compaction has kept short comes in a few.
-_MANY_BYTES = 16 * 1024 * 1024
+#: Longest pause until a log that hides records is looked at again.
+_LOOK_AGAIN_S = 0.1
 
 #: Characters of a record's key that an error shows. Those of batch writes have up to 415.
 _KEY_SHOWN = 500
@@ -52,9 +57,18 @@ class Reading(NamedTuple):
     position: int
 
 
-def read(
-    connection: Connection, sink_id: str, deadline: Deadline, start: int | None = None, until: int | None = None
-) -> Reading:
+class _Row(NamedTuple):
+    """A record of a commit log as it is there."""
+
+    topic: str
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes | None
+    headers: dict[str, bytes | None]
+
+
+def read(admin: Admin, sink_id: str, deadline: Deadline, start: int | None = None, until: int | None = None) -> Reading:
     """Return the committed records of the sink's log, in order: of each key the last one.
 
     Parameters
@@ -66,60 +80,28 @@ def read(
 
     Raises
     ------
-    UnknownTopic, NotAuthorized, BrokerUnreachable, CommitLogDamaged
+    NotAuthorized, BrokerUnreachable, CommitLogDamaged
     CommitLogBlocked
         When the deadline is over before ``until`` can be read.
     """
-    topic = commit_log_topic(sink_id)
-    consumer = consumer_of(connection, topic, {"auto.offset.reset": "error", "fetch.message.max.bytes": _MANY_BYTES})
-    latest = _Latest()
-    position = -1
-    try:
-        partition = TopicPartition(topic, PARTITION)
-        low, _ = consumer.get_watermark_offsets(partition, timeout=max(0.1, deadline.left))
-        consumer.assign([TopicPartition(topic, PARTITION, low if start is None else start)])
-        while not deadline.over:
-            message = consumer.poll(0.1)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                latest.take(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                position = message.offset() or 0
-                if until is None or position >= until:
-                    break
-            elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # the client looks for the coordinator of its group, which nothing here needs
-            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                raise KafkaException(error)
-    except KafkaException as e:
-        raise of_commit_log(e, topic, connection.bootstrap_servers) from e
-    finally:
-        consumer.close()
-    entries = latest.entries(sink_id)
-    if position < 0:
-        raise timed_out(topic, deadline)
-    if until is not None and position < until:
-        with Admin(connection, _WHO_S) as admin:
-            raise blocked(admin, topic, position)
-    return Reading(entries, position)
+    topic, latest = commit_log_topic(sink_id), _Latest()
+    position = admin.earliest([(topic, PARTITION)])[topic, PARTITION] if start is None else start
+    for _ in deadline.tries(longest_pause_s=_LOOK_AGAIN_S):
+        for rows, reached in _answers(admin.renew(max(_LOOK_AGAIN_S, deadline.left)), topic, position):
+            for row in rows:
+                latest.take(row)
+            position = reached
+        if until is None or position >= until:
+            return Reading(latest.entries(sink_id), position)
+    raise blocked(admin.renew(_WHO_S), topic, position)
 
 
-def consumer_of(connection: Connection, name: str, settings: Mapping[str, Any]) -> Consumer:
-    """Return a reader of commit logs, which waits for nothing at their ends."""
-    return Consumer(
-        {
-            **connection.librdkafka(),
-            "group.id": f"exactly-once-{name}",  # required by the client; nothing joins or commits it
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,  # the end of the log is asked for, not waited for
-            "logger": librdkafka_log,
-            **settings,
-        }
-    )
+def _answers(admin: Admin, topic: str, start: int) -> Iterator[tuple[Iterator[_Row], int]]:
+    """Yield what readers see from ``start`` on, answer by answer, each with the offset that they have reached."""
+    for batches, position in committed(admin, (topic, PARTITION), start):
+        visible = (b for b in batches if b.marker is None and not b.hidden)
+        records = (r for batch in visible for r in batch.records())
+        yield (_Row(topic, r.offset, r.timestamp, r.key or b"", r.value, dict(r.headers)) for r in records), position
 
 
 class _Latest:
@@ -129,29 +111,29 @@ class _Latest:
     """
 
     def __init__(self) -> None:
-        self._by_key: dict[bytes | str | None, Message] = {}
+        self._by_key: dict[bytes, _Row] = {}
         self._strays: dict[bytes, str] = {}  # a digest of the key -> where it is
 
-    def take(self, message: Message) -> None:
-        key, text = message.key(), _text(message.key())
+    def take(self, row: _Row) -> None:
+        text = _text(row.key)
         if is_own_key(text):
-            self._by_key.pop(key, None)
-            if message.value() is not None:
-                self._by_key[key] = message
+            self._by_key.pop(row.key, None)
+            if row.value is not None:
+                self._by_key[row.key] = row
             return
-        digest = blake2b(key.encode() if isinstance(key, str) else key or b"", digest_size=16).digest()
+        digest = blake2b(row.key, digest_size=16).digest()
         self._strays.pop(digest, None)
-        if (value := message.value()) is not None:
-            where = f"at offset {message.offset()} under the key {text[:_STRAY_SHOWN]!r}"
-            self._strays[digest] = f"{value[:_STRAY_SHOWN]!r} {where}"
+        if row.value is not None:
+            where = f"at offset {row.offset} under the key {text[:_STRAY_SHOWN]!r}"
+            self._strays[digest] = f"{row.value[:_STRAY_SHOWN]!r} {where}"
             if len(self._strays) > _MANY_STRAYS:
-                raise self._stray(message.topic() or "")
+                raise self._stray(row.topic)
 
     def entries(self, sink_id: str) -> list[Entry]:
         """Return the entries in the order of the log."""
         if self._strays:
             raise self._stray(commit_log_topic(sink_id))
-        return [_entry(message, sink_id) for message in self._by_key.values()]
+        return [_entry(row, sink_id) for row in self._by_key.values()]
 
     def _stray(self, topic: str) -> CommitLogDamaged:
         first = next(iter(self._strays.values()))
@@ -166,19 +148,18 @@ class _Latest:
         )
 
 
-def _entry(message: Message, sink_id: str) -> Entry:
+def _entry(row: _Row, sink_id: str) -> Entry:
     """Return the record with its place.
 
     It must be what the sink writes under this key, and name the sink's own parts alone.
     """
-    _, timestamp_ms = message.timestamp()
     try:
-        record = decode(message.value() or b"", dict(message.headers() or ()))
+        record = decode(row.value or b"", row.headers)
     except CommitLogDamaged as e:
         if "newer version" not in e.what:
-            raise _damaged(message, sink_id, e.what) from None
+            raise _damaged(row, sink_id, e.what) from None
         raise CommitLogDamaged(
-            f"{e.what}: the record at offset {message.offset()} of {message.topic()}",
+            f"{e.what}: the record at offset {row.offset} of {row.topic}",
             f"{e.way_out}. If no newer version was ever in use, something other than the sink wrote the record: run "
             f"exactly-once log {sink_id} to see the writer and how to undo the record",
         ) from None
@@ -186,23 +167,23 @@ def _entry(message: Message, sink_id: str) -> Entry:
         check_own(record, sink_id)
     except ValueError as e:
         what = f"the commit log holds a record that no driver of this sink wrote ({e})"
-        raise _damaged(message, sink_id, what) from None
-    if _text(message.key()) != key_of(record):
+        raise _damaged(row, sink_id, what) from None
+    if _text(row.key) != key_of(record):
         what = f"the commit log holds a record that belongs under the key {key_of(record)!r}"
-        raise _damaged(message, sink_id, what)
-    return Entry(record, message.offset() or 0, timestamp_ms)
+        raise _damaged(row, sink_id, what)
+    return Entry(record, row.offset, row.timestamp_ms)
 
 
-def _text(key: bytes | str | None) -> str:
-    return key.decode(errors="replace") if isinstance(key, bytes) else key or ""
+def _text(key: bytes) -> str:
+    return key.decode(errors="replace")
 
 
-def _damaged(message: Message, sink_id: str, what: str) -> CommitLogDamaged:
-    key = _text(message.key())[:_KEY_SHOWN]
+def _damaged(row: _Row, sink_id: str, what: str) -> CommitLogDamaged:
+    key = _text(row.key)[:_KEY_SHOWN]
     return CommitLogDamaged(
-        f"{what}, at offset {message.offset()} of {message.topic()} under the key {key!r}",
-        f"Stop the program that wrote this record: only the sink may write to {message.topic()}. Then put the previous "
-        f"record of this key in force again with exactly-once log {sink_id} --undo {message.offset()}",
+        f"{what}, at offset {row.offset} of {row.topic} under the key {key!r}",
+        f"Stop the program that wrote this record: only the sink may write to {row.topic}. Then put the previous "
+        f"record of this key in force again with exactly-once log {sink_id} --undo {row.offset}",
     )
 
 
@@ -253,41 +234,29 @@ def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BU
     """Return the sink other than ``but`` that holds batches of ``query_id``; None when no log that can be read within
     the budget does. Never raises: it only makes an error clearer.
     """
-    try:
-        admin.renew(budget_s)
-        sinks = {t: sink_of_log(t) for t in admin.topics()}
-        logs = [t for t, sink in sinks.items() if sink and sink != but and t == commit_log_topic(sink)]
-        return _search(admin, logs, query_id, Deadline(budget_s)) if logs else None
-    except (ExactlyOnceError, KafkaException):
-        return None
+    holders: list[Holder] = []
+    with suppress(ExactlyOnceError):
+        sinks = {t: sink_of_log(t) for t in admin.renew(budget_s).topics()}
+        for log in (t for t, sink in sinks.items() if sink and sink != but and t == commit_log_topic(sink)):
+            holders += _holders(admin, log, query_id)
+    return max(holders, key=lambda h: h.batch_id, default=None)
 
 
-def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) -> Holder | None:
-    consumer = consumer_of(admin.connection, "search", {"auto.offset.reset": "earliest"})
-    waiting, holder = set(logs), None
-    try:
-        # from offset 0: a named beginning is looked up, and the client waits for 500 ms until it knows the leader
-        consumer.assign([TopicPartition(log, PARTITION, 0) for log in logs])
-        while waiting and not deadline.over:
-            message = consumer.poll(0.1)
-            if message is None:
-                continue
-            if message.error() is not None:  # its end, or a log that this principal may not read
-                waiting.discard(message.topic() or "")
-            elif (batch_id := _decided(message, query_id)) is not None:
-                holder = Holder(sink_of_log(message.topic() or ""), max(batch_id, holder.batch_id if holder else -1))
-    finally:
-        consumer.close()
-    return holder
+def _holders(admin: Admin, topic: str, query_id: str) -> list[Holder]:
+    """Return the decisions of the query in this log; none of a log that this principal may not read."""
+    with suppress(NotAuthorized):
+        start = admin.earliest([(topic, PARTITION)])[topic, PARTITION]
+        rows = (row for some, _ in _answers(admin, topic, start) for row in some)
+        return [Holder(sink_of_log(topic), b) for row in rows if (b := _decided(row, query_id)) is not None]
+    return []
 
 
-def _decided(message: Message, query_id: str) -> int | None:
+def _decided(row: _Row, query_id: str) -> int | None:
     """Return the batch of the query that this record decides."""
-    value = message.value()
-    if value is None or query_id.encode() not in value:
+    if row.value is None or query_id.encode() not in row.value:
         return None
     try:
-        record = decode(value, dict(message.headers() or ()))
+        record = decode(row.value, row.headers)
     except CommitLogDamaged:  # that log's own drivers report it
         return None
     return record.batch_id if isinstance(record, Decision) and record.query_id == query_id else None

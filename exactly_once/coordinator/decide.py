@@ -51,6 +51,7 @@ def decide_and_complete(
     """
     reach("all-prepared")
     log = session.log.own(state.token, Deadline(DECIDE_BUDGET_S))  # fences the decision
+    session.log.begin(state.input_offsets)
     with session.trace.step("confirm"):
         confirmed = _confirm(session, proposed, state, log)
     prepare_ms = max(0, now_ms() + state.clock_ahead_ms - confirmed.began_ms) if confirmed.began_ms else 0
@@ -67,6 +68,7 @@ def decide_and_complete(
         raise
     decided = time.monotonic()
     reach("decided")
+    session.log.begin()  # for the mark
     with session.trace.step("complete"):
         lost = complete(session, decision)
     if lost:

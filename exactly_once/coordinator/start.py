@@ -83,7 +83,7 @@ def check(
         if options.progress_topic:
             check_progress(admin, options.progress_topic)
         is_new = options.guarantee is Guarantee.EXACTLY_ONCE and not _check_rights(options, admin)
-        log = LogState() if is_new else read_log(options.connection, options.sink_id, READ_BUDGET_S)
+        log = LogState() if is_new else read_log(options.connection, options.sink_id, READ_BUDGET_S, admin=admin)
         if version < FENCING_VERSION:
             refuse_lowered(admin, [d.end_txn_version for d in log.decisions])
         if batch:

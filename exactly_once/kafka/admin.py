@@ -224,9 +224,7 @@ class Admin(Asking):
 
     async def end_of(self, partition: Partition) -> int:
         """Return the high watermark of ``partition``, from its leader: one request once the leader is known."""
-        if self._led_by.get(partition, -1) < 0:
-            self._led_by[partition] = await self.leader(partition)
-        return (await self._offsets(self._led_by[partition], [partition], LATEST))[partition]
+        return (await self._offsets(await self.led_by(partition), [partition], LATEST))[partition]
 
     async def begins_of(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return where each of ``partitions`` begins, from its leader: one request to each once they are known."""
@@ -255,8 +253,7 @@ class Admin(Asking):
                     check(p.error_code, f"ListOffsets of {answer.name}-{p.partition_index}")
                     found[answer.name, p.partition_index] = int(p.offset)
         except KafkaError:
-            for where in partitions:
-                self._led_by.pop(where, None)  # it may have moved
+            self.forget_leader(*partitions)
             raise
         return found
 

@@ -26,8 +26,7 @@ from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.errors import Cause, cause_of, check, of_admin
-from exactly_once.kafka.login_probe import refusal_of
+from exactly_once.kafka.errors import check, may_pass, of_admin
 
 T = TypeVar("T")
 
@@ -51,6 +50,9 @@ _MORE_S = 2.0
 #: take a broker some tens of milliseconds.
 IDS_AT_ONCE = 1_000
 
+#: Longest wait for a refusal, in ms: a broker refuses within milliseconds, a password after a tenth of a second.
+_LOGIN_MS = 2_000
+
 Partition = tuple[str, int]
 
 # its debug output holds the whole configuration, passwords included
@@ -58,16 +60,29 @@ logging.getLogger("kafka.admin.client").setLevel(logging.INFO)
 
 
 class _Client(KafkaAdminClient):
-    """An admin client that leaves no thread and no socket behind when it cannot connect."""
+    """An admin client that says why it cannot connect, and leaves no thread and no socket behind then."""
 
     def __init__(self, **configs: Any):
         try:
             super().__init__(**configs)
-        except BaseException:
+        except BaseException as e:
+            refusal = None
             if hasattr(self, "_net"):
+                if isinstance(e, KafkaTimeoutError):  # it tries again until its time is over, and knows only that
+                    refusal = self._net.run(self._refusal)
                 self._client.close()
                 self._net.stop()
-            raise
+            raise (refusal or e) from e
+
+    async def _refusal(self) -> Exception | None:
+        """Connect once more, and return why that fails."""
+        for broker in self._manager.cluster.bootstrap_brokers():
+            self._manager.reset_backoff(broker.node_id)
+            try:
+                await self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS, pop_on_close=False)
+            except (KafkaError, OSError) as e:
+                return e
+        return None
 
 
 class Asking:
@@ -113,8 +128,7 @@ class Asking:
                 **connection.kafka_python(),
             )
         except (KafkaError, OSError, ValueError) as e:
-            reason = refusal_of(connection) if isinstance(e, KafkaTimeoutError) else None
-            raise self.named(reason or e) from e
+            raise self.named(e) from e
         self._see([b.node_id for b in self._cluster.brokers()])
 
     def __enter__(self) -> Self:
@@ -191,7 +205,7 @@ class Asking:
         says that it cannot connect.
         """
         try:
-            if cause_of(e) is Cause.SILENT:
+            if may_pass(e):
                 self.connection.check_login()
         except ExactlyOnceError as why:
             return why
@@ -202,6 +216,10 @@ class Asking:
     def send(self, request: Any, node: int | None = None, timeout_ms: int | None = None) -> Any:
         """Send a request to a broker, to any when ``node`` is None; returns what its answer can be awaited from."""
         return self.client._manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
+
+    async def pause(self, seconds: float) -> None:
+        """Let others ask for so long."""
+        await self.client._net.sleep(seconds)
 
     def api_version(self, request: Any) -> int:
         """Return the highest version of a request that client and brokers know; -1 when they have none in common."""
@@ -297,6 +315,17 @@ class Asking:
             if partition[0] in wanted and node >= 0:
                 found.setdefault(node, []).append(partition)
         return found
+
+    async def led_by(self, partition: Partition) -> int:
+        """Return the broker that leads ``partition``, from memory or as :meth:`leader` does."""
+        if self._led_by.get(partition, -1) < 0:
+            self._led_by[partition] = await self.leader(partition)
+        return self._led_by[partition]
+
+    def forget_leader(self, *partitions: Partition) -> None:
+        """Look the leaders up again next time: they may have moved."""
+        for partition in partitions:
+            self._led_by.pop(partition, None)
 
     async def leader(self, partition: Partition) -> int:
         """Return the broker that leads ``partition``, whatever its topic's other partitions do.

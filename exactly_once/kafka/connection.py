@@ -7,7 +7,6 @@ cannot do with them (Kerberos) is refused here, before anything connects.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import ssl
 from collections.abc import Mapping
@@ -21,15 +20,6 @@ from exactly_once.kafka.jaas import Login
 from exactly_once.kafka.key_stores import IDENTITY, KEY_PASSWORD, NO_STORES, TRUST, Stores
 from exactly_once.kafka.oauth import OAuth
 from exactly_once.kafka.producer_options import NO_KERBEROS
-
-#: Logger of librdkafka's own messages; everything that matters also comes back as an exception.
-librdkafka_log = logging.getLogger("exactly_once.librdkafka")
-librdkafka_log.addHandler(logging.NullHandler())  # else Python prints it where a program has not set up logging
-
-#: Settings without librdkafka's default, which opens connections one by one, 50 ms apart, and may miss the coordinator
-#: for a further 500 ms: a new producer took 56 to 515 ms that way, and takes 6 to 16 ms with this (12 tries each, one
-#: broker).
-FAST_CONNECT = {"enable.sparse.connections": False}
 
 #: Values of ``security.protocol``.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -1,8 +1,4 @@
-"""One table of causes for the errors of kafka-python and librdkafka, and the sink's error for each cause and actor.
-
-Both clients have the brokers' codes, which are the protocol's; librdkafka adds negative ones of its own, kafka-python
-classes without a code.
-"""
+"""One table of causes for the brokers' error codes and kafka-python's own errors, and the sink's error for each."""
 
 from __future__ import annotations
 
@@ -12,16 +8,15 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NoReturn
 
-from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    KafkaError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnknownBrokerIdError,
     for_code,
 )
-from kafka.errors import KafkaError as PythonError
 
 from exactly_once.errors import (
     BrokerRefused,
@@ -80,53 +75,31 @@ class Cause(Enum):
     REFUSED = "a retry will not change the answer"
 
 
-#: Causes by librdkafka's code; the positive ones are the protocol's. A code in no list is :attr:`Cause.REFUSED`.
+#: Causes by the protocol's code. A code in no list is :attr:`Cause.REFUSED`.
 _BY_CODE = {
     **dict.fromkeys(MAY_PASS | OF_THE_TRANSACTION, Cause.SILENT),
     **dict.fromkeys(OF_THE_RECORD, Cause.RECORD),
-    KafkaError._INVALID_DIFFERENT_RECORD: Cause.RECORD,  # another record of its batch is the bad one
-    KafkaError._UNKNOWN_TOPIC: Cause.NO_TOPIC,
-    KafkaError._UNKNOWN_PARTITION: Cause.NO_TOPIC,
-    KafkaError.UNKNOWN_TOPIC_OR_PART: Cause.NO_TOPIC,
-    KafkaError.MSG_SIZE_TOO_LARGE: Cause.TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE: Cause.TOO_LARGE,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: Cause.TIMEOUT,
-    KafkaError._FENCED: Cause.FENCED,
-    KafkaError.PRODUCER_FENCED: Cause.FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH: Cause.FENCED,
-    **dict.fromkeys(
-        (
-            *(KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD),
-            *(KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL),
-            *(KafkaError._QUEUE_FULL, KafkaError._RETRY, KafkaError._FAIL, KafkaError._UNKNOWN_BROKER),
-            *(KafkaError._DESTROY, KafkaError._DESTROY_BROKER),
-            *(KafkaError._BAD_MSG, KafkaError._UNDERFLOW),  # an answer that was damaged on its way
-            *(KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION),  # errors of a reader, which begins again
-            # errors of a transaction that cannot go on; the next start has a new producer
-            *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE, KafkaError._CONFLICT),
-            *(KafkaError._IN_PROGRESS, KafkaError._PREV_IN_PROGRESS, KafkaError._FATAL),
-            *(KafkaError._GAPLESS_GUARANTEE, KafkaError._INCONSISTENT),
-        ),
-        Cause.SILENT,
-    ),
+    3: Cause.NO_TOPIC,  # UNKNOWN_TOPIC_OR_PARTITION
+    10: Cause.TOO_LARGE,  # MESSAGE_TOO_LARGE
+    18: Cause.TOO_LARGE,  # RECORD_LIST_TOO_LARGE
+    47: Cause.FENCED,  # INVALID_PRODUCER_EPOCH
+    50: Cause.TIMEOUT,  # INVALID_TRANSACTION_TIMEOUT
+    90: Cause.FENCED,  # PRODUCER_FENCED
 }
 
 
-def cause_of(e: Exception | KafkaError | None) -> Cause:
-    """Return why kafka-python (any exception) or librdkafka (its exception, or the error inside) raised ``e``.
-    kafka-python's errors end a call that was repeated as long as they could pass, so whether one of them could is all
-    that counts; None, and an error that is not Kafka's (a socket's), is silence.
-    """
-    if isinstance(e, KafkaException):
-        e = e.args[0]
-    if isinstance(e, KafkaError):
-        denied = "AUTHORIZATION" in e.name() or "AUTHENTICATION" in e.name() or _is_of_certificate(e.str())
-        return Cause.DENIED if denied else _BY_CODE.get(e.code(), Cause.REFUSED)
+def cause_of(e: Exception | None) -> Cause:
+    """Return why a client raised ``e``; None, and an error that is not Kafka's (a socket's), is silence."""
     if "Authorization" in type(e).__name__ or "Authentication" in type(e).__name__ or _is_of_certificate(str(e)):
         return Cause.DENIED
-    # a broker that has just joined is unknown to the client until it looks again
-    passing = not isinstance(e, PythonError) or e.retriable or isinstance(e, UnknownBrokerIdError)
-    return Cause.SILENT if passing else Cause.REFUSED
+    return _BY_CODE.get(getattr(e, "errno", None) or 0, Cause.SILENT if may_pass(e) else Cause.REFUSED)
+
+
+def may_pass(e: Exception | None) -> bool:
+    """Return whether a call that is made again can succeed where ``e`` ended it. A broker that has just joined is
+    unknown to the client until it looks again.
+    """
+    return not isinstance(e, KafkaError) or e.retriable or isinstance(e, UnknownBrokerIdError)
 
 
 def _is_of_certificate(said: str) -> bool:
@@ -148,7 +121,7 @@ def _let_in(said: str) -> str:
 
 def name_of(code: int) -> str:
     """Return the protocol's name of an error code in an answer; NONE for success."""
-    error: type[PythonError] = for_code(code)
+    error: type[KafkaError] = for_code(code)
     return "NONE" if not getattr(error, "errno", None) else str(getattr(error, "message", error.__name__))
 
 
@@ -160,7 +133,7 @@ def check(code: int, what: str) -> None:
 
 def refuse(code: int, what: str) -> NoReturn:
     """Raise kafka-python's error for ``code``; callers repeat what may pass by itself."""
-    error: type[PythonError] = for_code(code)
+    error: type[KafkaError] = for_code(code)
     raise error(what)
 
 
@@ -169,13 +142,13 @@ def refuse(code: int, what: str) -> NoReturn:
 
 def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceError:
     """Return the error for the failure of a request to ``servers`` within a budget of ``seconds``."""
-    cause, sentence = cause_of(e), sentence_of(e)
-    if cause is Cause.DENIED:
+    sentence = sentence_of(e)
+    if cause_of(e) is Cause.DENIED:
         return NotAuthorized(
             f"{servers} refuses this principal: {sentence}",
             _right_to_grant(e),
         )
-    if cause is Cause.REFUSED:
+    if not may_pass(e):
         return BrokerRefused(
             f"{servers} refuses a request: {sentence}",
             "Correct what the brokers' sentence names, in the options or on the brokers; exactly-once doctor shows "
@@ -200,7 +173,7 @@ def of_new_topic(e: Exception, topic: str) -> BrokerRefused | None:
 
 def sentence_of(e: Exception | None) -> str:
     """Return what brokers, or a client, say of a failure: one line, shortened, without the client's request."""
-    text = e.args[0].str() if isinstance(e, KafkaException) else str(e)
+    text = str(e)
     if _DUMPED in text:
         text = "; ".join([type(e).__name__, *map(ast.literal_eval, _DUMPED_SENTENCE.findall(text))])
     return shortened(text)
@@ -247,37 +220,37 @@ def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthoriz
     )
 
 
-def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "") -> ExactlyOnceError:
-    """Return the error of reading or writing the commit log ``topic``; ``prefix`` is that of the sink's ids."""
-    error: KafkaError = e.args[0]
-    if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+def of_commit_log(e: KafkaError, topic: str, servers: str, prefix: str = "") -> ExactlyOnceError:
+    """Return the error of writing the commit log ``topic``; ``prefix`` is that of the sink's ids."""
+    if isinstance(e, TransactionalIdAuthorizationFailedError):
         return NotAuthorized(
             f"this principal may not use the transactional ids that begin with {prefix!r}",
             f"Grant WRITE on the transactional ids with the prefix {prefix}; docs/reference.md lists all rights",
         )
-    match cause_of(error):
+    sentence = sentence_of(e)
+    match cause_of(e):
         case Cause.NO_TOPIC:
             return UnknownTopic(
                 f"the commit log {topic} does not exist", "Start the stream once: the sink creates the topic"
             )
         case Cause.TIMEOUT:
             return InvalidTransactionTimeout(
-                f"the brokers' transaction.max.timeout.ms is below the transaction timeout of {topic}: {_said(error)}",
+                f"the brokers' transaction.max.timeout.ms is below the transaction timeout of {topic}: {sentence}",
                 "Raise transaction.max.timeout.ms on the brokers to 30000 at least, and to no less than "
                 "kafka.transaction.timeout.ms",
             )
         case Cause.DENIED:
             return NotAuthorized(
-                f"this principal may not use the commit log {topic} ({error.str()})",
+                f"this principal may not use the commit log {topic} ({sentence})",
                 f"Grant READ on the topic {topic}, and WRITE to principals that run streams, writes or recoveries; "
                 "docs/reference.md lists all rights",
             )
         case Cause.REFUSED | Cause.RECORD | Cause.TOO_LARGE:
             return BrokerRefused(
-                f"the brokers refuse a request for the commit log {topic}: {_said(error)}",
+                f"the brokers refuse a request for the commit log {topic}: {sentence}",
                 f"Correct the setting of the topic {topic}, or of the brokers, that the brokers' answer names",
             )
-    return silent_log(topic, f"the commit log {topic} on {servers}: {error.str()}")
+    return silent_log(topic, f"the commit log {topic} on {servers}: {sentence}")
 
 
 def silent_log(topic: str, what: str) -> BrokerUnreachable:
@@ -287,10 +260,6 @@ def silent_log(topic: str, what: str) -> BrokerUnreachable:
         f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition "
         "that does not answer. Start again, unchanged, once it answers",
     )
-
-
-def _said(error: KafkaError) -> str:
-    return f"{shortened(error.str())} ({error.name()})"
 
 
 def shown(key: object) -> str:

@@ -97,6 +97,21 @@ async def _committed(admin: Admin, group: str, settled: bool) -> list[tuple[str,
     return [(topic, p.partition_index, p.committed_offset, p.metadata) for topic, p in found]
 
 
+def answering_coordinator(admin: Admin, group: str, partition: Partition) -> int:
+    """Return the broker that coordinates ``group``, once it has said what is committed for ``partition``."""
+
+    async def question() -> int:
+        wanted = OffsetFetchRequest.OffsetFetchRequestGroup
+        topic = wanted.OffsetFetchRequestTopics(name=partition[0], partition_indexes=[partition[1]])
+        request = OffsetFetchRequest(groups=[wanted(group_id=group, topics=[topic])], min_version=8, max_version=8)
+        node = await admin.group_coordinator(group)
+        [answer] = (await admin.send(request, node)).groups
+        check(answer.error_code, f"offsets of {group}")
+        return node
+
+    return admin.ask(question)
+
+
 def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Watermarks]]:
     """Return the ends of every partition of ``topics``, all asked at once; a topic that is gone is left out."""
     wanted = sorted(set(topics))

@@ -70,7 +70,7 @@ def encode(record: Record) -> bytes:
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
 
-def headers_of(record: Record) -> dict[str, str | bytes | None]:
+def headers_of(record: Record) -> dict[str, bytes]:
     """Return the headers of the record's Kafka record."""
     if isinstance(record, Decision):
         told = {"counted": record.counted, "ended": record.ended, "input_ids": record.input_ids or None}

@@ -268,11 +268,26 @@ def add_partitions(
     """Add partitions to the transaction of a producer, which begins with the first ones; its end writes a marker to
     each. It needs WRITE on the id and on the topics.
     """
+    request = add_request(transactional_id, producer_id, epoch, partitions)
+
+    async def question() -> None:
+        node = (await admin.coordinators([transactional_id]))[transactional_id]
+        try:
+            check_added(await admin.send(request, node))
+        except KafkaError:
+            admin.forget_coordinator(transactional_id)
+            raise
+
+    admin.ask(question)
+
+
+def add_request(transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[Partition]) -> Any:
+    """Return the request of :func:`add_partitions`."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
     of_topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    request = AddPartitionsToTxnRequest(
+    return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=producer_id,
         v3_and_below_producer_epoch=epoch,
@@ -280,17 +295,12 @@ def add_partitions(
         max_version=_ADD_VERSION,
     )
 
-    async def question() -> None:
-        node = (await admin.coordinators([transactional_id]))[transactional_id]
-        try:
-            for topic in (await admin.send(request, node)).results_by_topic_v3_and_below:
-                for p in topic.results_by_partition:
-                    check(p.partition_error_code, f"AddPartitionsToTxn of {topic.name}-{p.partition_index}")
-        except KafkaError:
-            admin.forget_coordinator(transactional_id)
-            raise
 
-    admin.ask(question)
+def check_added(answer: Any) -> None:
+    """Raise kafka-python's error for the first partition that an answer to :func:`add_request` refuses."""
+    for topic in answer.results_by_topic_v3_and_below:
+        for p in topic.results_by_partition:
+            check(p.partition_error_code, f"AddPartitionsToTxn of {topic.name}-{p.partition_index}")
 
 
 def end_one(admin: Admin, transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Outcome:

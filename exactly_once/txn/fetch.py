@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka.errors import KafkaError
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from exactly_once.kafka.admin import Admin, Partition
@@ -55,9 +56,13 @@ def fetch(admin: Admin, where: Partition, offset: int, isolation: int, some_byte
     )
 
     async def question() -> Any:
-        answer = await admin.send(request, await admin.leader(where))
-        found = answer.responses[0].partitions[0]
-        check(found.error_code, f"Fetch of {topic}-{number}")
+        try:
+            answer = await admin.send(request, await admin.led_by(where))
+            found = answer.responses[0].partitions[0]
+            check(found.error_code, f"Fetch of {topic}-{number}")
+        except KafkaError:
+            admin.forget_leader(where)
+            raise
         return found
 
     return admin.ask(question)

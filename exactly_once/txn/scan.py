@@ -140,6 +140,25 @@ def batches(
                 start = until
 
 
+def committed(admin: Admin, where: Partition, start: int) -> Iterator[tuple[list[LogBatch], int]]:
+    """Yield what a read_committed reader can see from ``start`` on, answer by answer: the batches, hidden ones and end
+    markers too, and the offset up to which it has seen all; with the last one, the last stable offset. Has the budget
+    and the errors of ``admin``.
+    """
+    hides, ended = _Hidden(), False
+    while not ended:
+        answer = fetch(admin, where, start, READ_COMMITTED, MANY_BYTES)
+        hides.learn(answer.aborted_transactions)
+        before, stable, seen = start, int(answer.last_stable_offset), list[LogBatch]()
+        for raw in _slices(bytes(answer.records or b"")):
+            head = DefaultRecordBatch(raw)
+            if head.next_offset > start:
+                start = head.next_offset
+                seen.append(_batch(where, head, raw, hides, True))
+        ended = start >= stable or start == before  # compaction may have removed all records to the end
+        yield seen, max(start, stable) if ended else start
+
+
 class _Hidden:
     """The transactions that a read_committed reader leaves out.
 

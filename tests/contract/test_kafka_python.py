@@ -74,7 +74,9 @@ def _coordinators(client: Any) -> bool:
 #: Name -> whether it is what the engine takes it for.
 PRIVATE: dict[str, Callable[[Any], bool]] = {
     "_client": lambda client: takes(client._client.close),
-    "_net": lambda client: takes(client._net.stop) and takes(client._net.run, lambda: None),
+    "_net": lambda client: (
+        takes(client._net.stop) and takes(client._net.run, lambda: None) and takes(client._net.sleep, 0.1)
+    ),
     "_manager": lambda client: isinstance(client._manager, KafkaConnectionManager),
     "_find_coordinator_ids": lambda client: (
         inspect.iscoroutinefunction(client._find_coordinator_ids)
@@ -88,11 +90,14 @@ PRIVATE: dict[str, Callable[[Any], bool]] = {
 BEHIND_IT: dict[str, Callable[[KafkaConnectionManager], bool]] = {
     "call_soon": lambda manager: takes(manager.call_soon, lambda: None),
     "send": lambda manager: takes(manager.send, object(), node_id=1, request_timeout_ms=1_000),
+    "get_connection": lambda manager: takes(manager.get_connection, 1, timeout_ms=1_000, pop_on_close=False),
+    "reset_backoff": lambda manager: takes(manager.reset_backoff, 1),
     "broker_version_data": lambda manager: takes(BrokerVersionData.api_version, None, object()),
     "cluster": lambda manager: (
         isinstance(manager.cluster, ClusterMetadata)
         and inspect.iscoroutinefunction(manager.cluster.refresh_metadata)
         and manager.cluster.brokers() == []
+        and [b.host for b in manager.cluster.bootstrap_brokers()] == ["127.0.0.1"]
     ),
 }
 

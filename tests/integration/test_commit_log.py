@@ -10,12 +10,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka.errors import GroupIdNotFoundError, KafkaError, OffsetNotAvailableError, UnknownTopicOrPartitionError
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from exactly_once.commitlog import commit_log, log_reader
 from exactly_once.commitlog.commit_log import CommitLog, read_log
+from exactly_once.commitlog.log_writer import LogRecord, LogWriter
 from exactly_once.coordinator import recover as recovery
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
@@ -37,6 +39,8 @@ from exactly_once.tools.operation.end_hanging import COMMIT_HANGING, HangingPara
 from exactly_once.tools.operation.log_records import UNDO, UndoParameters, log_records
 from exactly_once.tools.operation.model import OperationContext
 from exactly_once.tools.operation.rules import Refused
+from exactly_once.txn import fetch as fetching
+from exactly_once.txn import scan
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.hanging import UNVERIFIED, leave_hanging
@@ -233,12 +237,12 @@ def test_a_decision_that_the_log_does_not_take_is_refused_at_once_with_both_size
     connection: Connection, sink_id: str
 ) -> None:
     """Wedge: the whole budget of tries, then "check the brokers", at each start forever."""
-    config = {**LOG_AS_README_SAYS, "max.message.bytes": "20000"}
+    config = {**LOG_AS_README_SAYS, "max.message.bytes": "9000"}
     brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=config)
     log = owned(connection, sink_id)
-    alter(connection, commit_log_topic(sink_id), "max.message.bytes", "19000")
+    alter(connection, commit_log_topic(sink_id), "max.message.bytes", "8000")
     deadline = Deadline(30)
-    with pytest.raises(DecisionTooLarge, match=r"EO-LOG-SIZE: .*1000 parts.*max\.message\.bytes=19000.*fewer parts"):
+    with pytest.raises(DecisionTooLarge, match=r"EO-LOG-SIZE: .*1000 parts.*max\.message\.bytes=8000.*fewer parts"):
         log.append(decision(sink_id, 0, parts=1000), deadline)
     assert deadline.left > 20
     log.append(decision(sink_id, 0), Deadline(30))
@@ -395,18 +399,15 @@ def test_offsets_before_a_decision_whose_marker_is_late_are_never_taken_for_sett
         assert published_offsets(admin.renew(20), group, settled=True) == ({topic: {0: 8}}, {"q": 1})
 
 
-class Refusing(Producer):
-    """A producer whose group coordinator refuses the offsets, for a reason that nobody has thought of."""
-
-    def send_offsets_to_transaction(self, *args):
-        raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND))
-
-
 def test_offsets_that_the_group_does_not_take_do_not_stop_a_decision(
     connection: Connection, sink_id: str, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wedge: a convenience for lag tools that costs every decision its whole budget, and then the stream."""
-    monkeypatch.setattr(commit_log, "Producer", Refusing)
+
+    async def refused(*_: object) -> None:
+        raise GroupIdNotFoundError("for a reason that nobody has thought of")
+
+    monkeypatch.setattr(LogWriter, "_commit", refused)
     log = owned(connection, sink_id)
     deadline = Deadline(20)
     with caplog.at_level(logging.WARNING):
@@ -464,50 +465,43 @@ def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, capl
 # -- brokers that are busy with themselves -----------------------------------------------------------------------------
 
 
-class Unsettled(Consumer):
-    """A consumer whose first question meets a leader that has just been elected."""
-
-    error = KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)
-    asked = 0
-
-    def get_watermark_offsets(self, *args, **kwargs):
-        Unsettled.asked += 1
-        if Unsettled.asked == 1:
-            raise KafkaException(self.error)
-        return super().get_watermark_offsets(*args, **kwargs)
-
-
-@pytest.mark.parametrize("code", [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART])
+@pytest.mark.parametrize("error", [OffsetNotAvailableError, UnknownTopicOrPartitionError])
 def test_a_broker_that_does_not_know_yet_is_asked_again(
-    code: int, connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
+    error: type[KafkaError], connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wedge: an election, or a start on several brokers of which one has not heard of the topic, ends the stream in
     milliseconds.
     """
     owned(connection, sink_id)
-    monkeypatch.setattr(Unsettled, "asked", 0)
-    monkeypatch.setattr(Unsettled, "error", KafkaError(code))
-    monkeypatch.setattr(log_reader, "Consumer", Unsettled)
+    asked: list[int] = []
+
+    def checked(code: int, what: str) -> None:
+        asked.append(code)
+        if len(asked) == 1:
+            raise error(what)
+        check(code, what)
+
+    monkeypatch.setattr(fetching, "check", checked)
     owned(connection, sink_id, token=2)
-    assert Unsettled.asked == 2
-    monkeypatch.setattr(Unsettled, "asked", 0)
-    monkeypatch.setattr(Unsettled, "error", KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    assert asked == [0, 0]
+    asked.clear()
     assert read_log(connection, sink_id).owner == claim(2)
 
 
 def test_a_new_log_and_one_that_was_read_to_its_end_are_not_read_again(
     connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each reader is two connections and five requests of a start, which many streams of a driver make at once."""
-    made: list[object] = []
-    monkeypatch.setattr(log_reader, "Consumer", lambda settings: made.append(settings) or Consumer(settings))
+    """Guards against requests of each start that many streams of a driver make at once."""
+    reads: list[int] = []
+    real = fetching.fetch
+    monkeypatch.setattr(scan, "fetch", lambda *asked: reads.append(asked[2]) or real(*asked))
     log = owned(connection, sink_id)
-    assert made == []
+    assert reads == []
     log.append(decision(sink_id, 0), Deadline(30))
     again = CommitLog(connection, sink_id)
     before = again.read(Deadline(30))
     seen, _ = again.claim(lambda state: claim(2), Deadline(30))
-    assert len(made) == 1 and (seen.owner, seen.decisions) == (claim(1), before.decisions)
+    assert reads == [0] and (seen.owner, seen.decisions) == (claim(1), before.decisions)
 
 
 @pytest.mark.long
@@ -636,10 +630,12 @@ def test_the_end_of_a_log_is_behind_a_write_of_the_owner_s_that_was_rolled_back(
 ) -> None:
     """Guards against tasks that all call themselves too late: the owner's next look would end before what they see."""
     log = owned(connection, sink_id)
-    assert log._producer is not None
-    log._producer.begin_transaction()
-    log._producer.produce(log.topic, b"{}", b"tally", partition=0)
-    log._producer.flush(30)
+    writer = log._writer
+    assert writer is not None
+    where = log.topic, 0
+    with Admin(connection) as admin:
+        admin.run(lambda: writer._add(admin, frozenset([where]), ""))
+        admin.run(lambda: writer._produce(admin, {where: writer._packed(where, [LogRecord(b"tally", b"{}")])}))
     log.close()  # as after an answer that got lost
     log.own(1, Deadline(30))
     with Admin(connection) as admin:
@@ -650,8 +646,6 @@ def test_the_offset_to_start_from_is_a_position_not_a_count(connection: Connecti
     """Each write has a marker behind it, which a reader steps over."""
     log = owned(connection, sink_id)
     log.append(decision(sink_id, 0), Deadline(30))
-    found = log_reader.read(connection, sink_id, Deadline(30))
-    high = Consumer({**connection.librdkafka(), "group.id": "x"}).get_watermark_offsets(
-        TopicPartition(commit_log_topic(sink_id), 0), timeout=10
-    )[1]
-    assert (len(found.entries), found.position) == (2, high)
+    with Admin(connection) as admin:
+        found = log_reader.read(admin, sink_id, Deadline(30))
+        assert (len(found.entries), found.position) == (2, admin.high_watermark(commit_log_topic(sink_id), 0))

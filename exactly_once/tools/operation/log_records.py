@@ -12,15 +12,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from kafka.errors import KafkaError
 
+from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.commitlog.log_reader import PARTITION
+from exactly_once.commitlog.log_writer import LogRecord, LogWriter
+from exactly_once.deadline import Deadline
 from exactly_once.errors import CommitLogDamaged, InvalidOption, UnknownTopic
 from exactly_once.inspection.words import never_claimed, plural
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_commit_log
-from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
+from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import check_sink_id, commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import (
     ACCEPTED,
@@ -74,7 +77,7 @@ class Logged:
     producer_id: int
     writer: str | None
     value: bytes | None
-    headers: tuple[tuple[str, str | bytes | None], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
     @property
     def dead_letters(self) -> int:
@@ -236,26 +239,16 @@ def _write(connection: Connection, sink_id: str, records: Sequence[tuple[bytes, 
     A driver that is alive goes on: its next write initialises the log's producer again, and reads the log from its
     beginning. Raises BrokerUnreachable, BrokerRefused or NotAuthorized.
     """
-    topic = commit_log_topic(sink_id)
-    producer = Producer(
-        {
-            **connection.librdkafka(),
-            **FAST_CONNECT,
-            "transactional.id": commit_log_id(sink_id),
-            "message.max.bytes": LARGEST_RECORD_BYTES,
-            "queue.buffering.max.messages": 2 * len(records) + 1_000,  # all of them may wait at once
-            "logger": librdkafka_log,
-        }
-    )
-    try:
-        producer.init_transactions(BUDGET_S)
-        producer.begin_transaction()
-        for key, record in records:
-            value, headers = (record.value, list(record.headers)) if record else (None, [])
-            producer.produce(topic, value, key, partition=PARTITION, headers=headers)
-        producer.commit_transaction(BUDGET_S)
-    except KafkaException as e:
-        raise of_commit_log(e, topic, connection.bootstrap_servers, namespace(sink_id)) from e
+    where, deadline = (commit_log_topic(sink_id), PARTITION), Deadline(BUDGET_S)
+    written = [
+        LogRecord(key, record.value, record.headers) if record else LogRecord(key, None) for key, record in records
+    ]
+    with Admin(connection, BUDGET_S) as admin:
+        try:
+            writer = LogWriter(admin.within, commit_log_id(sink_id), LOG_TRANSACTION_TIMEOUT_MS, deadline)
+            writer.write({where: written}, deadline)
+        except KafkaError as e:
+            raise of_commit_log(e, where[0], connection.bootstrap_servers, namespace(sink_id)) from e
 
 
 UNDO = Operation(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -148,10 +146,3 @@ def test_one_address_that_fits_is_enough() -> None:
     """A client that finds another protocol at one address goes on to the next."""
     with listening(SASL_PLAINTEXT) as other, listening(PLAINTEXT) as fits:
         check_doors(Connection(f"127.0.0.1:{other},127.0.0.1:{fits}"))
-
-
-def test_librdkafka_s_lines_stay_out_of_a_terminal_without_logging() -> None:
-    """Mishap: raw lines of a C library around the one sentence that says what to do."""
-    code = "from exactly_once.kafka.connection import librdkafka_log as log; log.error('FAIL [thrd:main]')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert "FAIL" not in done.stdout + done.stderr

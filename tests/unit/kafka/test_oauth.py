@@ -7,7 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+<<<<<<< HEAD
 from email.message import Message
+=======
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+>>>>>>> f995b254 (The commit log is read and written by requests over the driver's own connection: nine waits, and no second client)
 from urllib.parse import parse_qs
 
 import pytest
@@ -18,6 +24,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
 from exactly_once.commitlog.input_offsets import InputOffsets
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.oauth import OAuth, Token, Tokens, checked, from_endpoint, from_function, token_in
 from exactly_once.options import SinkOptions
@@ -129,7 +136,8 @@ def test_a_rotated_secret_is_not_served_from_a_process_s_cache() -> None:
 def test_a_token_that_is_not_to_be_had_holds_up_no_lag_tools(endpoint: Endpoint) -> None:
     """Outage: a batch that is not decided, for the sake of offsets that nothing depends on."""
     endpoint.status = 503
-    offsets = InputOffsets(Connection.from_options(options_of(endpoint.url)), "s")
+    connection = Connection.from_options(options_of(endpoint.url))
+    offsets = InputOffsets(partial(Admin, connection), "s")
     assert not offsets.may_be_sent({"t": {0: 1}}, Deadline(1))
 
 
