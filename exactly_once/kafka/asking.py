@@ -13,9 +13,11 @@ from typing import Any, Self, TypeVar
 
 from kafka.admin import KafkaAdminClient
 from kafka.errors import (
+    KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
     LeaderNotAvailableError,
+    SaslAuthenticationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnknownBrokerIdError,
     UnknownTopicOrPartitionError,
@@ -76,13 +78,22 @@ class _Client(KafkaAdminClient):
 
     async def _refusal(self) -> Exception | None:
         """Connect once more, and return why that fails."""
-        for broker in self._manager.cluster.bootstrap_brokers():
+        broker = self._manager.cluster.bootstrap_brokers()[0]
+        for last in (False, True):
             self._manager.reset_backoff(broker.node_id)
+            failure: Exception | None = None
             try:
-                await self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS, pop_on_close=False)
+                connection: Any = self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS, pop_on_close=False)
+                await connection
             except (KafkaError, OSError) as e:
-                return e
-        return None
+                failure = e
+            self._manager._conns.pop(broker.node_id, None)
+            if not isinstance(failure, KafkaConnectionError) or not connection.sasl_enabled:
+                return failure
+            # a broker that refuses a password closes the connection with its answer, which the client drops over TLS
+            if connection.broker_version_data is not None and last:
+                return SaslAuthenticationFailedError(f"the broker closed the connection during the login ({failure})")
+        return failure
 
 
 class Asking:
