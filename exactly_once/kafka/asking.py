@@ -83,11 +83,10 @@ class _Client(KafkaAdminClient):
             self._manager.reset_backoff(broker.node_id)
             failure: Exception | None = None
             try:
-                connection: Any = self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS, pop_on_close=False)
+                connection: Any = self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS)
                 await connection
             except (KafkaError, OSError) as e:
                 failure = e
-            self._manager._conns.pop(broker.node_id, None)
             if not isinstance(failure, KafkaConnectionError) or not connection.sasl_enabled:
                 return failure
             # a broker that refuses a password closes the connection with its answer, which the client drops over TLS

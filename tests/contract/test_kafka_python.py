@@ -25,6 +25,7 @@ from kafka.errors import (
     OutOfOrderSequenceNumberError,
     UnknownBrokerIdError,
 )
+from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.broker_version_data import BrokerVersionData
@@ -90,7 +91,9 @@ PRIVATE: dict[str, Callable[[Any], bool]] = {
 BEHIND_IT: dict[str, Callable[[KafkaConnectionManager], bool]] = {
     "call_soon": lambda manager: takes(manager.call_soon, lambda: None),
     "send": lambda manager: takes(manager.send, object(), node_id=1, request_timeout_ms=1_000),
-    "get_connection": lambda manager: takes(manager.get_connection, 1, timeout_ms=1_000, pop_on_close=False),
+    "get_connection": lambda manager: (
+        takes(manager.get_connection, 1, timeout_ms=1_000) and isinstance(KafkaConnection.sasl_enabled, property)
+    ),
     "reset_backoff": lambda manager: takes(manager.reset_backoff, 1),
     "broker_version_data": lambda manager: takes(BrokerVersionData.api_version, None, object()),
     "cluster": lambda manager: (

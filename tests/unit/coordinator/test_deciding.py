@@ -69,6 +69,9 @@ class Log:
         self.rewritten: list[int] = []
         """As it was added to the tally."""
 
+    def begin(self, *_: Any) -> None:
+        pass
+
     def own(self, token: int, deadline: Deadline) -> LogState:
         return LogState(decisions=(self.decision,))
 

@@ -7,13 +7,8 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-<<<<<<< HEAD
 from email.message import Message
-=======
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
->>>>>>> f995b254 (The commit log is read and written by requests over the driver's own connection: nine waits, and no second client)
 from urllib.parse import parse_qs
 
 import pytest
