@@ -81,13 +81,13 @@ class _Client(KafkaAdminClient):
         broker = self._manager.cluster.bootstrap_brokers()[0]
         for last in (False, True):
             self._manager.reset_backoff(broker.node_id)
+            connection: Any = self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS)
             failure: Exception | None = None
             try:
-                connection: Any = self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS)
                 await connection
             except (KafkaError, OSError) as e:
                 failure = e
-            if not isinstance(failure, KafkaConnectionError) or not connection.sasl_enabled:
+            if not (isinstance(failure, KafkaConnectionError) and connection.sasl_enabled):
                 return failure
             # a broker that refuses a password closes the connection with its answer, which the client drops over TLS
             if connection.broker_version_data is not None and last:

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import pytest
 
 import exactly_once
-from exactly_once.commitlog import log_reader
 from exactly_once.coordinator.start import check
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka import asking
@@ -88,7 +87,6 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, name, make)
 
     counting(asking, "_Client")
-    counting(log_reader, "Consumer")
     return made
 
 
@@ -144,9 +142,9 @@ def test_a_look_connects_as_often_as_it_must(
     theirs = MadeSink(connection, options["topic"], query_id=f"query-{uuid.uuid4()}")
     theirs.claim()
     theirs.batch(0, [("k", "v", 0)])
-    assert made_by({**options, "sink.id": theirs.sink_id}) == {"_Client": 1, "Consumer": 1}
+    assert made_by({**options, "sink.id": theirs.sink_id}) == {"_Client": 1}
     planned(tmp_path / "c", 0, theirs.query_id)
-    assert made_by(options) == {"_Client": 1, "Consumer": 1}
+    assert made_by(options) == {"_Client": 1}
 
 
 def test_a_checkpoint_that_another_sink_wrote_is_refused_and_that_sink_is_named(
