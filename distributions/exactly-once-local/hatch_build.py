@@ -8,16 +8,19 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+CLIENT = "confluent-kafka>=2.16.1,<2.17"
 ENGINE = "pyspark-kafka-exactly-once"
 PACKAGE = "exactly_once_local"
 
 
 class LocalMetadata(MetadataHookInterface):
-    """Add the engine to the dependencies, in the version that was released together with this distribution."""
+    """Add the engine to the dependencies, in the version that was released together with this distribution, and the
+    client that feeds the broker.
+    """
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the one dependency of ``metadata``, which has the version."""
-        metadata["dependencies"] = [f"{ENGINE}=={metadata['version']}"]
+        """Set the dependencies of ``metadata``, which has the version."""
+        metadata["dependencies"] = [CLIENT, f"{ENGINE}=={metadata['version']}"]
 
 
 class LocalPackage(BuildHookInterface[Any]):

@@ -87,7 +87,8 @@ class _Client(KafkaAdminClient):
                 await connection
             except (KafkaError, OSError) as e:
                 failure = e
-            if not (isinstance(failure, KafkaConnectionError) and connection.sasl_enabled):
+            cut_off: bool = isinstance(failure, KafkaConnectionError)
+            if not (cut_off and connection.sasl_enabled):
                 return failure
             # a broker that refuses a password closes the connection with its answer, which the client drops over TLS
             if connection.broker_version_data is not None and last:

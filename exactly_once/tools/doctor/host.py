@@ -25,7 +25,7 @@ OLDEST_JAVA = 17
 OLDEST_PYTHON = (3, 11)
 
 #: Packages that are always shown; others only when something is wrong with them.
-SHOWN = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python")
+SHOWN = ("pyspark", "pyarrow", "kafka-python")
 
 #: Free space below which a checkpoint's next files may be cut off.
 LEAST_FREE_BYTES = 1024**3
