@@ -1,6 +1,7 @@
-"""Connection settings of a cluster, given once and rendered for librdkafka, kafka-python and Spark's Java client.
+"""Connection settings of a cluster, given once and rendered for kafka-python, Spark's Java client and librdkafka (the
+Dagster half's producers).
 
-The user writes Kafka's own (Java) option names behind ``kafka.``, as with Spark's sink. What one of the three clients
+The user writes Kafka's own (Java) option names behind ``kafka.``, as with Spark's sink. What one of the clients
 cannot do with them (Kerberos) is refused here, before anything connects.
 """
 

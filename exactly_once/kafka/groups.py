@@ -80,7 +80,7 @@ def published_offsets(admin: Admin, group: str, settled: bool = False) -> Publis
     for topic, partition, offset, word in admin.ask(lambda: _committed(admin, group, settled)):
         if offset >= 0:
             found.offsets.setdefault(topic, {})[partition] = offset
-        if match := _WORD.fullmatch((word or "").rstrip("\0")):  # librdkafka sends a C string's end as well
+        if match := _WORD.fullmatch((word or "").rstrip("\0")):  # drivers with librdkafka sent a C string's end as well
             found.batches[match["query"]] = max(int(match["batch"]), found.batches.get(match["query"], -1))
     return found
 

@@ -24,7 +24,7 @@ from exactly_once.tools.cli.operations import Result
 PIPED_WIDTH = 180
 
 #: Loggers of the Kafka clients, whose connection trouble the error at the end reports once.
-_CHATTY = ("kafka", "exactly_once.librdkafka")
+_CHATTY = ("kafka",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
