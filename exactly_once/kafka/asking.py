@@ -77,23 +77,28 @@ class _Client(KafkaAdminClient):
             raise (refusal or e) from e
 
     async def _refusal(self) -> Exception | None:
-        """Connect once more, and return why that fails."""
-        broker = self._manager.cluster.bootstrap_brokers()[0]
-        for last in (False, True):
+        """Connect twice more, and return why that fails.
+
+        A broker that refuses a password closes the connection with its answer, which the client drops over TLS; one
+        that stops closes it once, and is gone the second time.
+        """
+        broker, failures = self._manager.cluster.bootstrap_brokers()[0], list[Exception]()
+        for _ in range(2):
             self._manager.reset_backoff(broker.node_id)
             connection: Any = self._manager.get_connection(broker.node_id, timeout_ms=_LOGIN_MS)
-            failure: Exception | None = None
             try:
                 await connection
+                return None
             except (KafkaError, OSError) as e:
-                failure = e
-            cut_off: bool = isinstance(failure, KafkaConnectionError)
-            if not (cut_off and connection.sasl_enabled):
-                return failure
-            # a broker that refuses a password closes the connection with its answer, which the client drops over TLS
-            if connection.broker_version_data is not None and last:
-                return SaslAuthenticationFailedError(f"the broker closed the connection during the login ({failure})")
-        return failure
+                failures.append(e)
+                if not isinstance(e, KafkaConnectionError) or not connection.sasl_enabled:
+                    return failures[-1]
+        if connection.broker_version_data is None:  # it did not come to the login
+            return failures[-1]
+        refused: Exception = SaslAuthenticationFailedError(
+            f"the broker closed the connection during the login ({failures[-1]})"
+        )
+        return refused
 
 
 class Asking:

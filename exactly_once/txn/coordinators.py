@@ -1,4 +1,5 @@
-"""Transactions, by their coordinators: requests over an :class:`~exactly_once.kafka.admin.Admin`, whose budget and errors each function has.
+"""Transactions, by their coordinators: requests over an :class:`~exactly_once.kafka.admin.Admin`, whose budget and
+errors each function has.
 
 Sources: KIP-98 and KIP-890 (EndTxn), KIP-664 (List- and DescribeTransactions), KIP-1152 (id pattern).
 """
