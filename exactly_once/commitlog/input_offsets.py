@@ -68,7 +68,7 @@ class InputOffsets:
 
     @property
     def has_answered(self) -> bool:
-        """Whether :meth:`may_be_sent` would say so without asking."""
+        """True when :meth:`may_be_sent` would say so without asking."""
         return time.monotonic() - self._answered < _ANSWERS_S
 
     def may_be_sent(self, offsets: Offsets, deadline: Deadline) -> bool:

@@ -34,7 +34,7 @@ from exactly_once.txn.scan import committed
 _WHO_S = 5.0
 
 #: Longest pause until a log that hides records is looked at again.
-_LOOK_AGAIN_S = 0.1
+_PAUSE_S = 0.1
 
 #: Characters of a record's key that an error shows. Those of batch writes have up to 415.
 _KEY_SHOWN = 500
@@ -86,8 +86,8 @@ def read(admin: Admin, sink_id: str, deadline: Deadline, start: int | None = Non
     """
     topic, latest = commit_log_topic(sink_id), _Latest()
     position = admin.earliest([(topic, PARTITION)])[topic, PARTITION] if start is None else start
-    for _ in deadline.tries(longest_pause_s=_LOOK_AGAIN_S):
-        for rows, reached in _answers(admin.renew(max(_LOOK_AGAIN_S, deadline.left)), topic, position):
+    for _ in deadline.tries(longest_pause_s=_PAUSE_S):
+        for rows, reached in _answers(admin.renew(max(_PAUSE_S, deadline.left)), topic, position):
             for row in rows:
                 latest.take(row)
             position = reached

@@ -52,7 +52,7 @@ _NO_LIMIT = 1 << 30
 
 
 class LogRecord(NamedTuple):
-    """What is to be written to a partition under a key; a ``value`` of None is a tombstone."""
+    """A record to be written under its key; a ``value`` of None is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -60,8 +60,8 @@ class LogRecord(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where the records of a partition begin, and the time at which the broker appended them; -1 where the topic keeps
-    the times of producers.
+    """The first offset of the records of a partition, and the time at which the broker appended them; -1 where the
+    topic keeps the times of producers.
     """
 
     offset: int
@@ -174,7 +174,7 @@ class LogWriter:
     async def _add_now(self, admin: Admin, partitions: frozenset[Partition], group: str) -> None:
         """Send both requests at once: their broker works them off in this order."""
         node = (await admin.coordinators([self._id]))[self._id]
-        with self._looked_up_again(admin):
+        with self._forgetting(admin):
             to_add = add_request(self._id, self._producer_id, self._epoch, partitions)
             added = admin.send(to_add, node) if partitions else None
             of_group = AddOffsetsToTxnRequest(**self._me, group_id=group, max_version=_ADD_OFFSETS)
@@ -186,12 +186,12 @@ class LogWriter:
 
     async def _end(self, admin: Admin) -> None:
         node = (await admin.coordinators([self._id]))[self._id]
-        with self._looked_up_again(admin):
+        with self._forgetting(admin):
             answer = await admin.send(EndTxnRequest(**self._me, committed=True, max_version=_END), node)
             check(answer.error_code, f"EndTxn of {self._id}")
 
     @contextmanager
-    def _looked_up_again(self, admin: Admin) -> Iterator[None]:
+    def _forgetting(self, admin: Admin) -> Iterator[None]:
         """Have the coordinator looked up again behind an error: it may have moved. One that is busy has not."""
         try:
             yield
