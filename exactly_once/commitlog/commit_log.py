@@ -244,7 +244,7 @@ class CommitLog:
             When the log has lost the claim.
         """
         owner = self._state.owner
-        if self._writer is None or owner is None or owner.token != token:
+        if self._writer is None or self._writer.spent or owner is None or owner.token != token:
             earlier, self._last_read = self._last_read, None
             owner = self._init(deadline, earlier).owner  # the remembered one may be an earlier claim of this driver
         if owner is None or owner.token < token:

@@ -95,6 +95,12 @@ class LogWriter:
     ask : callable
         Seconds -> the connection with this budget.
 
+    Attributes
+    ----------
+    spent : bool
+        A commit got no answer, and was asked for again: the first request may reach the coordinator late, and would
+        end the next transaction of this producer. Another initialisation fences it.
+
     Raises BrokerUnreachable, BrokerRefused or NotAuthorized.
     """
 
@@ -102,6 +108,7 @@ class LogWriter:
         self._ask = ask
         self._id = transactional_id
         self._producer_id, self._epoch = initialise(ask(max(0.1, deadline.left)), transactional_id, timeout_ms)
+        self.spent = False
         self._sequences: dict[Partition, int] = {}
         self._opening: tuple[frozenset[Partition], str, Awaitable[None]] | None = None
 
@@ -187,7 +194,12 @@ class LogWriter:
     async def _end(self, admin: Admin) -> None:
         node = (await admin.coordinators([self._id]))[self._id]
         with self._forgetting(admin):
-            answer = await admin.send(EndTxnRequest(**self._me, committed=True, max_version=_END), node)
+            request = EndTxnRequest(**self._me, committed=True, max_version=_END)
+            try:
+                answer = await admin.send(request, node)
+            except KafkaError:
+                self.spent = True
+                raise
             check(answer.error_code, f"EndTxn of {self._id}")
 
     @contextmanager
