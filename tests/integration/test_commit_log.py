@@ -642,6 +642,19 @@ def test_the_end_of_a_log_is_behind_a_write_of_the_owner_s_that_was_rolled_back(
         assert log.high_watermark == admin.high_watermark(log.topic, 0)
 
 
+def test_a_producer_whose_commit_had_no_answer_is_replaced_before_the_next_write(
+    connection: Connection, sink_id: str
+) -> None:
+    """Guards against that commit, which may arrive late and end the next transaction before its decision is made."""
+    log = owned(connection, sink_id)
+    log.append(decision(sink_id, 0), Deadline(30))
+    writer = log._writer
+    assert writer is not None
+    writer.spent = True
+    log.append(decision(sink_id, 1), Deadline(30))
+    assert log._writer is not writer and [d.batch_id for d in read_log(connection, sink_id).decisions] == [0, 1]
+
+
 def test_the_offset_to_start_from_is_a_position_not_a_count(connection: Connection, sink_id: str) -> None:
     """Each write has a marker behind it, which a reader steps over."""
     log = owned(connection, sink_id)
