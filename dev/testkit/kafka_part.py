@@ -40,6 +40,7 @@ class PartTransaction:
             **config,
             **connection.librdkafka(),
             "enable.sparse.connections": False,
+            "partitioner": "murmur2_random",  # Java's: a key goes where the sink puts it
             "transactional.id": transactional_id,
             "transaction.timeout.ms": timeout_ms,
             "on_delivery": self._on_delivery,
