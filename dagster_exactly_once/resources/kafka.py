@@ -56,10 +56,8 @@ class KafkaResource(ConfigurableResource):
     )
     sasl_username: str | None = Field(default=None, description="User name for SASL.")
     sasl_password: str | None = Field(default=None, description='Password for SASL: EnvVar("...").')
-    sasl_jaas_config: str | None = Field(default=None, description="Instead of both: a login module, as Java has it.")
-    sasl_kerberos_service_name: str | None = Field(
-        default=None, description="With GSSAPI: the first part of the brokers' principal."
-    )
+    sasl_jaas_config: str | None = Field(default=None, description="Instead: a login module.")
+    sasl_kerberos_service_name: str | None = Field(default=None, description="For GSSAPI.")
     sasl_oauthbearer_token_endpoint_url: str | None = Field(default=None, description="URL of the token endpoint.")
     sasl_oauthbearer_client_id: str | None = Field(default=None, description="Client id for the token endpoint.")
     sasl_oauthbearer_client_secret: str | None = Field(

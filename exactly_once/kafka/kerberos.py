@@ -34,7 +34,7 @@ _LOGIN_ONLY = b"\x01\x00\x00\x00"
 
 @dataclass(frozen=True)
 class Kerberos:
-    """Who logs in to the brokers' ``service``: ``principal`` with the keys of ``keytab``, or the owner of a ticket in
+    """A login to the brokers' ``service``: of ``principal`` with the keys of ``keytab``, or of the owner of a ticket in
     ``cache``, "" for the system's own.
 
     ``login`` has the options of the JAAS configuration, names and values, for Java. No field is a secret.
