@@ -58,7 +58,7 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: help setup setup-example archive run cluster demo ui test test-unit test-contract test-long test-restart \
-	test-all test-sparks test-upgrades test-newest-kafka test-kafkas s3 test-s3 test-hdfs test-naughty test-managed test-lineage test-extras \
+	test-all test-sparks test-upgrades test-newest-kafka test-kafkas test-kerberos s3 test-s3 test-hdfs test-naughty test-managed test-lineage test-extras \
 	test-pythons findings tutorial jar golden check docs benchmark guard soak faults faults-compare audit sbom coverage dist clean \
 	lock lock-jars
 
@@ -167,6 +167,12 @@ test-s3: s3 archive ## Streams with their checkpoint on a local S3 server, kille
 test-hdfs: archive ## Streams with their checkpoint on a local HDFS, killed, and HDFS too; fetches a jar of 56 MB the first time
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	TEST_HDFS=1 $(PYTHON) -m pytest tests/integration/test_hdfs.py tests/faults/test_lab_file_stores.py -rs $(PYTEST_ARGS)
+
+test-kerberos: archive ## Logins by Kerberos with a KDC on this machine (Debian: krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc)
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pip install --no-input --quiet --disable-pip-version-check -c distributions/constraints.txt \
+		--upgrade --target $(RUN)/gssapi gssapi
+	PYTHONPATH=$(RUN)/gssapi $(PYTHON) -m pytest -m long tests/integration/test_kerberos.py -rs $(PYTEST_ARGS)
 
 NAUGHTY := $(RUN)/naughty
 

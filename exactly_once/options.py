@@ -353,8 +353,6 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink sets what exactly-once needs"
     if name == "allow.auto.create.topics":
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
-    if name.startswith("sasl.kerberos."):
-        return f"Remove the option, and log in another way: {producer_options.NO_KERBEROS}"
     if name in producer_options.FOREIGN_LOGIN:
         return (
             "Remove the option: the driver's clients are not Java's and cannot use it; docs/reference.md lists the "

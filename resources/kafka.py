@@ -20,6 +20,8 @@ def producer_factory() -> KafkaTransactionalProducerFactory:
         sasl_mechanism=_variable("KAFKA_SASL_MECHANISM"),
         sasl_username=_variable("KAFKA_SASL_USERNAME"),
         sasl_password=_variable("KAFKA_SASL_PASSWORD"),
+        sasl_jaas_config=_variable("KAFKA_SASL_JAAS_CONFIG"),
+        sasl_kerberos_service_name=_variable("KAFKA_SASL_KERBEROS_SERVICE_NAME"),
         sasl_oauthbearer_token_endpoint_url=_variable("KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL"),
         sasl_oauthbearer_client_id=_variable("KAFKA_SASL_OAUTHBEARER_CLIENT_ID"),
         sasl_oauthbearer_client_secret=_variable("KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET"),

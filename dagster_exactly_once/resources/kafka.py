@@ -51,9 +51,13 @@ class KafkaResource(ConfigurableResource):
 
     bootstrap_servers: str = Field(description="host:port of the brokers, separated by commas.")
     security_protocol: str = Field(default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
-    sasl_mechanism: str | None = Field(default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.")
+    sasl_mechanism: str | None = Field(
+        default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI."
+    )
     sasl_username: str | None = Field(default=None, description="User name for SASL.")
     sasl_password: str | None = Field(default=None, description='Password for SASL: EnvVar("...").')
+    sasl_jaas_config: str | None = Field(default=None, description="Instead: a login module.")
+    sasl_kerberos_service_name: str | None = Field(default=None, description="For GSSAPI.")
     sasl_oauthbearer_token_endpoint_url: str | None = Field(default=None, description="URL of the token endpoint.")
     sasl_oauthbearer_client_id: str | None = Field(default=None, description="Client id for the token endpoint.")
     sasl_oauthbearer_client_secret: str | None = Field(

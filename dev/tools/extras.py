@@ -107,6 +107,15 @@ assert hdfs(read("hdfs://name:8020/streams")).type_name == "py::fsspec+hdfs", "n
 from exactly_once.outputs.iceberg import IcebergParticipant
 IcebergParticipant("ice", "shop.orders")
 """,
+    "kerberos": """
+import gssapi
+from exactly_once.kafka.connection import Connection
+Connection.to({
+    "kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI",
+    "kafka.sasl.kerberos.service.name": "kafka",
+    "kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;",
+}).kafka_python()
+""",
     "metrics": """
 from exactly_once.tools.metrics.export import Exporter
 with Exporter(lambda instrument: [], "127.0.0.1", 0, 15.0) as exporter:
@@ -133,6 +142,9 @@ SchemaRegistryClient({"url": "http://localhost:1"})
 
 #: The demo in small, as a user holds it: a broker, two sinks, one kill, each flight counted.
 DUEL = ("demo", "--rate", "500", "--limit", "20000", "--batch", "1000", "--kills", "1")
+
+#: Programs without which pip cannot install an extra.
+BUILT_BY = {"kerberos": ("cc", "krb5-config")}
 
 #: Not in any environment: names of this repository that are not of a wheel.
 NOBODYS = """
@@ -202,6 +214,9 @@ def try_python(python: str, wheels: Mapping[str, str], folder: Path) -> None:
     version = run([str(base / "bin" / "python"), "-c", "import platform; print(platform.python_version())"], folder)
     print(f"Python {version.strip()}: the engine's packages took {time.monotonic() - began:.0f} s", flush=True)
     for extra in PROMISES:
+        if lacking := [program for program in BUILT_BY.get(extra, ()) if shutil.which(program) is None]:
+            print(f"  {extra:31} left out: this machine lacks {', '.join(lacking)}", flush=True)
+            continue
         began = time.monotonic()
         try_extra(extra, base, wheels, folder)
         print(f"  {extra or 'no extra':31} {time.monotonic() - began:4.0f} s", flush=True)

@@ -1,8 +1,8 @@
 """Connection settings of a cluster, given once and rendered for kafka-python, Spark's Java client and librdkafka (the
 Dagster half's producers).
 
-The user writes Kafka's own (Java) option names behind ``kafka.``, as with Spark's sink. What one of the clients
-cannot do with them (Kerberos) is refused here, before anything connects.
+The user writes Kafka's own (Java) option names behind ``kafka.``, as with Spark's sink. What one of the engine's two
+clients cannot do with them is refused here, before anything connects.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.errors import InvalidOption
-from exactly_once.kafka import jaas, key_stores, servers
+from exactly_once.kafka import jaas, kerberos, key_stores, servers
 from exactly_once.kafka import oauth as oauthbearer
 from exactly_once.kafka.jaas import Login
+from exactly_once.kafka.kerberos import Kerberos
 from exactly_once.kafka.key_stores import IDENTITY, KEY_PASSWORD, NO_STORES, TRUST, Stores
 from exactly_once.kafka.oauth import OAuth
-from exactly_once.kafka.producer_options import NO_KERBEROS
 
 #: Values of ``security.protocol``.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", kerberos.MECHANISM)
 
 #: Option names (without ``kafka.``) that describe the connection; all others are the producer's.
 OPTIONS = frozenset(
@@ -35,6 +35,7 @@ OPTIONS = frozenset(
         "sasl.jaas.config",
         "sasl.username",
         "sasl.password",
+        kerberos.SERVICE,
         "ssl.endpoint.identification.algorithm",
         *key_stores.OPTIONS,
         *oauthbearer.OPTIONS,
@@ -56,6 +57,8 @@ VARIABLES = {
     "KAFKA_SASL_MECHANISM": "sasl.mechanism",
     "KAFKA_SASL_USERNAME": "sasl.username",
     "KAFKA_SASL_PASSWORD": "sasl.password",
+    "KAFKA_SASL_JAAS_CONFIG": "sasl.jaas.config",
+    "KAFKA_SASL_KERBEROS_SERVICE_NAME": kerberos.SERVICE,
     "KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": oauthbearer.URL,
     "KAFKA_SASL_OAUTHBEARER_CLIENT_ID": oauthbearer.CLIENT_ID,
     "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": oauthbearer.SECRET,
@@ -75,7 +78,7 @@ class Connection:
     ``bootstrap_servers`` is what :func:`exactly_once.kafka.servers.plain` makes of the option of that name.
     ``ssl_ca`` is a PEM file of trusted certificates; ``ssl_identity`` a PEM file with the client's certificate chain
     and its private key; ``stores`` has what is in no such file. ``oauth`` stands in for user and password with
-    OAUTHBEARER. Secrets never appear in ``repr``.
+    OAUTHBEARER, and ``kerberos`` with GSSAPI. Secrets never appear in ``repr``.
     """
 
     bootstrap_servers: str
@@ -89,6 +92,7 @@ class Connection:
     check_hostname: bool = True
     oauth: OAuth | None = None
     stores: Stores = NO_STORES
+    kerberos: Kerberos | None = None
 
     @classmethod
     def to(cls, cluster: Connection | Mapping[str, str] | str) -> Connection:
@@ -120,13 +124,15 @@ class Connection:
         protocol = o.get("security.protocol", "PLAINTEXT").upper()
         _one_of("kafka.security.protocol", protocol, PROTOCOLS)
         servers.check_protocol(addresses, protocol, PROTOCOLS)
-        mechanism = user = password = oauth = None
+        mechanism = user = password = oauth = ticket = None
         if protocol.startswith("SASL"):
             mechanism = o.get("sasl.mechanism", "").upper()
             _one_of("kafka.sasl.mechanism", mechanism, _MECHANISMS)
             login = jaas.read(o["sasl.jaas.config"]) if o.get("sasl.jaas.config") else None
             if mechanism == "OAUTHBEARER":
                 oauth = OAuth.parse(o, login.options if login else {})
+            elif mechanism == kerberos.MECHANISM:
+                ticket = Kerberos.parse(o, login)
             else:
                 user, password = _user(o, login)
         return cls(
@@ -142,6 +148,7 @@ class Connection:
             check_hostname=o.get("ssl.endpoint.identification.algorithm", "https") != "",
             oauth=oauth,
             stores=key_stores.parse(o, protocol.endswith("SSL"), pem),
+            kerberos=ticket,
         )
 
     @classmethod
@@ -157,13 +164,15 @@ class Connection:
         return self.sasl_password, self.ssl_key_password, *of_oauth, self.stores.key, *of_stores
 
     def check_login(self) -> None:
-        """Make sure that there is a token, where clients log in with one, and that certificates and key can be read: no
-        client says why they cannot.
+        """Make sure that there is a token or a ticket, where clients log in with one, and that certificates and key can
+        be read: no client says why they cannot.
 
-        Raises BrokerUnreachable, NotAuthorized or InvalidOption.
+        Raises BrokerUnreachable, NotAuthorized, InvalidOption, or ExtraMissing without the package for Kerberos.
         """
         if self.oauth is not None:
             oauthbearer.tokens_of(self.oauth).current()
+        if self.kerberos is not None:
+            self.kerberos.check()
         if self.security_protocol.endswith("SSL"):
             self._context()
 
@@ -202,9 +211,17 @@ class Connection:
 
         Raises
         ------
-        BrokerUnreachable, NotAuthorized, InvalidOption
+        BrokerUnreachable, NotAuthorized
             As :meth:`check_login` does.
+        InvalidOption
+            As it does, and for Kerberos.
         """
+        if self.kerberos is not None:
+            raise InvalidOption(
+                f"kafka.sasl.mechanism={kerberos.MECHANISM}, but a producer of confluent-kafka cannot log in so: its "
+                "wheels (2.16) are built without GSSAPI",
+                "Write with a stream or with write, whose clients can, or give this producer another login",
+            )
         self.check_login()
         c: dict[str, Any] = {
             "allow.auto.create.topics": False,
@@ -240,7 +257,8 @@ class Connection:
             "ssl_password": self.ssl_key_password,
             "ssl_context": self._context() if self.stores.trust or self.stores.key else None,
         }
-        login = self.oauth.kafka_python() if self.oauth else {}
+        source = self.oauth or self.kerberos
+        login = source.kafka_python() if source else {}
         return {**{k: v for k, v in c.items() if v is not None}, "ssl_check_hostname": self.check_hostname, **login}
 
     def spark(self) -> dict[str, str]:
@@ -248,6 +266,8 @@ class Connection:
         c: dict[str, str] = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
         if self.oauth is not None:
             c |= {"sasl.mechanism": "OAUTHBEARER", **self.oauth.spark()}
+        elif self.kerberos is not None:
+            c |= {"sasl.mechanism": kerberos.MECHANISM, **self.kerberos.spark()}
         elif self.sasl_mechanism:
             module = "plain.PlainLoginModule" if self.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
             c["sasl.mechanism"] = self.sasl_mechanism
@@ -322,5 +342,4 @@ def _user(options: Mapping[str, str], login: Login | None) -> tuple[str, str]:
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        why = f": {NO_KERBEROS}" if value == "GSSAPI" else ""
-        raise InvalidOption(f"{option}={value!r} is not supported{why}", f"Use one of {', '.join(allowed)}")
+        raise InvalidOption(f"{option}={value!r} is not supported", f"Use one of {', '.join(allowed)}")

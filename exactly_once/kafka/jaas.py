@@ -35,6 +35,9 @@ _NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 #: Pattern of an option's name that may be shown: anything else may be a piece of a secret.
 _NAME = re.compile(r"[A-Za-z_]{1,40}")
 
+#: The login module of OpenJDK that is not Kafka's own.
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+
 _MODULE = re.compile(r"(?:kafkashaded\.)?(?:org\.apache\.kafka\.common\.security\.)(.+)")
 _WAY_OUT = 'Write ...LoginModule required username="..." password="...";'
 
@@ -45,7 +48,8 @@ class Login(NamedTuple):
     Attributes
     ----------
     module : str
-        Its class below ``org.apache.kafka.common.security.``, such as ``plain.PlainLoginModule``.
+        Its class below ``org.apache.kafka.common.security.``, such as ``plain.PlainLoginModule``, or
+        :data:`KERBEROS`.
     """
 
     module: str
@@ -63,7 +67,8 @@ def read(text: str) -> Login:
     Raises
     ------
     InvalidOption
-        Java cannot read the text, or it names no login module, several, or one that is not Kafka's own.
+        Java cannot read the text, or it names no login module, several, or one that is neither Kafka's own nor
+        :data:`KERBEROS`.
     """
     logins = list(_entries(_tokens(text)))
     if len(logins) != 1:
@@ -123,9 +128,9 @@ def _entries(tokens: Iterator[_Token]) -> Iterator[Login]:
         if (flag or "").upper() not in _FLAGS:
             _refuse("has no 'required' behind the class of its login module")
         known = _MODULE.fullmatch(first.text or "")
-        if known is None:
+        if known is None and first.text != KERBEROS:
             _refuse(f"{_shown(first.text)}, which the sink's Python clients do not have")
-        yield Login(known[1], dict(_options(tokens)))
+        yield Login(known[1] if known else KERBEROS, dict(_options(tokens)))
 
 
 def _options(tokens: Iterator[_Token]) -> Iterator[tuple[str, str]]:

@@ -56,15 +56,12 @@ FIXED: dict[str, frozenset[str]] = {
     "allow.auto.create.topics": frozenset({"false"}),
 }
 
-#: The reason why no client logs in with Kerberos.
-NO_KERBEROS = "the driver connects with confluent-kafka, whose wheels are built without Kerberos (GSSAPI)"
-
 #: Options by which Java's producer would log in, or trust somebody, in ways that the driver's own clients cannot
 #: follow.
 FOREIGN_LOGIN = frozenset(
     name
     for name in JAVA
-    if name.startswith(("sasl.kerberos.", "sasl.oauthbearer.assertion."))
+    if name.startswith("sasl.oauthbearer.assertion.")
     or name in ("sasl.client.callback.handler.class", "sasl.login.class", "sasl.oauthbearer.jwt.retriever.class")
     or name == "ssl.engine.factory.class"
 )

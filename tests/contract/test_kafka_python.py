@@ -27,6 +27,9 @@ from kafka.errors import (
 )
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.abc import SaslMechanism
+from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import CoordinatorType
@@ -176,6 +179,16 @@ def test_a_token_provider_is_what_the_engine_registers() -> None:
     assert AbstractTokenProvider.__abstractmethods__ == {"token"}
     assert {name for name in vars(AbstractTokenProvider) if not name.startswith("_")} == {"token", "extensions"}
     assert KafkaAdminClient.DEFAULT_CONFIG["sasl_oauth_token_provider"] is None
+
+
+def test_a_login_is_what_the_engine_registers_for_kerberos() -> None:
+    """Mishap: a release that moves the registry, or drives a login otherwise, stops every client of Kerberos."""
+    assert takes(register_sasl_mechanism, "GSSAPI", object(), overwrite=True)
+    told = {"auth_bytes", "receive", "is_done", "is_authenticated"}
+    assert SaslMechanism.__abstractmethods__ == {"__init__", *told}
+    assert {name for name in vars(SaslMechanism) if not name.startswith("_")} == {*told, "auth_details"}
+    assert KafkaAdminClient.DEFAULT_CONFIG["sasl_kerberos_name"] is None
+    assert takes(SaslMechanismGSSAPI, host="h", sasl_mechanism="GSSAPI")
 
 
 # -- who may use it ---------------------------------------------------------------------------------------------------

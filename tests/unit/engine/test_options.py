@@ -183,15 +183,14 @@ MISTAKES: dict[str, tuple[dict[str, str | None], str, str]] = {
         "SASL_SSL",
     ),
     "unknown SASL mechanism": (
-        {**SASL, "kafka.sasl.mechanism": "GSSAPI"},
-        "kafka.sasl.mechanism='GSSAPI' is not supported: the driver connects with confluent-kafka, whose wheels are "
-        "built without Kerberos",
+        {**SASL, "kafka.sasl.mechanism": "DIGEST-MD5"},
+        "kafka.sasl.mechanism='DIGEST-MD5' is not supported",
         "SCRAM-SHA-256",
     ),
-    "Kerberos": (
-        {"kafka.sasl.kerberos.service.name": "kafka"},
-        "cannot honour kafka.sasl.kerberos.service.name",
-        "confluent-kafka, whose wheels are built without Kerberos",
+    "Kerberos with a password": (
+        {**SASL, "kafka.sasl.mechanism": "GSSAPI"},
+        "kafka.sasl.mechanism=GSSAPI, but kafka.sasl.jaas.config names scram.ScramLoginModule",
+        "Krb5LoginModule required useKeyTab=true",
     ),
     "no SASL credentials": (
         {**SASL, "kafka.sasl.jaas.config": None},
