@@ -126,7 +126,7 @@ import exactly_once.outputs.postgres, psycopg
 assert psycopg.pq.__impl__ == "binary"
 """,
     "tools": """
-import exactly_once.tools.cli.commands, exactly_once.tools.verify.by_origin.ledger, lz4.frame
+import exactly_once.tools.cli.commands, exactly_once.tools.verify.by_origin.ledger
 """,
     "traces": """
 from exactly_once.coordinator.spans import Spans
