@@ -63,7 +63,7 @@ def check(given: dict[str, str]) -> ExactlyOnceError | None:
 
 def doctor(cluster: ManagedCluster, sink: str | None) -> list[Diagnosis]:
     """What doctor says of a commit log that does not exist; of any, without a sink."""
-    lines = probes.examine_cluster(cluster.connection, sink, (), 10)
+    lines = probes.examine(lambda: cluster.connection, sink, (), None, 10)
     return [line for line in lines if line.subject in ("commit log", "message size")]
 
 
