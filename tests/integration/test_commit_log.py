@@ -446,6 +446,8 @@ def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, capl
     log = owned(connection, "s")
     log.append(decision("s", 0), Deadline(30), {topic: {0: 1}})
     with Admin(connection) as admin:
+        # the coordinator of the transaction waits for this marker, too, before it begins another one
+        until("the marker", lambda: published_offsets(admin.renew(10), offsets_group("s")).offsets)
 
         async def coordinator() -> int:
             answer = await admin.send(FindCoordinatorRequest(key=offsets_group("s"), key_type=0, max_version=3))
