@@ -377,7 +377,7 @@ def _packed(record: Record) -> LogRecord:
 
 
 def _word(records: Sequence[Record]) -> str:
-    """Return the batch whose decision is among ``records``, for :meth:`InputOffsets.send`."""
+    """Return the batch whose decision is among ``records``, for :meth:`InputOffsets.to_write`."""
     return next((f"{r.query_id}/{r.batch_id}" for r in records if isinstance(r, Decision)), "")
 
 

@@ -74,7 +74,9 @@ class _Client(KafkaAdminClient):
                     refusal = self._net.run(self._refusal)
                 self._client.close()
                 self._net.stop()
-            raise (refusal or e) from e
+            if refusal is None:
+                raise
+            raise refusal from e
 
     async def _refusal(self) -> Exception | None:
         """Connect twice more, and return why that fails.
