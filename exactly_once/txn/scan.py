@@ -127,13 +127,10 @@ def batches(
             answer = fetch(admin.renew(_FETCH_S), where, start, isolation, at_once)
             hides.learn(answer.aborted_transactions)
             before = start
-            for raw in _slices(bytes(answer.records or b"")):
-                head = DefaultRecordBatch(raw)
+            for raw, head in _behind(answer, start):
                 if head.base_offset >= until:
                     start = until
                     break
-                if head.next_offset <= start:
-                    continue
                 start = head.next_offset
                 yield _batch(where, head, raw, hides, isolation == READ_COMMITTED)
             if start == before:  # compaction has removed all records to the end
@@ -150,11 +147,9 @@ def committed(admin: Admin, where: Partition, start: int) -> Iterator[tuple[list
         answer = fetch(admin, where, start, READ_COMMITTED, MANY_BYTES)
         hides.learn(answer.aborted_transactions)
         before, stable, seen = start, int(answer.last_stable_offset), list[LogBatch]()
-        for raw in _slices(bytes(answer.records or b"")):
-            head = DefaultRecordBatch(raw)
-            if head.next_offset > start:
-                start = head.next_offset
-                seen.append(_batch(where, head, raw, hides, True))
+        for raw, head in _behind(answer, start):
+            start = head.next_offset
+            seen.append(_batch(where, head, raw, hides, True))
         ended = start >= stable or start == before  # compaction may have removed all records to the end
         yield seen, max(start, stable) if ended else start
 
@@ -183,6 +178,14 @@ class _Hidden:
                 self._aborted.discard(head.producer_id)
             return False
         return head.is_transactional and head.producer_id in self._aborted
+
+
+def _behind(answer: Any, start: int) -> Iterator[tuple[bytes, DefaultRecordBatch]]:
+    """Yield the batches of an answer of which something is at or after ``start``: a leader begins with a whole one."""
+    for raw in _slices(bytes(answer.records or b"")):
+        head = DefaultRecordBatch(raw)
+        if head.next_offset > start:
+            yield raw, head
 
 
 def _slices(answer: bytes) -> Iterator[bytes]:
