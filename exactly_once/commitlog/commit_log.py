@@ -201,7 +201,8 @@ class CommitLog:
                 self._write([kept, record] if kept else [record], deadline, offsets, progress)
                 return self._state
             except OffsetsFailed as e:
-                offsets = offsets if self._offsets.again_after(e) else None
+                again = offsets and self._offsets.again_after(e) and self._offsets.may_be_sent(offsets, deadline)
+                offsets = offsets if again else None
             except KafkaError as e:  # fenced by a late init, or an answer that got lost: look, then try again
                 if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
                     raise self._too_large(record) from e

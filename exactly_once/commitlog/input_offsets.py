@@ -18,6 +18,7 @@ from exactly_once.commitlog.log_writer import GroupOffsets, OffsetsFailed
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.errors import may_pass
 from exactly_once.kafka.groups import answering_coordinator
 from exactly_once.protocol.names import offsets_group
 
@@ -104,13 +105,13 @@ class InputOffsets:
         return GroupOffsets(self.group, self._coordinator, offsets, word, timeout_s)
 
     def again_after(self, e: OffsetsFailed) -> bool:
-        """Return whether another transaction shall take them: once behind a time-out, since the coordinator that was
-        asked may be one of before.
+        """Return whether another transaction shall take them: once behind what may pass, since the coordinator that was
+        asked may be one of before. :meth:`may_be_sent` then asks who it is now.
         """
         self._answered = float("-inf")
         why = e.__cause__
         for_ever = isinstance(why, _FOR_EVER)
-        self._late = not self._late and not for_ever and isinstance(why, KafkaError) and why.retriable
+        self._late = not self._late and not for_ever and isinstance(why, KafkaError) and may_pass(why)
         if not self._late:
             self._refused(str(e), for_ever)
         return self._late

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka.errors import KafkaError
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -77,7 +77,7 @@ def published_offsets(admin: Admin, group: str, settled: bool = False) -> Publis
     BrokerUnreachable when it outlasts the budget.
     """
     found = Published({}, {})
-    for topic, partition, offset, word in admin.ask(lambda: _committed(admin, group, settled)):
+    for topic, partition, offset, word in admin.ask(lambda: _committed(admin, group, settled))[1]:
         if offset >= 0:
             found.offsets.setdefault(topic, {})[partition] = offset
         if match := _WORD.fullmatch((word or "").rstrip("\0")):  # drivers with librdkafka sent a C string's end as well
@@ -85,31 +85,28 @@ def published_offsets(admin: Admin, group: str, settled: bool = False) -> Publis
     return found
 
 
-async def _committed(admin: Admin, group: str, settled: bool) -> list[tuple[str, int, int, str | None]]:
-    """Return topic, partition, offset and metadata of each offset of the group, as its coordinator knows them."""
-    wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+def answering_coordinator(admin: Admin, group: str, partition: Partition) -> int:
+    """Return the broker that coordinates ``group``, once it has said what is committed for ``partition``."""
+    name, index = partition
+    topic = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
+    return admin.ask(lambda: _committed(admin, group, False, [topic]))[0]
+
+
+async def _committed(
+    admin: Admin, group: str, settled: bool, topics: list[Any] | None = None
+) -> tuple[int, list[tuple[str, int, int, str | None]]]:
+    """Return the group's coordinator, and what it knows: topic, partition, offset and metadata of each offset, of all
+    unless ``topics`` names some.
+    """
+    wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
     request = OffsetFetchRequest(groups=[wanted], require_stable=settled, min_version=8, max_version=8)
-    [answer] = (await admin.send(request, await admin.group_coordinator(group))).groups
+    node = await admin.group_coordinator(group)
+    [answer] = (await admin.send(request, node)).groups
     check(answer.error_code, f"offsets of {group}")
     found = [(topic.name, p) for topic in answer.topics for p in topic.partitions]
     for topic, p in found:
         check(p.error_code, f"offset of {group} on {topic}-{p.partition_index}")
-    return [(topic, p.partition_index, p.committed_offset, p.metadata) for topic, p in found]
-
-
-def answering_coordinator(admin: Admin, group: str, partition: Partition) -> int:
-    """Return the broker that coordinates ``group``, once it has said what is committed for ``partition``."""
-
-    async def question() -> int:
-        wanted = OffsetFetchRequest.OffsetFetchRequestGroup
-        topic = wanted.OffsetFetchRequestTopics(name=partition[0], partition_indexes=[partition[1]])
-        request = OffsetFetchRequest(groups=[wanted(group_id=group, topics=[topic])], min_version=8, max_version=8)
-        node = await admin.group_coordinator(group)
-        [answer] = (await admin.send(request, node)).groups
-        check(answer.error_code, f"offsets of {group}")
-        return node
-
-    return admin.ask(question)
+    return node, [(topic, p.partition_index, p.committed_offset, p.metadata) for topic, p in found]
 
 
 def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Watermarks]]:
