@@ -40,6 +40,9 @@ ABORT_BUDGET_S = 10.0
 #: nobody takes that right away often, and with many streams each request counts.
 SEES_S = 30.0
 
+#: Age of a confirmation by which leaders and topics are known: a few round trips. Who commits later asks before it.
+CONFIRMED_S = 0.5
+
 #: Budget for what a warning is about: the next batch waits for it.
 WARNING_BUDGET_S = 5.0
 
@@ -71,6 +74,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         self._saw_s = float("-inf")
         self._deletion = Deletion(sink_id)
         self._settings = TopicSettings(options) if options is not None else None
+        self._confirmed: tuple[float, Sequence[PreparedTransaction]] = (float("-inf"), ())
 
     @property
     def topics(self) -> set[str]:
@@ -121,6 +125,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
             self._settings.check(found)
         adopted = self._options.adopt if self._options is not None else ()
         inputs = input_topics(self._options, proposal.batch) if self._options is not None else ()
+        asked_s = time.monotonic()
         decision, unasked = confirm(proposal, self.admin(), lambda topic_id: topic_id in adopted, inputs)
         if unasked and not self._warned:
             self._warned = True
@@ -131,6 +136,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
                 self._sink_id,
                 unasked,
             )
+        self._confirmed = asked_s, () if unasked else decision.transactions
         return decision
 
     def recover_and_commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
@@ -139,7 +145,11 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     def commit(self, handles: Sequence[PreparedTransaction], recovering: bool = False) -> Iterable[PreparedTransaction]:
         """Send EndTxn for each, and ask the output for evidence where its answer tells nothing."""
-        return commit_transactions(self._sink_id, handles, self.admin(), self._within(BUDGET_S), recovering)
+        when_s, known = self._confirmed
+        ids = {h.transactional_id: h.epoch for h in known}
+        all_seen = all(ids.get(h.transactional_id) == h.epoch for h in handles)
+        seen = not recovering and all_seen and time.monotonic() - when_s < CONFIRMED_S
+        return commit_transactions(self._sink_id, handles, self.admin(), self._within(BUDGET_S), recovering, seen)
 
     def warn_of_deletion(self, decision: Decision) -> None:
         self._deletion.warn(self.admin(WARNING_BUDGET_S), decision)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass
+
+from kafka.errors import KafkaError
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import NotAuthorized
@@ -45,17 +47,34 @@ def topics_now(admin: Admin, partitions: Collection[Partition], ids: Mapping[str
     """
     compared, sure = AS_DECIDED, Deadline(_SURE_S)
     for _ in admin.deadline.tries() if partitions or ids else ():
-        leaderless: list[Partition] = []
-        now: dict[str, str] = {}
-        topics = sorted({topic for topic, _ in partitions} | set(ids))
         try:
-            admin.ask(lambda some=topics, away=leaderless, now=now: admin.leaders(some, away, now))  # type: ignore[misc]
+            compared = admin.ask(lambda: _look(admin, partitions, ids))
         except NotAuthorized:
             return AS_DECIDED
-        compared = compare(ids, now, [p for p in leaderless if p in partitions])
         if not compared.away and (not compared.gone or sure.over):
             break
     return compared
+
+
+def begin_looking(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Awaitable[Topics]:
+    """Ask once, as :func:`topics_now` does, without waiting: :func:`end_looking`."""
+    return admin.begin(lambda: _look(admin, partitions, ids))
+
+
+def end_looking(admin: Admin, begun: Awaitable[Topics]) -> Topics | None:
+    """Return what :func:`begin_looking` has asked for; None when the brokers did not answer, or not for good."""
+    try:
+        found = admin.run(lambda: begun)
+    except KafkaError:
+        return None
+    return None if found.gone else found
+
+
+async def _look(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
+    leaderless: list[Partition] = []
+    now: dict[str, str] = {}
+    await admin.leaders(sorted({topic for topic, _ in partitions} | set(ids)), leaderless, now)
+    return compare(ids, now, [p for p in leaderless if p in partitions])
 
 
 def compare(ids: Mapping[str, str], now: Mapping[str, str], leaderless: Collection[Partition] = ()) -> Topics:

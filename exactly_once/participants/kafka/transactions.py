@@ -15,7 +15,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import LOWERED, RAISE
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka.checks import check_topics
-from exactly_once.participants.kafka.topics import Topics, topics_now
+from exactly_once.participants.kafka.topics import Topics, begin_looking, end_looking, topics_now
 from exactly_once.protocol.checksum import not_whole
 from exactly_once.protocol.loss import doubtful
 from exactly_once.protocol.names import PartId, namespace
@@ -184,7 +184,12 @@ def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict
 
 
 def commit_transactions(
-    sink_id: str, handles: Sequence[PreparedTransaction], admin: Admin, budget_s: float, recovering: bool = False
+    sink_id: str,
+    handles: Sequence[PreparedTransaction],
+    admin: Admin,
+    budget_s: float,
+    recovering: bool = False,
+    confirmed: bool = False,
 ) -> list[PreparedTransaction]:
     """Commit the decided transactions of one batch: EndTxn for all at once, and evidence where the answer tells
     nothing.
@@ -197,6 +202,9 @@ def commit_transactions(
     ----------
     recovering : bool
         An earlier driver decided them, and may have committed some.
+    confirmed : bool
+        A moment ago each partition had a leader, and the topics were those of the decision. Then they are asked for
+        beside EndTxn instead of before it.
 
     Returns
     -------
@@ -215,17 +223,20 @@ def commit_transactions(
     first = {d.transactional_id: d.partitions for d in (open_ones(handles, admin) if recovering else ())}
     admin.renew(budget_s)
     wrote_to = {p for h in handles for p in first.get(h.transactional_id, h.written)}
-    topics = topics_now(admin, wrote_to, handles[0].topic_ids if handles else {})
-    if topics.away:
-        where = f"{topics.away[0][0]}-{topics.away[0][1]}"
-        raise Unfinished(
-            f"partition {where} has had no leader for {round(budget_s, 1):g} s. If a transaction ended now, "
-            "Kafka would write no end marker there, and readers would wait for one",
-            f"Once partition {where} has a leader, start the stream again, or run exactly-once "
-            f"recover {sink_id}. Do it before the transactions time out: after that, only a start of the stream can "
-            "write their rows (EO-LOST)",
-        )
-    outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), admin, not topics.changed)
+    ids = handles[0].topic_ids if handles else {}
+    ordered = sorted(handles, key=lambda h: h.transactional_id not in first)
+    if confirmed:
+        looking = begin_looking(admin, wrote_to, ids)
+        outcomes = _end(ordered, admin, True)
+        topics = end_looking(admin, looking) or topics_now(admin, wrote_to, ids)
+        if topics.away:
+            raise _leaderless(sink_id, topics, "had no leader while its transactions ended. Kafka may have written")
+    else:
+        topics = topics_now(admin, wrote_to, ids)
+        if topics.away:
+            had = f"has had no leader for {round(budget_s, 1):g} s. If a transaction ended now, Kafka would write"
+            raise _leaderless(sink_id, topics, had)
+        outcomes = _end(ordered, admin, not topics.changed)
     by: dict[Outcome, list[PreparedTransaction]] = {}
     for transactional_id, outcome in outcomes.items():
         by.setdefault(outcome, []).append(by_id[transactional_id])
@@ -234,8 +245,9 @@ def commit_transactions(
             f"this principal may not end {denied[0].transactional_id}",
             f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r}, and start again",
         )
-    lost = by.get(Outcome.DONE, []) if topics.changed else []
-    unsure = by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, [])
+    gone = [h for h in by.get(Outcome.DONE, []) if topics.changed & {topic for topic, _ in h.written}]
+    lost = by.get(Outcome.DONE, []) if topics.changed and not confirmed else []
+    unsure = by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []) + (gone if confirmed else [])
     if not topics.stand:
         lost, unsure = lost + unsure, []
     _end_hanging(admin, unsure)
@@ -259,6 +271,15 @@ def commit_transactions(
             "Find out whether the output holds the rows of the parts in doubt, and write the missing rows",
         )
     return lost
+
+
+def _leaderless(sink_id: str, topics: Topics, had: str) -> Unfinished:
+    where = f"{topics.away[0][0]}-{topics.away[0][1]}"
+    return Unfinished(
+        f"partition {where} {had} no end marker there, and readers would wait for one",
+        f"Once partition {where} has a leader, start the stream again, or run exactly-once recover {sink_id}. Do it "
+        "before the transactions time out: after that, only a start of the stream can write their rows (EO-LOST)",
+    )
 
 
 def _why_waiting(handles: Sequence[PreparedTransaction], admin: Admin) -> tuple[str, str]:

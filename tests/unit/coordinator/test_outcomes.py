@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from exactly_once.participants.kafka import transactions as kafka_transactions
 from exactly_once.participants.kafka.transactions import sweep
 from exactly_once.protocol.names import SLOTS, part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 from exactly_once.txn.coordinators import Description, End, Listing
 from exactly_once.txn.evidence import Fate
 from testkit.doubles import ask_the_double
@@ -88,6 +89,7 @@ class Answers:
         self.deadline = Deadline(1)
         self.sent: list[tuple[End, bool, int]] = []
         self.ids: dict[str, str] = {}
+        self.leaderless: list[tuple[str, int]] = []
         self.evidence = {LOST: Fate.ABORTED, UNKNOWN: Fate.UNKNOWN}
         self.level = 2
 
@@ -100,12 +102,21 @@ class Answers:
     def renew(self, budget_s: float) -> Answers:
         return self
 
-    def ask(self, question: Callable[[], T]) -> T:
+    def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        return asyncio.run(self._answer(question))
+
+    run = ask
+
+    def begin(self, question: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         return question()
 
-    def leaders(
+    async def _answer(self, question: Callable[[], Awaitable[T]]) -> T:
+        return await question()
+
+    async def leaders(
         self, topics: Iterable[str], leaderless: list[tuple[str, int]], ids: dict[str, str]
     ) -> dict[int, list[tuple[str, int]]]:
+        leaderless += self.leaderless
         ids.update({topic: found for topic, found in self.ids.items() if topic in set(topics)})
         return {}
 
@@ -281,6 +292,45 @@ def test_topics_that_stand_or_whose_ids_are_not_known_are_committed_to(known: di
     control.ids = {"a": "1", "b": "2"}
     assert complete(control, decision=replace(INTO_TWO, topic_ids=known)) == []
     assert {commit for _, commit, _ in control.sent} == {True}
+
+
+IN_TWO = tuple(replace(h, written={("ab"[n % 2], n): Extent(0, 1)}) for n, h in enumerate(PARTS))
+
+
+def commit_as_confirmed(control: Any) -> list[PreparedTransaction]:
+    """Commit parts, two to each topic, that were confirmed a moment ago: the topics are asked for beside EndTxn."""
+    handles = replace(INTO_TWO, handles=IN_TWO).parts_of("kafka")
+    return kafka_transactions.commit_transactions("job", handles, control, 1, confirmed=True)
+
+
+def test_parts_that_were_confirmed_a_moment_ago_are_in_doubt_where_their_topic_was_made_again_meanwhile() -> None:
+    """Guards against a mark, and so a loss without a word: "done" speaks of the topic that is gone."""
+    control = Answers(DONE, DONE, DONE, DONE)
+    control.ids, control.evidence = {"a": "1", "b": "3"}, {DONE: Fate.COMMITTED}
+    with pytest.raises(Expired, match=r"2 of its parts .*in doubt.*deleted since.*: b:"):
+        commit_as_confirmed(control)
+
+
+def test_parts_that_were_confirmed_a_moment_ago_are_lost_where_all_topics_were_made_again() -> None:
+    """Nothing of the batch is in any topic of today: the next start writes it once."""
+    control = Answers(DONE, DONE, DONE, DONE)
+    control.ids, control.evidence = {"a": "3", "b": "4"}, {DONE: Fate.COMMITTED}
+    assert {h.part for h in commit_as_confirmed(control)} == {0, 1, 2, 3}
+
+
+def test_parts_whose_partition_lost_its_leader_while_they_ended_are_not_called_committed() -> None:
+    """Guards against a mark behind which nobody looks for the end marker that Kafka left out there."""
+    control = Answers(DONE, DONE, DONE, DONE)
+    control.ids, control.leaderless = {"a": "1", "b": "2"}, [("b", 1)]
+    with pytest.raises(Unfinished, match="b-1 had no leader"):
+        commit_as_confirmed(control)
+
+
+def test_topics_that_stand_are_asked_for_beside_the_commit_of_parts_that_were_confirmed_a_moment_ago() -> None:
+    """The way of each batch."""
+    control = Answers(DONE, DONE, DONE, DONE)
+    control.ids = {"a": "1", "b": "2"}
+    assert commit_as_confirmed(control) == []
 
 
 class Failing(Answers):
