@@ -24,6 +24,7 @@ POINTS = (
     "some-sent",
     "after-flush",
     "all-prepared",
+    "confirmed",
     "decided",
     "some-ended",
     "all-ended",

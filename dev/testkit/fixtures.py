@@ -14,6 +14,7 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_one
@@ -110,6 +111,11 @@ class Bench:
     def open_parts(self) -> int:
         """Return how many parts hold a transaction open."""
         return oracle.open_parts(self.connection, self.sink_id)
+
+    def log_is_held_back(self) -> bool:
+        """Return whether a record of the commit log waits for the end of its transaction."""
+        with Admin(self.connection) as admin:
+            return bool(oracle.held_back(admin, [commit_log_topic(self.sink_id)]))
 
     def assert_settled(self) -> None:
         """Assert that nothing of the sink is under way, and that no reader of its topic is held back."""

@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 from exactly_once.commitlog import log_reader, log_topic
 from exactly_once.commitlog.input_offsets import InputOffsets, Offsets
 from exactly_once.commitlog.log_reader import PARTITION, Reading
-from exactly_once.commitlog.log_writer import LogRecord, LogWriter, OffsetsFailed, Written
+from exactly_once.commitlog.log_writer import Batches, LogRecord, LogWriter, OffsetsFailed, Written
 from exactly_once.commitlog.progress import ProgressRecord
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
@@ -71,6 +71,7 @@ class CommitLog:
         self._last_read: tuple[LogState, int] | None = None  # a state, and the position up to which it goes
         self._limit: log_topic.Limit | None = None
         self._dated = True
+        self._ahead: tuple[Record, int] | None = None
         self._offsets = InputOffsets(self._asking, sink_id)
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
@@ -158,9 +159,20 @@ class CommitLog:
         """Have the transaction of the next write begun while its caller asks others; ``offsets`` are that write's. It
         takes effect for the owner alone, and holds no reader back.
         """
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.spent:
             of_group = self._offsets.group if offsets and self._offsets.has_answered else ""
             self._writer.open([(self.topic, PARTITION)], of_group)
+
+    def send(self, record: Record, offsets: Offsets | None, deadline: Deadline) -> None:
+        """Send ``record`` and ``offsets``, for :meth:`append` to commit, while the caller of :meth:`begin` asks others.
+        Until then it is not written: whatever else the owner does with the log ends the transaction without it.
+        """
+        if self._writer is None or (offsets and not self._offsets.has_answered):
+            return
+        of_group = self._offsets.to_write(offsets, _word([record]), deadline) if offsets else None
+        sent_ms = now_ms()
+        if self._writer.send(self._batches([record]), of_group):
+            self._ahead = record, sent_ms
 
     def append(
         self,
@@ -191,7 +203,7 @@ class CommitLog:
         if isinstance(record, Decision):
             self._check_dates()
         for _ in deadline.tries(first_pause_s=0.2):
-            state = self.own(record.token, deadline)
+            state = self.own(record.token, deadline, record)
             if self._holds(record):
                 return state
             if check is not None:
@@ -234,8 +246,9 @@ class CommitLog:
         except ExactlyOnceError as e:
             log.warning("sink %s: the counts in the commit log were not updated: %s", self.sink_id, e)
 
-    def own(self, token: int, deadline: Deadline) -> LogState:
-        """Return the state of the log once it is certain that no claim follows ``token`` and no write is under way.
+    def own(self, token: int, deadline: Deadline, sent: Record | None = None) -> LogState:
+        """Return the state of the log once it is certain that no claim follows ``token`` and no write is under way,
+        save that of ``sent``.
 
         Raises
         ------
@@ -245,7 +258,8 @@ class CommitLog:
             When the log has lost the claim.
         """
         owner = self._state.owner
-        if self._writer is None or self._writer.spent or owner is None or owner.token != token:
+        other = self._ahead is not None and self._ahead[0] != sent
+        if other or self._writer is None or self._writer.spent or owner is None or owner.token != token:
             earlier, self._last_read = self._last_read, None
             owner = self._init(deadline, earlier).owner  # the remembered one may be an earlier claim of this driver
         if owner is None or owner.token < token:
@@ -311,11 +325,10 @@ class CommitLog:
         progress: ProgressRecord | None = None,
     ) -> None:
         assert self._writer is not None
-        to_write = {(self.topic, PARTITION): [_packed(record) for record in records]}
-        if progress is not None:
-            to_write[progress.topic, PARTITION] = [LogRecord(self.sink_id.encode(), progress.value)]
+        to_write = self._batches(records, progress)
         of_group = self._offsets.to_write(offsets, _word(records), deadline) if offsets else None
-        sent_ms = now_ms()
+        sent_ms = self._ahead[1] if self._ahead else now_ms()
+        self._ahead = None
         try:
             written = self._writer.write(to_write, deadline, of_group)[self.topic, PARTITION]
         except BaseException:
@@ -324,6 +337,12 @@ class CommitLog:
         if of_group:
             self._offsets.taken()
         self._note(records, written, sent_ms)
+
+    def _batches(self, records: Sequence[Record], progress: ProgressRecord | None = None) -> Batches:
+        found = {(self.topic, PARTITION): [_packed(record) for record in records]}
+        if progress is not None:
+            found[progress.topic, PARTITION] = [LogRecord(self.sink_id.encode(), progress.value)]
+        return found
 
     def _note(self, records: Sequence[Record], written: Written, sent_ms: int) -> None:
         self._dated = written.timestamp_ms >= 0
@@ -348,7 +367,7 @@ class CommitLog:
         return record in (*self._state.decisions, self._state.tally, self._state.aborted, self._state.retired)
 
     def _discard(self) -> None:
-        self._writer = None
+        self._writer = self._ahead = None
         self._state = LogState()
 
     # -- errors ---------------------------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """The transactional producer of a commit log, request by request, over an :class:`~exactly_once.kafka.admin.Admin`.
 
 A client's producer puts its requests one behind the other. This one asks at once what does not depend on each other,
-and opens the next transaction while its caller still asks others. It works by the rules of transaction.version 0 and 1,
-which every broker knows and which a cluster with 2 takes as well.
+and opens the next transaction, and sends what it is to hold, while its caller still asks others. It works by the rules
+of transaction.version 0 and 1, which every broker knows and which a cluster with 2 takes as well.
 
 Sources: KIP-98 (the requests), KIP-447 (offsets of a group without members).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -47,6 +48,9 @@ _STILL_ENDING_S = (0.002, 0.005, 0.01, 0.02, 0.05)
 #: Budget for what is only asked, and not waited for.
 _NOT_WAITED_S = 1.0
 
+#: Share of its timeout from which on an open transaction is not used any more: its coordinator may end it.
+_USABLE = 0.6
+
 #: Room in a batch: the records of one write are one batch, whatever their size.
 _NO_LIMIT = 1 << 30
 
@@ -57,6 +61,10 @@ class LogRecord(NamedTuple):
     key: bytes
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+#: The records of a transaction by partition.
+Batches = Mapping[Partition, Sequence[LogRecord]]
 
 
 class Written(NamedTuple):
@@ -95,12 +103,6 @@ class LogWriter:
     ask : callable
         Seconds -> the connection with this budget.
 
-    Attributes
-    ----------
-    spent : bool
-        A commit got no answer, and was asked for again: the first request may reach the coordinator late, and would
-        end the next transaction of this producer. Another initialisation fences it.
-
     Raises BrokerUnreachable, BrokerRefused or NotAuthorized.
     """
 
@@ -108,9 +110,21 @@ class LogWriter:
         self._ask = ask
         self._id = transactional_id
         self._producer_id, self._epoch = initialise(ask(max(0.1, deadline.left)), transactional_id, timeout_ms)
-        self.spent = False
+        self._usable_s = timeout_ms / 1000 * _USABLE
+        self._unanswered = False
         self._sequences: dict[Partition, int] = {}
+        self._opened_s = 0.0
         self._opening: tuple[frozenset[Partition], str, Awaitable[None]] | None = None
+        self._ahead: tuple[Batches, Awaitable[dict[Partition, Written]]] | None = None
+
+    @property
+    def spent(self) -> bool:
+        """True when another one must be initialised: the transaction has been open for too long, or a commit got no
+        answer and was asked for again. Its first request may reach the coordinator late, and would end the next
+        transaction of this producer.
+        """
+        open_s = time.monotonic() - self._opened_s if self._opening or self._ahead else 0.0
+        return self._unanswered or open_s > self._usable_s
 
     def open(self, partitions: Iterable[Partition], group: str = "") -> None:
         """Begin the next transaction with these partitions, and with the offsets of ``group``, and do not wait for it:
@@ -118,15 +132,31 @@ class LogWriter:
         """
         if self._opening is None:
             admin, wanted = self._ask(_NOT_WAITED_S), frozenset(partitions)
+            self._opened_s = time.monotonic()
             self._opening = wanted, group, admin.begin(lambda: self._add(admin, wanted, group))
 
+    def send(self, records: Batches, offsets: GroupOffsets | None = None) -> bool:
+        """Send what the next :meth:`write` is to commit, and do not wait for it. Return False, and send nothing, unless
+        the transaction was begun with their partitions and their group.
+        """
+        opening, group = self._opening, offsets.group if offsets else ""
+        if opening is None or not opening[0] >= frozenset(records) or opening[1] != group:
+            return False
+        _check_sizes(records)
+        self._opening = None
+        admin, packed = self._ask(_NOT_WAITED_S), self._packed(records)
+
+        async def behind() -> dict[Partition, Written]:
+            await opening[2]
+            return await self._send(admin, packed, offsets)
+
+        self._ahead = records, admin.begin(behind)
+        return True
+
     def write(
-        self,
-        records: Mapping[Partition, Sequence[LogRecord]],
-        deadline: Deadline,
-        offsets: GroupOffsets | None = None,
+        self, records: Batches, deadline: Deadline, offsets: GroupOffsets | None = None
     ) -> dict[Partition, Written]:
-        """Write records and offsets in one transaction, and commit it.
+        """Write records and offsets in one transaction, and commit it. What :meth:`send` was given must be the same.
 
         Raises
         ------
@@ -137,19 +167,28 @@ class LogWriter:
         """
         _check_sizes(records)
         admin = self._ask(max(0.1, deadline.left))
-        self._begin(admin, frozenset(records), offsets.group if offsets else "", deadline)
-        committing = admin.begin(lambda: self._commit(admin, offsets)) if offsets else None
-        packed = {where: self._packed(where, some) for where, some in records.items()}
-        written = _repeat(deadline, lambda: admin.run(lambda: self._produce(admin, packed)))
+        written = self._sent_ahead(admin, records)
+        if written is None:
+            self._begin(admin, frozenset(records), offsets.group if offsets else "", deadline)
+            packed = self._packed(records)
+            written = _repeat(deadline, lambda: admin.run(lambda: self._send(admin, packed, offsets)))
         for where, some in records.items():
             self._sequences[where] = self._sequences.get(where, 0) + len(some)
-        if committing is not None:
-            try:
-                admin.run(lambda: _answer(committing))
-            except KafkaError as e:
-                raise OffsetsFailed(str(e)) from e
         _repeat(deadline, lambda: admin.run(lambda: self._end(admin)))
         return written
+
+    def _sent_ahead(self, admin: Admin, records: Batches) -> dict[Partition, Written] | None:
+        """Return what became of what was sent; None where it is to be sent, for the first time or again."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        assert ahead[0] == records, "a transaction would commit what it is not asked for"
+        try:
+            return admin.run(lambda: _answer(ahead[1]))
+        except KafkaError as e:
+            if not e.retriable:
+                raise
+        return None
 
     def _begin(self, admin: Admin, partitions: frozenset[Partition], group: str, deadline: Deadline) -> None:
         opening, self._opening = self._opening, None
@@ -198,7 +237,7 @@ class LogWriter:
             try:
                 answer = await admin.send(request, node)
             except KafkaError:
-                self.spent = True
+                self._unanswered = True
                 raise
             check(answer.error_code, f"EndTxn of {self._id}")
 
@@ -230,6 +269,19 @@ class LogWriter:
         for topic in answer.topics:
             for p in topic.partitions:
                 check(p.error_code, f"TxnOffsetCommit of {topic.name}-{p.partition_index}")
+
+    async def _send(
+        self, admin: Admin, packed: Mapping[Partition, bytes], offsets: GroupOffsets | None
+    ) -> dict[Partition, Written]:
+        """Send records and offsets at once. What is sent again is kept once."""
+        committing = admin.begin(lambda: self._commit(admin, offsets)) if offsets else None
+        written = await self._produce(admin, packed)
+        if committing is not None:
+            try:
+                await committing
+            except KafkaError as e:
+                raise OffsetsFailed(str(e)) from e
+        return written
 
     async def _produce(self, admin: Admin, packed: Mapping[Partition, bytes]) -> dict[Partition, Written]:
         """Send each partition's batch to its leader, all at once. One that is sent again is kept once: its leader knows
@@ -264,7 +316,10 @@ class LogWriter:
     def _me(self) -> dict[str, Any]:
         return {"transactional_id": self._id, "producer_id": self._producer_id, "producer_epoch": self._epoch}
 
-    def _packed(self, where: Partition, records: Sequence[LogRecord]) -> bytes:
+    def _packed(self, records: Batches) -> dict[Partition, bytes]:
+        return {where: self._batch(where, some) for where, some in records.items()}
+
+    def _batch(self, where: Partition, records: Sequence[LogRecord]) -> bytes:
         codec = _GZIP if sum(len(r.value or b"") for r in records) >= _COMPRESSED_FROM else _NONE
         batch = DefaultRecordBatchBuilder(
             2, codec, True, self._producer_id, self._epoch, self._sequences.get(where, 0), _NO_LIMIT
@@ -274,7 +329,7 @@ class LogWriter:
         return bytes(batch.build())
 
 
-def _check_sizes(records: Mapping[Partition, Sequence[LogRecord]]) -> None:
+def _check_sizes(records: Batches) -> None:
     largest = max(len(r.value or b"") for some in records.values() for r in some)
     if largest > LARGEST_RECORD_BYTES:
         raise MessageSizeTooLargeError(f"{largest} bytes before compression")

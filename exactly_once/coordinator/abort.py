@@ -55,7 +55,7 @@ def _mark_aborted(session: Session, state: DriverState, log_state: LogState) -> 
     """Say in the log that this execution ends without a decision, unless it says so already; return its state.
 
     The record comes before the sweep: a task that opens its transaction after the sweep reads it
-    (:mod:`exactly_once.participants.kafka.late`). One that may be killed before it can do so is kept from opening any
+    (``Cluster.checkInTime`` in Java). One that may be killed before it can do so is kept from opening any
     by the sweep itself (``running`` of its scope).
     """
     if log_state.aborted is not None and log_state.aborted.execution == state.execution:

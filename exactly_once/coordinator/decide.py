@@ -51,18 +51,24 @@ def decide_and_complete(
     """
     reach("all-prepared")
     log = session.log.own(state.token, Deadline(DECIDE_BUDGET_S))  # fences the decision
+    proposal = _proposal(session, proposed, state, log)
     session.log.begin(state.input_offsets)
+    foreseen = session.kafka.foresee(proposal) if amended is None else None
+    if foreseen is not None:
+        foreseen = _with_count(replace(foreseen, decided_ms=now_ms()), log)
+        session.log.send(foreseen, state.input_offsets, Deadline(DECIDE_BUDGET_S))
     with session.trace.step("confirm"):
-        confirmed = _confirm(session, proposed, state, log)
+        confirmed = _confirm(session, proposal, state)
+    reach("confirmed")
     prepare_ms = max(0, now_ms() + state.clock_ahead_ms - confirmed.began_ms) if confirmed.began_ms else 0
     decision = replace(confirmed, decided_ms=now_ms())
     if amended is not None:
         decision = amend(amended, decision, state.replay)
-    decision = _with_count(decision, log)
+    decision = _as_sent(_with_count(decision, log), foreseen)
     started = time.monotonic()
     try:
         with session.trace.step("decide"):
-            log = _write(session, decision, state, amended)
+            log = _write(session, decision, state, amended, _left_s(confirmed, state))
     except AlreadyDecided:
         roll_back(session, proposed.handles, state)
         raise
@@ -91,30 +97,39 @@ def mark(session: Session, batch: Committed, progress: ProgressRecord | None = N
     reach("completed")
 
 
-def _confirm(session: Session, proposed: Decision, state: DriverState, log: LogState) -> Decision:
+def _proposal(session: Session, proposed: Decision, state: DriverState, log: LogState) -> Proposal:
+    return Proposal(
+        sink_id=session.sink_id,
+        checkpoint=session.checkpoint,
+        batch=state.batch,
+        decision=proposed,
+        last=log.last_decision(proposed.query_id),
+        planned_ms=state.planned_ms,
+        timeout_ms=state.timeout_ms,
+        clock_ahead_ms=state.clock_ahead_ms,
+        too_long=state.too_long,
+    )
+
+
+def _confirm(session: Session, proposal: Proposal, state: DriverState) -> Decision:
     """Keep invariant 3: every participant confirms its parts, Kafka last, whose transactions' time is running. When a
     newer owner ended the parts, Fenced is the error to report.
     """
-    last, decision = log.last_decision(proposed.query_id), proposed
+    decision = proposal.decision
     try:
         for participant in reversed(session.participants.values()):
-            decision = participant.confirm(
-                Proposal(
-                    sink_id=session.sink_id,
-                    checkpoint=session.checkpoint,
-                    batch=state.batch,
-                    decision=decision,
-                    last=last,
-                    planned_ms=state.planned_ms,
-                    timeout_ms=state.timeout_ms,
-                    clock_ahead_ms=state.clock_ahead_ms,
-                    too_long=state.too_long,
-                )
-            )
+            decision = participant.confirm(replace(proposal, decision=decision))
     except (Expiring, BatchTooLong):
         session.log.close()
         session.log.own(state.token, Deadline(DECIDE_BUDGET_S))  # reads afresh: a newer owner may be the cause
         raise
+    return decision
+
+
+def _as_sent(decision: Decision, sent: Decision | None) -> Decision:
+    """Return ``sent`` where the confirmed ``decision`` says the same, its times aside."""
+    if sent is not None and replace(decision, began_ms=sent.began_ms, decided_ms=sent.decided_ms) == sent:
+        return sent
     return decision
 
 
@@ -133,15 +148,17 @@ def _left_s(decision: Decision, state: DriverState) -> float:
     return (state.timeout_ms - age_ms) / 1000
 
 
-def _write(session: Session, decision: Decision, state: DriverState, amended: Decision | None) -> LogState:
-    """Write the decision to the commit log; return the state behind it."""
+def _write(
+    session: Session, decision: Decision, state: DriverState, amended: Decision | None, left_s: float
+) -> LogState:
+    """Write the decision to the commit log; return the state behind it. The transactions are open for ``left_s``."""
 
     def check(log_state: LogState) -> None:
         check_undecided(session.sink_id, decision, log_state, amended)
 
     try:
         # half of what is left: a decision that is written late must still leave time to complete it
-        budget_s = min(DECIDE_BUDGET_S, _left_s(decision, state) / 2)
+        budget_s = min(DECIDE_BUDGET_S, left_s / 2)
         return session.log.append(decision, Deadline(budget_s), state.input_offsets, check)
     except BrokerUnreachable as e:
         raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e

@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 #: Longest time between two of the driver's sweeps of participants other than Kafka for parts of failed attempts.
 SWEEP_EVERY_MS = 30_000
 
+#: Time from a batch's plan to its commit below which the transaction of the next decision begins with the plan: well
+#: below that transaction's timeout.
+QUICK_S = 5.0
+
 #: Threads of a coordinator: one writes the mark, and another sweeps. They live as long as the query: an interpreter
 #: starts its threads one after the other, and with 50 queries in one driver a batch of 2.0 s waited 0.8 s for that.
 THREADS = 2
@@ -56,6 +60,7 @@ class Coordinator(Coordination):
         self._session = Session.of(options, others)
         self._state: DriverState | None = None
         self._marking: Future[DriverState] | None = None
+        self._took_s = float("inf")
         self._threads = ThreadPoolExecutor(THREADS, "exactly-once-mark")
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
@@ -84,8 +89,11 @@ class Coordinator(Coordination):
             ended = checked_ends(self.options, batch, state.last, lambda: history_word(batch) in self.options.adopt)
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends, ended)
-        if ends and may is not Plan.DRAIN:  # while tasks run, so that the decision need not wait for the answer
-            self._threads.submit(self._session.log.ask_group, ends, Deadline(DECIDE_BUDGET_S))
+        if may is not Plan.DRAIN:  # while tasks run, so that the decision need not wait for the answers
+            if self._took_s < QUICK_S:
+                self._session.log.begin(ends)
+            if ends:
+                self._threads.submit(self._session.log.ask_group, ends, Deadline(DECIDE_BUDGET_S))
         return state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
 
     @property
@@ -131,6 +139,7 @@ class Coordinator(Coordination):
     def _commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
         state, trace = self._planned(), self._session.trace
         done = self._check(parts, batch_id, state)
+        self._took_s = (now_ms() - state.planned_ms) / 1000
         decision = None
         if done[0].plan is Plan.DRAIN:
             self._session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), drained=1)

@@ -203,13 +203,13 @@ class Decision:
 
     ``offsets_digest`` is the SHA-256 of Spark's ``offsets/<batch id>``; ``end_txn_version`` is the version that every
     EndTxn for these handles must use, retries included. ``began_ms`` is when the first of the transactions began, by
-    its coordinator's clock; 0 without one. ``handles`` are those of all participants, Kafka's first. ``rewritten``
-    names the parts (``participant/part``) that were lost after an earlier decision of the same batch and have been
-    written again. ``topic_ids`` are the brokers' ids of ``topics`` (KIP-516), where they have them: a topic that was
-    deleted and recreated has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
-    in which that file is torn; "" for a batch write, or when it is too long to keep. ``totals`` stand in for the
-    handles of a completed decision that has been written again without them: participant -> [parts, records, bytes],
-    and a fourth number where some of the records are dead letters: how many.
+    its coordinator's clock, or a moment before: when the batch was planned; 0 without a transaction. ``handles`` are
+    those of all participants, Kafka's first. ``rewritten`` names the parts (``participant/part``) that were lost after
+    an earlier decision of the same batch and have been written again. ``topic_ids`` are the brokers' ids of ``topics``
+    (KIP-516), where they have them: a topic that was deleted and recreated has another one. ``offsets`` is the text of
+    Spark's ``offsets/<batch id>``, for a checkpoint in which that file is torn; "" for a batch write, or when it is too
+    long to keep. ``totals`` stand in for the handles of a completed decision that has been written again without them:
+    participant -> [parts, records, bytes], and a fourth number where some of the records are dead letters: how many.
     ``counted`` is what the sink's streams have committed with this batch, for people; None in decisions of earlier
     versions. ``ended`` says where each topic ended that named sources have read and this batch does not; None where
     Spark counts the sources, and in decisions of earlier versions. ``input_ids`` are the brokers' ids of the topics

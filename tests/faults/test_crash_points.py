@@ -16,7 +16,7 @@ from testkit.stream import SparkDriver
 
 #: While one task hangs, the other core works through the other parts.
 IN_A_TASK = ("before-begin", "mid-write", "some-sent", "after-flush")
-UNDECIDED = (*IN_A_TASK, "all-prepared")
+UNDECIDED = (*IN_A_TASK, "all-prepared", "confirmed")
 DECIDED = ("decided", "some-ended", "all-ended")
 #: Spark writes commits/N meanwhile.
 BESIDE_SPARK = ("marking", "completed")
@@ -48,6 +48,8 @@ def crash_at(point: str, bench: Bench, driver: SparkDriver, batch: int) -> None:
         run.await_true("the other parts", lambda: bench.open_parts() >= others)
     if point in BESIDE_SPARK:
         run.await_commit(batch)
+    if point == "confirmed":  # the decision is sent, and waits for its commit
+        run.await_true("the decision's record", bench.log_is_held_back)
     driver.kill9()
     assert run.is_committed(batch) == (point in BESIDE_SPARK)
 

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from exactly_once.commitlog import commit_log, log_reader
 from exactly_once.commitlog.commit_log import CommitLog, read_log
-from exactly_once.commitlog.log_writer import LogRecord, LogWriter
+from exactly_once.commitlog.log_writer import LogWriter
 from exactly_once.coordinator import recover as recovery
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
@@ -646,12 +646,11 @@ def test_the_end_of_a_log_is_behind_a_write_of_the_owner_s_that_was_rolled_back(
 ) -> None:
     """Guards against tasks that all call themselves too late: the owner's next look would end before what they see."""
     log = owned(connection, sink_id)
-    writer = log._writer
-    assert writer is not None
-    where = log.topic, 0
     with Admin(connection) as admin:
-        admin.run(lambda: writer._add(admin, frozenset([where]), ""))
-        admin.run(lambda: writer._produce(admin, {where: writer._packed(where, [LogRecord(b"tally", b"{}")])}))
+        end = admin.high_watermark(log.topic, 0)
+        log.begin()
+        log.send(decision(sink_id, 0), None, Deadline(30))
+        until("the record", lambda: admin.renew(10).high_watermark(log.topic, 0) > end)
     log.close()  # as after an answer that got lost
     log.own(1, Deadline(30))
     with Admin(connection) as admin:
@@ -666,9 +665,60 @@ def test_a_producer_whose_commit_had_no_answer_is_replaced_before_the_next_write
     log.append(decision(sink_id, 0), Deadline(30))
     writer = log._writer
     assert writer is not None
-    writer.spent = True
+    writer._unanswered = True
     log.append(decision(sink_id, 1), Deadline(30))
     assert log._writer is not writer and [d.batch_id for d in read_log(connection, sink_id).decisions] == [0, 1]
+
+
+@pytest.mark.parametrize("then", ["another", "tally", "own", "nothing"])
+def test_a_decision_that_was_sent_is_in_the_log_only_once_it_is_appended(
+    then: str, connection: Connection, sink_id: str
+) -> None:
+    """Guards against a batch that is decided though a part was not confirmed: by the commit of whatever the driver
+    writes next, or of another decision of the same batch (a loss, or a duplicate).
+    """
+    log, sent = owned(connection, sink_id), decision(sink_id, 0)
+    with Admin(connection) as admin:
+        end = admin.high_watermark(log.topic, 0)
+        log.begin()
+        log.send(sent, None, Deadline(30))
+        until("the record", lambda: admin.renew(10).high_watermark(log.topic, 0) > end)
+    assert read_log(connection, sink_id).decisions == ()
+    other = decision(sink_id, 0, parts=2)
+    if then == "another":
+        log.append(other, Deadline(30))
+    elif then == "tally":
+        log.tally(1, Deadline(30), drained=1)
+    elif then == "own":
+        log.own(1, Deadline(30))
+    assert read_log(connection, sink_id).decisions == ((other,) if then == "another" else ())
+    if then != "another":
+        log.append(sent, Deadline(30))
+        assert raw_decisions(connection, sink_id) == [sent]
+
+
+def test_a_decision_that_was_sent_is_committed_by_its_own_transaction(connection: Connection, sink_id: str) -> None:
+    """Guards against one wait more for each batch, and against a sum of both ways: the record twice."""
+    log, sent = owned(connection, sink_id), decision(sink_id, 0)
+    writer = log._writer
+    log.begin()
+    log.send(sent, None, Deadline(30))
+    log.append(sent, Deadline(30))
+    assert log._writer is writer and raw_decisions(connection, sink_id) == [sent]
+    log.append(decision(sink_id, 1), Deadline(30))
+    assert [d.batch_id for d in read_log(connection, sink_id).decisions] == [0, 1]
+
+
+def test_a_transaction_that_was_begun_too_long_ago_is_not_used_any_more(connection: Connection, sink_id: str) -> None:
+    """Guards against a decision in a transaction that its coordinator ends meanwhile, behind a batch that took long."""
+    log = owned(connection, sink_id)
+    writer = log._writer
+    log.begin()
+    assert writer is not None
+    writer._opened_s -= 20.0
+    log.append(decision(sink_id, 0), Deadline(30))
+    assert log._writer is not writer
+    assert [d.batch_id for d in read_log(connection, sink_id).decisions] == [0]
 
 
 def test_the_offset_to_start_from_is_a_position_not_a_count(connection: Connection, sink_id: str) -> None:

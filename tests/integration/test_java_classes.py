@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from exactly_once.commitlog.log_writer import LogWriter
+from exactly_once.deadline import Deadline
 from exactly_once.kafka import producer_options
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
@@ -204,12 +206,20 @@ def test_java_refuses_a_row_the_topics_that_python_refuses(trial: Trial) -> None
 
 
 def test_a_task_in_java_is_told_why_it_is_too_late(trial: Trial, connection: Connection) -> None:
-    """Guards against a person who is called at night for a task whose execution is over: a restart needs nobody. And
-    against a superseded driver that starts again and again.
+    """Guards against a person who is called at night for a task whose execution is over: a restart needs nobody;
+    against a superseded driver that starts again and again; and against a stream that ends with each batch that takes
+    longer than the transaction which its driver has begun for the decision.
     """
     log = brokers.create_topic(connection.bootstrap_servers)
     with trial.talk(kafka_client("3.9.2"), "late", connection.bootstrap_servers, log) as ask:
         assert ask("0") == "in time"
+        with Admin(connection) as admin:
+            writer = LogWriter(admin.within, log, 30_000, Deadline(30))
+            writer.open([(log, 0)])
+            until("the transaction", lambda: describe(admin.renew(10), [log])[log].state == "Ongoing", 20)
+            LogWriter(admin.within, log, 30_000, Deadline(30))  # as its coordinator does by time
+            until("its end marker", lambda: admin.renew(10).high_watermark(log, 0) == 1, 20)
+        assert ask("0") == "in time"  # nobody has said that the execution is over
         over = write_as_driver(connection, log, "aborted")
         assert re.match(r"EO-PREPARE: .*too late: .*batch 0 of sink 's' is ", ask(f"{over}"))
         claimed = write_as_driver(connection, log, "claim")

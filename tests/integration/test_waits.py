@@ -105,4 +105,4 @@ def test_a_batch_waits_for_so_many_round_trips(far_broker: FarBroker, warm: Spar
     quickest = min(batches, key=lambda some: len(one_after_the_other(some)))
     print(shown(quickest))
     waits = one_after_the_other(quickest)
-    assert len(waits) <= 8, shown(waits)
+    assert len(waits) <= 7, shown(waits)

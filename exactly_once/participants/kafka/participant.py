@@ -20,6 +20,7 @@ from exactly_once.participants.kafka.transactions import (
     commit_transactions,
     confirm,
     fence_idle,
+    foresee,
     open_of,
     sweep,
 )
@@ -118,13 +119,22 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         if self._settings is not None and self._admin is not None:
             self._settings.ask(self._admin, self._deletion.topics)
 
+    def foresee(self, proposal: Proposal) -> Decision | None:
+        """Return the decision as :meth:`confirm` will most likely return it, without asking; None where that cannot be
+        told. It is sent beside the confirmation, which says whether it is committed.
+        """
+        return foresee(proposal, self._inputs(proposal))
+
+    def _inputs(self, proposal: Proposal) -> list[str]:
+        return input_topics(self._options, proposal.batch) if self._options is not None else []
+
     def confirm(self, proposal: Proposal) -> Decision:
         if self._settings is not None and self._admin is not None:
             found = self._settings.answer(self._admin)
             self._deletion.take(found)
             self._settings.check(found)
         adopted = self._options.adopt if self._options is not None else ()
-        inputs = input_topics(self._options, proposal.batch) if self._options is not None else ()
+        inputs = self._inputs(proposal)
         asked_s = time.monotonic()
         decision, unasked = confirm(proposal, self.admin(), lambda topic_id: topic_id in adopted, inputs)
         if unasked and not self._warned:

@@ -94,7 +94,7 @@ def confirm(
     Raises Expiring, BatchTooLong, TopicRecreated, InputRecreated, BrokerUnreachable or NotAuthorized.
     """
     handles = proposal.decision.transactions
-    topics = sorted({*proposal.decision.topics, *(t for h in handles for t in h.topics)})
+    topics = _topics_of(proposal.decision)
     begun = begin_asking(admin, handles, {*topics, *inputs})
     described = describe(admin.renew(ALIVE_BUDGET_S), (h.transactional_id for h in handles))
     _check_alive(proposal, described, admin)
@@ -105,14 +105,37 @@ def confirm(
     found, unasked = mismatches(admin.renew(leaders.left), handles, described, heard)
     if gone := next((h for h in handles if h.transactional_id in found), None):
         raise not_whole(gone.transactional_id, gone.part, found[gone.transactional_id])
-    decision = replace(
+    began_ms = min((d.started_ms for d in described.values()), default=0)
+    return _named(proposal, began_ms, topics, written, read), unasked
+
+
+def foresee(proposal: Proposal, inputs: Collection[str] = ()) -> Decision | None:
+    """Return what :func:`confirm` will return if output and input are the topics of the last decision; ``began_ms`` is
+    then when the batch was planned. None where that one does not have them all.
+    """
+    last, topics = proposal.last, _topics_of(proposal.decision)
+    if last is None or not last.topic_ids.keys() >= set(topics) or not last.input_ids.keys() >= set(inputs):
+        return None
+    written, read = {t: last.topic_ids[t] for t in topics}, {t: last.input_ids[t] for t in inputs}
+    planned_ms = proposal.planned_ms + proposal.clock_ahead_ms
+    return _named(proposal, planned_ms if proposal.decision.transactions else 0, topics, written, read)
+
+
+def _topics_of(decision: Decision) -> list[str]:
+    return sorted({*decision.topics, *(t for h in decision.transactions for t in h.topics)})
+
+
+def _named(
+    proposal: Proposal, began_ms: int, topics: list[str], written: Mapping[str, str], read: Mapping[str, str]
+) -> Decision:
+    last = proposal.last
+    return replace(
         proposal.decision,
-        began_ms=min((d.started_ms for d in described.values()), default=0),
+        began_ms=began_ms,
         topics=tuple(topics),
         topic_ids=kept_topic_ids(last.topic_ids if last else {}, written),
         input_ids=kept_topic_ids(last.input_ids if last else {}, read),
     )
-    return decision, unasked
 
 
 def _check_alive(proposal: Proposal, described: Mapping[str, Description], admin: Admin) -> None:

@@ -15,6 +15,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Predicate;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.admin.Config;
@@ -245,14 +246,16 @@ public final class Cluster {
     }
 
     /**
-     * Gives up a task whose execution is over: whoever ends one (a claim, an abort, a decision) writes to the commit log first.
+     * Gives up a task whose execution is over: whoever ends one (a claim, an abort, a decision) writes a record to the commit log first. An end
+     * marker alone is of a transaction that its coordinator has ended without a record: the driver's next one, when the tasks take long.
      *
      * @throws Exception the client's, where the log does not say it
      */
     public void checkInTime(Ticket ticket) throws Exception {
         long end = logEnd(ticket.log());
         if (end <= ticket.logEnd()) return;
-        if (isClaimed(ticket, end))
+        if (!holds(ticket, end, "read_uncommitted", record -> true, true)) return;
+        if (holds(ticket, end, "read_committed", record -> "claim".equals(text(record.key())), false))
             throw new SinkException(
                     "EO-FENCED",
                     "another driver or recovery has claimed sink '" + ticket.sink() + "' while this task of batch "
@@ -272,21 +275,28 @@ public final class Cluster {
                 null);
     }
 
-    /** Whether a claim is among the new records of the log; false where they cannot be read in time. */
-    private boolean isClaimed(Ticket ticket, long end) {
-        Map<String, Object> committed = new HashMap<>(reader);
-        committed.put("isolation.level", "read_committed");
+    /** Whether one of the new records of the log is {@code wanted}; {@code unread} where they cannot be read in time. */
+    private boolean holds(
+            Ticket ticket,
+            long end,
+            String isolation,
+            Predicate<ConsumerRecord<byte[], byte[]>> wanted,
+            boolean unread) {
+        Map<String, Object> settings = new HashMap<>(reader);
+        settings.put("isolation.level", isolation);
         TopicPartition log = new TopicPartition(ticket.log(), 0);
         long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(READ_MS);
         try (KafkaConsumer<byte[], byte[]> consumer =
-                new KafkaConsumer<>(committed, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+                new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(log));
             consumer.seek(log, ticket.logEnd());
-            while (consumer.position(log, Duration.ofMillis(READ_MS)) < end && System.nanoTime() < deadline)
+            while (consumer.position(log, Duration.ofMillis(READ_MS)) < end) {
+                if (System.nanoTime() >= deadline) return unread;
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100)))
-                    if ("claim".equals(text(record.key()))) return true;
+                    if (wanted.test(record)) return true;
+            }
         } catch (RuntimeException e) {
-            return false;
+            return unread;
         }
         return false;
     }
