@@ -19,7 +19,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.topics import TopicRule
-from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version, transaction_level
+from exactly_once.txn.coordinators import Description, End, describe, end_all, end_txn_version, transaction_level
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.java import NOT_REUSABLE, Trial, kafka_client
@@ -242,8 +242,33 @@ def test_a_part_without_rows_ends_behind_the_initialisation_of_its_id(
         trial.talk(kafka_client("3.9.2"), "openings", connection.bootstrap_servers, topic, log) as ask,
     ):
         assert ask(f"{name} 0").startswith("begun")
-        assert ask("end") == "done"
+        assert ask("end") == "done []"
         assert describe(admin, [name])[name].state == "Empty"  # initialised, and nothing comes behind it
+
+
+def test_a_transaction_that_began_with_the_usual_partitions_ends_with_a_part_without_rows(
+    trial: Trial, connection: Connection, topic: str
+) -> None:
+    """Guards against a transaction that nobody ends, and the warning of a failed attempt that there was not; and
+    against one that is minutes old at its first row: it would be called too old, or time out.
+    """
+    log, name = brokers.create_topic(connection.bootstrap_servers), brokers.fresh_name("part")
+    with (
+        Admin(connection, 60) as admin,
+        trial.talk(kafka_client("3.9.2"), "openings", connection.bootstrap_servers, topic, log) as ask,
+    ):
+
+        def described() -> Description:
+            return describe(admin.renew(20), [name])[name]
+
+        for last, state in (("end", "CompleteAbort"), ("row", "Empty")):
+            assert ask(f"{name} 0 usual").startswith("begun")
+            until("its transaction", lambda: described().state == "Ongoing", 20)
+            assert described().partitions == ((topic, 0),)
+            began = time.monotonic()
+            until("its first look is old", lambda t=began: time.monotonic() - t > 2 * LOOK_IS_GOOD_S, 20)  # type: ignore[misc]
+            assert ask(last) == "done []"
+            until(state, lambda s=state: described().state == s, 20)  # type: ignore[misc]
 
 
 @pytest.mark.long

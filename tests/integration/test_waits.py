@@ -106,3 +106,6 @@ def test_a_batch_waits_for_so_many_round_trips(far_broker: FarBroker, warm: Spar
     print(shown(quickest))
     waits = one_after_the_other(quickest)
     assert len(waits) <= 7, shown(waits)
+    began = min(a.sent_s for a in quickest if a.api == "Produce")
+    behind = one_after_the_other([a for a in quickest if a.sent_s >= began])
+    assert len(behind) <= 4, shown(behind)

@@ -48,7 +48,7 @@ def topics_now(admin: Admin, partitions: Collection[Partition], ids: Mapping[str
     compared, sure = AS_DECIDED, Deadline(_SURE_S)
     for _ in admin.deadline.tries() if partitions or ids else ():
         try:
-            compared = admin.ask(lambda: _look(admin, partitions, ids))
+            compared = admin.ask(lambda: _ask_once(admin, partitions, ids))
         except NotAuthorized:
             return AS_DECIDED
         if not compared.away and (not compared.gone or sure.over):
@@ -58,7 +58,7 @@ def topics_now(admin: Admin, partitions: Collection[Partition], ids: Mapping[str
 
 def begin_looking(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Awaitable[Topics]:
     """Ask once, as :func:`topics_now` does, without waiting: :func:`end_looking`."""
-    return admin.begin(lambda: _look(admin, partitions, ids))
+    return admin.begin(lambda: _ask_once(admin, partitions, ids))
 
 
 def end_looking(admin: Admin, begun: Awaitable[Topics]) -> Topics | None:
@@ -70,7 +70,7 @@ def end_looking(admin: Admin, begun: Awaitable[Topics]) -> Topics | None:
     return None if found.gone else found
 
 
-async def _look(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
+async def _ask_once(admin: Admin, partitions: Collection[Partition], ids: Mapping[str, str]) -> Topics:
     leaderless: list[Partition] = []
     now: dict[str, str] = {}
     await admin.leaders(sorted({topic for topic, _ in partitions} | set(ids)), leaderless, now)

@@ -206,6 +206,13 @@ public final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
         return manager != null && internals.add != null && !isImplicit();
     }
 
+    /** Begins the transaction with these partitions, without waiting. */
+    public void begin(Collection<TopicPartition> partitions) {
+        beginTransaction();
+        expect(partitions);
+        flush(); // there is no record yet: it only wakes the thread that asks the coordinator
+    }
+
     /** Adds these partitions to the transaction, to each of which a record is about to be sent, in one request. */
     public void expect(Collection<TopicPartition> partitions) {
         synchronized (manager) {

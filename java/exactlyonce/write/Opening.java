@@ -11,26 +11,24 @@ import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import org.apache.kafka.common.TopicPartition;
 
 /**
- * Asks for the topic of a part, and initialises its producer meanwhile, while Spark fetches the first rows: on two cores 5 to 12 ms of each
- * part.
+ * Asks for the topic of a part, initialises its producer meanwhile, and begins its transaction with the partitions that its rows usually go to,
+ * while Spark fetches the first rows: on two cores 5 to 12 ms of each part, on far brokers three round trips.
  *
- * <p>A part without rows has no transaction. Its producer goes back as it is.
+ * <p>The coordinator is to name the partitions that have records, and no others. So a transaction that was begun with more is begun again.
  */
 final class Opening {
-    /** Parts of sinks that had rows in their last batch here. Of any other part the producer waits for a row: there may be none. */
-    private static final Set<String> HAD_ROWS = ConcurrentHashMap.newKeySet();
-
-    /** Whether a task is in time is asked again where its first row comes later than this behind the first answer: a sort may take minutes. */
+    /** A task whose first row comes later than this behind the answer that it is in time asks, and begins, again: a sort may take minutes. */
     private static final long LOOK_IS_GOOD_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final String part;
     private final CompletableFuture<Topic> topic;
     private final CompletableFuture<TransactionalProducer> producer;
     private volatile long looked;
+    private volatile Set<TopicPartition> begunWith = Set.of();
     private boolean taken;
 
     /** Begins, for part {@code number} of {@code ticket}, whose transactional id is {@code name}. */
@@ -38,7 +36,7 @@ final class Opening {
         part = ticket.sink() + ":" + number;
         topic = beside(
                 () -> Cluster.of(ticket).topic(ticket.execution(), ticket.rows().option()));
-        producer = ticket.isTransactional() && HAD_ROWS.contains(part) ? beside(() -> guessed(ticket, name)) : null;
+        producer = ticket.isTransactional() && Usual.hasRows(part) ? beside(() -> guessed(ticket, name)) : null;
     }
 
     /** Returns the topic; raises what {@link Cluster#current} does. */
@@ -46,29 +44,51 @@ final class Opening {
         return topic.get();
     }
 
-    /** Returns a producer that has initialised {@code name}, behind which the task was in time. */
+    /** Returns a producer that has initialised {@code name}, behind which the task was in time; it may have begun: {@link #begunWith}. */
     TransactionalProducer producer(Ticket ticket, String name, Topic topic) throws Exception {
         Producers.Use use = ProducerSettings.use(ticket, topic);
         if (producer == null) return opened(ticket, name, use);
         TransactionalProducer opened = producer.get();
         taken = true;
         if (!opened.use.equals(use)) { // it is for the topic as it was
-            Producers.leave(opened);
+            giveBack(opened);
             return opened(ticket, name, use);
         }
-        return System.nanoTime() - looked < LOOK_IS_GOOD_NANOS ? opened : inTime(ticket, name, opened);
+        if (System.nanoTime() - looked < LOOK_IS_GOOD_NANOS) return opened;
+        if (begunWith.isEmpty()) return inTime(ticket, name, opened);
+        return again(ticket, name, opened);
+    }
+
+    /** Returns the partitions with which the transaction has begun; none when it is still to begin. */
+    Set<TopicPartition> begunWith() {
+        return begunWith;
+    }
+
+    /** Returns a producer as {@link #producer} does, which has not begun. Nothing was sent by {@code opened}. */
+    TransactionalProducer again(Ticket ticket, String name, TransactionalProducer opened) {
+        giveBack(opened);
+        return opened(ticket, name, opened.use);
+    }
+
+    /** Gives back a producer that has sent nothing, behind the end of what it has begun: a late answer would count as one of its next transaction. */
+    private void giveBack(TransactionalProducer unused) {
+        if (begunWith.isEmpty()) Producers.leave(unused);
+        else Producers.end(unused);
+        begunWith = Set.of();
     }
 
     /**
-     * Ends with its part. A producer that nobody took goes back when it has initialised its id, and the task waits for that: behind its end the id
-     * may be the one of a later batch, whose transaction the request would abort.
+     * Ends with its part. A producer that nobody took goes back when it has initialised its id, and has ended its transaction, and the task waits
+     * for that: behind its end the id may be the one of a later batch, whose transaction the request would abort.
+     *
+     * @param wrote the partitions of all rows, known before they were sent; empty where they were not, null without rows
      */
-    void end(boolean empty) {
-        if (empty) HAD_ROWS.remove(part);
-        else HAD_ROWS.add(part);
+    void end(Set<TopicPartition> wrote) {
+        if (wrote == null || topic.isCompletedExceptionally()) Usual.noteEmpty(part);
+        else Usual.note(part, topic.join(), wrote);
         if (producer == null || taken) return;
         try {
-            Producers.leave(producer.join());
+            giveBack(producer.join());
         } catch (CompletionException e) {
             // it is closed, or went back
         }
@@ -81,6 +101,12 @@ final class Opening {
         Failpoints.reach("initialising");
         TransactionalProducer opened = opened(ticket, name, use);
         looked = System.nanoTime();
+        Set<TopicPartition> usual = Usual.partitions(part, use.topic());
+        boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
+        if (!usual.isEmpty() && !asUserSays && opened.canExpect()) {
+            begunWith = usual;
+            opened.begin(usual);
+        }
         return opened;
     }
 

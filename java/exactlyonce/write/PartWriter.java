@@ -18,12 +18,14 @@ import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.header.Header;
@@ -35,7 +37,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 
 /**
- * One part of a batch, in a task: a transaction that begins with the first row, and that {@link #commit} leaves open for the driver to end.
+ * One part of a batch, in a task: a transaction that begins with the first row, or a moment before, and that {@link #commit} leaves open for the driver to end.
  *
  * <p>Under the weaker guarantees there is no transaction, and what is sent is visible at once.
  */
@@ -96,6 +98,8 @@ public final class PartWriter implements DataWriter<InternalRow> {
     private KafkaProducer<byte[], byte[]> producer;
     private TransactionalProducer transaction;
     private FirstRecords first; // null: they are sent, or need not wait
+    private Set<TopicPartition> certain = Set.of(); // where the first records go
+    private Set<TopicPartition> wrote = Set.of(); // where all went, if these are the same
     private Producers.Shared shared;
     private long producerId;
     private int epoch;
@@ -224,23 +228,27 @@ public final class PartWriter implements DataWriter<InternalRow> {
             TransactionalProducer opened = opening != null
                     ? opening.producer(ticket, name, topic)
                     : Opening.opened(ticket, name, ProducerSettings.use(ticket, topic));
-            transaction = opened;
-            producerId = opened.producerId();
-            epoch = opened.epoch();
-            if (producerId < 0) {
-                TransactionDescription empty = Cluster.ask(cluster().describe(name));
-                producerId = empty.producerId();
-                epoch = empty.producerEpoch();
-            }
-            opened.beginTransaction();
+            begin(opened);
             boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
             if (opened.canExpect() && !asUserSays) first = new FirstRecords(ticket.client());
-            began = System.nanoTime();
-            producer = opened;
             batchSize = opened.use.batchSize();
         } catch (Exception e) {
             throw Errors.of(e, name);
         }
+    }
+
+    private void begin(TransactionalProducer opened) throws Exception {
+        transaction = opened;
+        producerId = opened.producerId();
+        epoch = opened.epoch();
+        if (producerId < 0) {
+            TransactionDescription empty = Cluster.ask(cluster().describe(name));
+            producerId = empty.producerId();
+            epoch = empty.producerEpoch();
+        }
+        if (opening == null || opening.begunWith().isEmpty()) opened.beginTransaction();
+        began = System.nanoTime();
+        producer = opened;
     }
 
     /** Flushes what waits before it can make a batch too large for its topic. Rows name their topics, and the first one's limit chose the size. */
@@ -264,11 +272,19 @@ public final class PartWriter implements DataWriter<InternalRow> {
         if (first == null) return;
         FirstRecords held = first;
         first = null;
+        certain = Set.of();
         try {
-            transaction.expect(held.partitions(producer, ticket.client()));
+            certain = held.partitions(producer, ticket.client());
         } catch (RuntimeException e) {
             // the client did not hear of a topic: the record's own send says so
         }
+        try {
+            if (opening != null && !certain.containsAll(opening.begunWith()))
+                begin(opening.again(ticket, name, transaction));
+        } catch (Exception e) {
+            throw Errors.of(e, name);
+        }
+        transaction.expect(certain);
         for (ProducerRecord<byte[], byte[]> record : held.records()) sendNow(record);
     }
 
@@ -360,6 +376,8 @@ public final class PartWriter implements DataWriter<InternalRow> {
             abort();
             return empty();
         }
+        boolean isUsual = dead == null || dead.count() == 0;
+        if (isUsual && written.isIn(certain)) wrote = certain;
         Part prepared = new Part(new Border.PreparedReport(
                 partition,
                 attempt,
@@ -438,7 +456,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
 
     @Override
     public void close() {
-        if (opening != null) opening.end(producer == null);
+        if (opening != null) opening.end(producer == null ? null : wrote);
         if (shared != null) Producers.unshare(shared);
         shared = null;
     }

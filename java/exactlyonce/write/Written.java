@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 
@@ -41,6 +42,11 @@ final class Written {
 
     long records() {
         return records;
+    }
+
+    /** Whether records are in these partitions, in each of them, and in no other. */
+    boolean isIn(Set<TopicPartition> partitions) {
+        return extents.keySet().equals(partitions);
     }
 
     /** @param dated whether rows chose their times: then each extent has its oldest one, in ms */
