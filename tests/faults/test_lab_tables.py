@@ -24,7 +24,7 @@ ROUNDS: dict[str, list[tuple[str, ...]]] = {
     "written": [("before-begin",), ("mid-write",), ("some-sent",), ("after-flush",)],
     "prepared": [
         *((f"pre-commit-{output}",) for output in ("kafka", "archive", "warehouse", "lake", "ice")),
-        ("all-prepared",),
+        *(("all-prepared",), ("confirmed",)),
     ],
     "decided": [
         *(("decided",), ("commit-kafka",), ("some-ended",)),

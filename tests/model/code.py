@@ -121,6 +121,10 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "a leader that knows no such transaction, or another one than its task wrote, forbids the decision",
         ("txn.leaders.mismatches", "protocol.checksum.mismatch"),
     ),
+    "drops_what_was_sent": (
+        "a decision that was sent beside the look is committed behind it, or ended before anything else is written",
+        ("commitlog.commit_log.CommitLog.send", "commitlog.commit_log.CommitLog.own"),
+    ),
     "abort_reads_log": ("abort() leaves alone what is decided", ("coordinator.micro_batch.Coordinator.abort",)),
     "abort_inits_first": (
         "abort() settles a decision that is under way before it looks",

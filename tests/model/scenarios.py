@@ -249,6 +249,7 @@ COUNTEREXAMPLES = (
     (("input_is_decided",), "the input made again", OTHER_INPUT),
     (("input_asked_behind_rows",), "the input made again", OTHER_INPUT),
     (("replays_same_input",), "the input made again", MIXED),
+    (("drops_what_was_sent",), "a time-out, and a restart", SWEPT),
     (("abort_reads_log",), "EndTxn without an answer", SWEPT),
     (("abort_inits_first",), "a decision without an answer", SWEPT),
     (("abandons",), "stopped, and a recovery", OPEN),

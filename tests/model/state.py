@@ -45,6 +45,7 @@ class Rules(NamedTuple):
     replays_only_lost: bool = True
     amends: bool = True
     leader_was_asked: bool = True
+    drops_what_was_sent: bool = True
     abort_reads_log: bool = True
     abort_inits_first: bool = True
     abandons: bool = True
@@ -156,6 +157,7 @@ class Actor(NamedTuple):
     lost: tuple[Handle, ...] = ()  # decided, and proven to be rolled back
     replay: tuple[int, ...] = ()  # parts that have to be written again
     amended: tuple[Handle, ...] = ()  # the earlier decision of the batch that it writes again
+    sent: Record = ()  # a decision in a transaction of the log that nobody has ended
     topic: int = 0  # the ids of output and input that its look found
     input: int = 0
     healed: bool = False

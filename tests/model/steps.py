@@ -515,7 +515,10 @@ class Actors:
         log = self._records(w, known)
         if owner_of(log) != a.token:
             yield "look", "reads the log, and finds that the claim is not its own", self._give_up(w, a, i)
-        elif not all(is_open(w, h) for h in a.handles):
+            return
+        if not self.rules.drops_what_was_sent:  # it is sent beside the look; with the rule, whatever follows drops it
+            a = a._replace(sent=self._decision(w, a._replace(topic=w.topic, input=w.input)))
+        if not all(is_open(w, h) for h in a.handles):
             yield "look", "finds a prepared transaction gone", self._give_up(w, a, i)
         elif others := self._not_the_same(w, a, log):
             yield "look", f"finds that the {others[0][0]} topic was made again", self._give_up(w, a, i)
@@ -523,6 +526,7 @@ class Actors:
             yield "look", "hears from a leader that a transaction is not there", self._give_up(w, a, i)
         else:
             earlier = decisions(log).get(a.batch) if a.plan == "replay" else None
+            a = a._replace(sent=())
             a = a._replace(
                 pc="decide", known=known, topic=w.topic, input=w.input, amended=earlier[3] if earlier else ()
             )
@@ -638,6 +642,8 @@ class Actors:
     def _disown(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """Tell late tasks of this execution that it has ended."""
         if self._may_write(w, i, "abort"):
+            if a.sent:
+                w, a = self.lands(w, a.sent), a._replace(sent=())
             w = w._replace(log=(*w.log, ("aborted", a.token, (i, a.execution))))
             if self.rules.aborted_before_sweep:
                 alive = any(t.execution == (i, a.execution) for t in w.tasks)
