@@ -25,6 +25,7 @@ from exactly_once.digest import RowDigest
 from exactly_once.errors import (
     DatabaseUnusable,
     Expired,
+    ExtraMissing,
     InvalidOption,
     InvalidRecord,
     InvalidSchema,
@@ -43,10 +44,7 @@ try:
     from exactly_once.outputs.postgres.checks import prepared_gids, refuse
     from exactly_once.outputs.postgres.visible import fate_of, found_rows
 except ImportError as e:
-    raise InvalidOption(
-        f"the PostgreSQL participant needs psycopg, which cannot be imported here ({e})",
-        "Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[postgres]'",
-    ) from None
+    raise ExtraMissing.of_output("PostgreSQL", "psycopg", "postgres", e) from None
 
 #: Time for a terminated session to end: it takes milliseconds, unless its process hangs in the kernel.
 END_S = 5
