@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import pyarrow as pa
@@ -96,13 +94,6 @@ def test_columns_that_the_rows_do_not_have_once_are_refused(columns: list[str]) 
     """Found at the start, not at the first batch."""
     with pytest.raises(InvalidSchema, match="rows have id, word"):
         PostgresParticipant("postgres", "host=/nowhere", "orders", columns).check("s", ROWS)
-
-
-def test_without_psycopg_the_error_names_the_extra() -> None:
-    """On one executor of many the extra is missing: a bare ImportError says nothing of what to install."""
-    code = "import sys; sys.modules['psycopg'] = None; import exactly_once.outputs.postgres"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "EO-OPTION" in done.stderr and "pyspark-kafka-exactly-once[postgres]" in done.stderr
 
 
 def test_structs_and_maps_become_json_and_lists_stay() -> None:
