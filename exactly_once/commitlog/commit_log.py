@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from kafka.errors import KafkaError
 
@@ -47,6 +48,14 @@ LOG_TRANSACTION_TIMEOUT_MS = 30_000
 _THERE_S = 5.0
 
 
+class _Ahead(NamedTuple):
+    """A record that was sent before its :meth:`CommitLog.append`, and when, by this machine's clock."""
+
+    record: Record
+    batches: Batches
+    sent_ms: int
+
+
 class CommitLog:
     """The commit log of ``sink_id``, for one process.
 
@@ -71,7 +80,7 @@ class CommitLog:
         self._last_read: tuple[LogState, int] | None = None  # a state, and the position up to which it goes
         self._limit: log_topic.Limit | None = None
         self._dated = True
-        self._ahead: tuple[Record, int] | None = None
+        self._ahead: _Ahead | None = None
         self._offsets = InputOffsets(self._asking, sink_id)
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
@@ -170,9 +179,9 @@ class CommitLog:
         if self._writer is None or (offsets and not self._offsets.has_answered):
             return
         of_group = self._offsets.to_write(offsets, _word([record]), deadline) if offsets else None
-        sent_ms = now_ms()
-        if self._writer.send(self._batches([record]), of_group):
-            self._ahead = record, sent_ms
+        ahead = _Ahead(record, self._batches([record]), now_ms())
+        if self._writer.send(ahead.batches, of_group):
+            self._ahead = ahead
 
     def append(
         self,
@@ -258,7 +267,7 @@ class CommitLog:
             When the log has lost the claim.
         """
         owner = self._state.owner
-        other = self._ahead is not None and self._ahead[0] != sent
+        other = self._ahead is not None and self._ahead.record != sent
         if other or self._writer is None or self._writer.spent or owner is None or owner.token != token:
             earlier, self._last_read = self._last_read, None
             owner = self._init(deadline, earlier).owner  # the remembered one may be an earlier claim of this driver
@@ -325,10 +334,9 @@ class CommitLog:
         progress: ProgressRecord | None = None,
     ) -> None:
         assert self._writer is not None
-        to_write = self._batches(records, progress)
+        ahead, self._ahead = self._ahead, None
+        _, to_write, sent_ms = ahead or _Ahead(records[-1], self._batches(records, progress), now_ms())
         of_group = self._offsets.to_write(offsets, _word(records), deadline) if offsets else None
-        sent_ms = self._ahead[1] if self._ahead else now_ms()
-        self._ahead = None
         try:
             written = self._writer.write(to_write, deadline, of_group)[self.topic, PARTITION]
         except BaseException:

@@ -64,7 +64,7 @@ def decide_and_complete(
     decision = replace(confirmed, decided_ms=now_ms())
     if amended is not None:
         decision = amend(amended, decision, state.replay)
-    decision = _as_sent(_with_count(decision, log), foreseen)
+    decision = foreseen if foreseen and _says_the_same(decision, foreseen) else _with_count(decision, log)
     started = time.monotonic()
     try:
         with session.trace.step("decide"):
@@ -126,11 +126,10 @@ def _confirm(session: Session, proposal: Proposal, state: DriverState) -> Decisi
     return decision
 
 
-def _as_sent(decision: Decision, sent: Decision | None) -> Decision:
-    """Return ``sent`` where the confirmed ``decision`` says the same, its times aside."""
-    if sent is not None and replace(decision, began_ms=sent.began_ms, decided_ms=sent.decided_ms) == sent:
-        return sent
-    return decision
+def _says_the_same(decision: Decision, foreseen: Decision) -> bool:
+    """Return whether the confirmed decision is the one that was sent, but for its times and its count."""
+    began_ms, decided_ms, count = foreseen.began_ms, foreseen.decided_ms, foreseen.counted
+    return replace(decision, began_ms=began_ms, decided_ms=decided_ms, counted=count) == foreseen
 
 
 def _with_count(decision: Decision, log: LogState) -> Decision:
