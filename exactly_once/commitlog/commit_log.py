@@ -40,8 +40,9 @@ from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Rec
 
 log = logging.getLogger(__name__)
 
-#: Timeout of a write, which is one small record: a driver that dies inside it blocks readers of the log (never of the
-#: output) this long, or until the next claim, which aborts it.
+#: Timeout of a write, which is one small record; a decision's transaction may begin with the plan of its batch. A driver
+#: that dies behind the record blocks readers of the log (never of the output) this long at the most, or until the next
+#: claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
 #: Budget for asking about the topic when a write has failed.
@@ -85,6 +86,8 @@ class CommitLog:
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
         transaction is never taken for younger than it is."""
+        self.clock_ahead_least_ms = 0
+        """The same, too little rather than too much, so that a time before a record is never behind it."""
 
     def read(self, deadline: Deadline, whole: bool = False) -> LogState:
         """Return what the log says, without fencing anybody; an empty state when there is no log.
@@ -174,14 +177,16 @@ class CommitLog:
 
     def send(self, record: Record, offsets: Offsets | None, deadline: Deadline) -> None:
         """Send ``record`` and ``offsets``, for :meth:`append` to commit, while the caller of :meth:`begin` asks others.
-        Until then it is not written: whatever else the owner does with the log ends the transaction without it.
+        Until then it is not written: whatever else the owner does with the log ends the transaction without it. Never
+        raises: what cannot be sent, :meth:`append` says.
         """
         if self._writer is None or (offsets and not self._offsets.has_answered):
             return
         of_group = self._offsets.to_write(offsets, _word([record]), deadline) if offsets else None
         ahead = _Ahead(record, self._batches([record]), now_ms())
-        if self._writer.send(ahead.batches, of_group):
-            self._ahead = ahead
+        with suppress(KafkaError):
+            if self._writer.send(ahead.batches, of_group):
+                self._ahead = ahead
 
     def append(
         self,
@@ -356,7 +361,7 @@ class CommitLog:
         self._dated = written.timestamp_ms >= 0
         at_ms = written.timestamp_ms if self._dated else sent_ms
         # not the clock at this moment: a process that stood still since the append would take the brokers' for slow
-        self.clock_ahead_ms = at_ms - sent_ms
+        self.clock_ahead_ms, self.clock_ahead_least_ms = at_ms - sent_ms, at_ms - now_ms()
         entries = [Entry(record, written.offset + n, at_ms) for n, record in enumerate(records)]
         self._state = fold(entries, self._state)
 

@@ -137,7 +137,7 @@ class LogWriter:
 
     def send(self, records: Batches, offsets: GroupOffsets | None = None) -> bool:
         """Send what the next :meth:`write` is to commit, and do not wait for it. Return False, and send nothing, unless
-        the transaction was begun with their partitions and their group.
+        the transaction was begun with their partitions and their group. Raise MessageSizeTooLargeError as that does.
         """
         opening, group = self._opening, offsets.group if offsets else ""
         if opening is None or not opening[0] >= frozenset(records) or opening[1] != group:
@@ -147,7 +147,10 @@ class LogWriter:
         admin, packed = self._ask(_NOT_WAITED_S), self._packed(records)
 
         async def behind() -> dict[Partition, Written]:
-            await opening[2]
+            try:
+                await opening[2]
+            except GroupAuthorizationFailedError as e:
+                raise OffsetsFailed(str(e)) from e
             return await self._send(admin, packed, offsets)
 
         self._ahead = records, admin.begin(behind)

@@ -55,7 +55,9 @@ def decide_and_complete(
     session.log.begin(state.input_offsets)
     foreseen = session.kafka.foresee(proposal) if amended is None else None
     if foreseen is not None:
-        foreseen = _with_count(replace(foreseen, decided_ms=now_ms()), log)
+        planned_ms = state.planned_ms + session.log.clock_ahead_least_ms
+        foreseen = replace(foreseen, began_ms=planned_ms if foreseen.transactions else 0, decided_ms=now_ms())
+        foreseen = _with_count(foreseen, log)
         session.log.send(foreseen, state.input_offsets, Deadline(DECIDE_BUDGET_S))
     with session.trace.step("confirm"):
         confirmed = _confirm(session, proposal, state)

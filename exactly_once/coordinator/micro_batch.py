@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight
+from exactly_once.commitlog.input_offsets import Offsets
 from exactly_once.coordinator.abort import abort_execution, own_scope
 from exactly_once.coordinator.claim import claim_for_stream
 from exactly_once.coordinator.complete import progress_to_tell
@@ -60,6 +61,7 @@ class Coordinator(Coordination):
         self._session = Session.of(options, others)
         self._state: DriverState | None = None
         self._marking: Future[DriverState] | None = None
+        self._beginning: Future[None] | None = None
         self._took_s = float("inf")
         self._threads = ThreadPoolExecutor(THREADS, "exactly-once-mark")
 
@@ -70,6 +72,7 @@ class Coordinator(Coordination):
         claims again if the last completed mark could not be written; that error is raised first.
         """
         self._await_mark()
+        self._await_beginning()
         with self._session.trace.planning("batch"):
             self.ticket = self._plan(check)
         return self.ticket
@@ -90,11 +93,15 @@ class Coordinator(Coordination):
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends, ended)
         if may is not Plan.DRAIN:  # while tasks run, so that the decision need not wait for the answers
-            if self._took_s < QUICK_S:
-                self._session.log.begin(ends)
-            if ends:
-                self._threads.submit(self._session.log.ask_group, ends, Deadline(DECIDE_BUDGET_S))
+            self._beginning = self._threads.submit(self._begin_decision, ends)
         return state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
+
+    def _begin_decision(self, ends: Offsets) -> None:
+        """Ask for what the decision of the planned batch needs, and begin its transaction if it will not take long."""
+        if ends:
+            self._session.log.ask_group(ends, Deadline(DECIDE_BUDGET_S))
+        if self._took_s < QUICK_S:
+            self._session.log.begin(ends)
 
     @property
     def longest_ms(self) -> int | None:
@@ -130,6 +137,7 @@ class Coordinator(Coordination):
             The batch is decided, but a commit is not proven, its outcome is unknown, or a part was rolled back.
         """
         self._session.trace.written()
+        self._await_beginning()
         try:
             return self._commit(parts, batch_id)
         except BaseException as e:
@@ -169,6 +177,7 @@ class Coordinator(Coordination):
         """
         with suppress(ExactlyOnceError):  # it is logged, and that batch is committed
             self._await_mark()
+        self._await_beginning()
         trace = self._session.trace
         trace.written()
         try:
@@ -193,6 +202,7 @@ class Coordinator(Coordination):
         """
         with suppress(ExactlyOnceError):
             self._await_mark()
+        self._await_beginning()
         state, self._state = self._state, None
         try:
             if state is None or state.finished:
@@ -245,6 +255,12 @@ class Coordinator(Coordination):
             what,
             way_out,
         )
+
+    def _await_beginning(self) -> None:
+        """Wait until nobody else uses the log. What could not be asked, the decision asks."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is not None:
+            wait([beginning])
 
     def _await_mark(self) -> None:
         """Wait until the decision of the last batch is marked as completed. An error of the log, told as that of a

@@ -11,20 +11,21 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException
 
+from exactly_once.commitlog import log_writer
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator import micro_batch as sink
 from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.recover import recover
-from exactly_once.errors import BatchTooLong, Expiring
+from exactly_once.errors import BatchTooLong, DecisionTooLarge, Expiring
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
-from exactly_once.protocol.names import commit_log_topic, part_id
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, part_id
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Part, Ticket
-from exactly_once.txn.coordinators import end_one, end_txn_version
+from exactly_once.txn.coordinators import describe, end_one, end_txn_version
 from exactly_once.txn.scan import LogBatch, batches
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
@@ -133,6 +134,43 @@ def test_a_decision_that_was_sent_beside_a_confirmation_that_fails_is_not_made(s
     ticket = stream.plan(1)
     stream.commit(ticket, *(stream.part(ticket, part=n) for n in range(2)))
     assert stream.visible() == ["b0-p0", "b1-p0", "b1-p1"]
+
+
+def test_the_transaction_of_a_decision_begins_with_the_group_however_long_ago_that_was_asked(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against two waits more for each batch of a stream that is triggered every ten seconds."""
+    source = create_topic(stream.connection.bootstrap_servers)
+    monkeypatch.setattr(sink, "kafka_offsets", lambda sources: {source: {0: 0}})
+    log = stream.coordinator._session.log
+    for batch_id in range(2):
+        ticket = stream.plan(batch_id)
+        stream.commit(ticket, stream.part(ticket))
+    stream.coordinator._await_mark()
+    log._offsets._answered = float("-inf")  # as after a pause
+    ticket = stream.plan(2)
+    name = commit_log_id(stream.sink_id)
+    with Admin(stream.connection) as admin:
+
+        def begun_with() -> set[str]:
+            return {topic for topic, _ in describe(admin.renew(10.0), [name])[name].partitions}
+
+        until("its partitions", lambda: begun_with() == {commit_log_topic(stream.sink_id), "__consumer_offsets"}, 20)
+    stream.commit(ticket, stream.part(ticket))
+    assert stream.visible() == ["b0-p0", "b1-p0", "b2-p0"]
+
+
+def test_a_decision_that_is_too_large_to_be_sent_is_refused_by_its_code(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a client's bare error, which names neither the log nor the way out."""
+    ticket = stream.plan()
+    stream.commit(ticket, stream.part(ticket))
+    ticket = stream.plan(1)
+    part = stream.part(ticket)
+    monkeypatch.setattr(log_writer, "LARGEST_RECORD_BYTES", 100)
+    with pytest.raises(DecisionTooLarge):
+        stream.commit(ticket, part)
 
 
 def test_a_task_that_may_be_killed_before_it_looks_again_can_begin_nothing_after_the_abort(stream: Stream) -> None:

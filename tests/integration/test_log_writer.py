@@ -83,6 +83,36 @@ def test_a_request_whose_answer_gets_lost_is_asked_again_and_done_once(
     assert values(connection, topic) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.parametrize("step", ["_add_now", "_produce", "_commit", "_end"])
+def test_what_was_sent_before_it_is_written_is_there_once_whatever_answer_gets_lost(
+    step: str, admin: Admin, topic: str, name: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a decision that is in the log twice, or in none, and one without the offsets of its batch."""
+    writer, group = writer_of(admin, name), fresh_name("group")
+    offsets = GroupOffsets(group, answering_coordinator(admin, group, (topic, 0)), {topic: {0: 7}}, "q/1", 5.0)
+    asked = losing_the_answer(monkeypatch, writer, step)
+    writer.open([(topic, 0)], group)
+    records = {(topic, 0): [LogRecord(b"k", b"a")]}
+    assert writer.send(records, offsets) and values(connection, topic) == []
+    if step == "_commit":
+        with pytest.raises(OffsetsFailed):
+            writer.write(records, Deadline(20), offsets)
+        return
+    assert writer.write(records, Deadline(20), offsets)[topic, 0].offset == 0
+    assert len(asked) == 2 and values(connection, topic) == ["a"]
+    until("the marker", lambda: published_offsets(admin.renew(10), group) == ({topic: {0: 7}}, {"q": 1}))
+
+
+def test_nothing_is_sent_in_a_transaction_that_was_begun_without_the_group(admin: Admin, topic: str, name: str) -> None:
+    """Guards against offsets in a transaction whose coordinator does not know of them: nobody would end them."""
+    writer, group = writer_of(admin, name), fresh_name("group")
+    offsets = GroupOffsets(group, answering_coordinator(admin, group, (topic, 0)), {topic: {0: 7}}, "q/1", 5.0)
+    writer.open([(topic, 0)])
+    assert not writer.send({(topic, 0): [LogRecord(b"k", b"a")]}, offsets)
+    write(writer, topic, "a", offsets=offsets)
+    until("the marker", lambda: published_offsets(admin.renew(10), group) == ({topic: {0: 7}}, {"q": 1}))
+
+
 def test_a_commit_without_an_answer_is_the_last_one_of_its_producer(
     admin: Admin, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

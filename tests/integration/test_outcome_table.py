@@ -21,7 +21,7 @@ from exactly_once.kafka.errors import name_of
 from exactly_once.participants.kafka.transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 from exactly_once.protocol.replay import rows_of
 from exactly_once.txn.coordinators import End, _end_txn, describe, end_one, end_txn_version
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -81,11 +81,17 @@ class Cluster:
         needs_version_5(self.connection)
         return 5
 
-    def complete(self, *handles: PreparedTransaction) -> list[PreparedTransaction]:
-        """Complete the decision of these parts; what comes back is lost."""
-        decision = Decision("q", 0, 1, handles, "", self.version, 0)
+    def complete(
+        self, *handles: PreparedTransaction, confirmed: dict[str, str] | None = None
+    ) -> list[PreparedTransaction]:
+        """Complete the decision of these parts, which were ``confirmed`` with these ids of topics a moment ago; what
+        comes back is lost.
+        """
+        ids = confirmed or {}
+        decision = Decision("q", 0, 1, handles, "", self.version, 0, topics=tuple(ids), topic_ids=ids)
         with Admin(self.connection) as admin:
-            return commit_transactions(self.sink_id, decision.parts_of("kafka"), admin, 20)
+            parts = decision.parts_of("kafka")
+            return commit_transactions(self.sink_id, parts, admin, 20, confirmed=confirmed is not None)
 
     def init(self, handle: PreparedTransaction) -> None:
         """Another InitProducerId on the id: what nobody may do while a decision names it."""
@@ -148,6 +154,20 @@ def test_a_first_commit_and_every_retry_of_it_are_done(cluster: Cluster) -> None
     for _ in range(3):
         assert cluster.complete(handle) == []
     assert cluster.visible() == mine()
+
+
+def test_a_part_that_was_confirmed_a_moment_ago_is_done_or_in_doubt_by_the_topics_of_now(cluster: Cluster) -> None:
+    """Guards against a mark over a topic that was made again between the confirmation and the commit (a loss)."""
+    second = create_topic(cluster.connection.bootstrap_servers)
+    with Admin(cluster.connection) as admin:
+        ids = admin.topic_ids([cluster.topic, second])
+    handle, _ = cluster.prepare()
+    assert cluster.complete(handle, confirmed=ids) == []
+    again, _ = cluster.prepare(part=1)
+    in_both = replace(again, written={**again.written, (second, 0): Extent(0, 1)})
+    with pytest.raises(Expired, match=second):
+        cluster.complete(in_both, confirmed={**ids, second: "the id of before"})
+    assert cluster.visible() == mine(0) + mine(1)
 
 
 def test_a_commit_that_went_through_with_the_other_version_is_done(cluster: Cluster) -> None:

@@ -41,8 +41,9 @@ ABORT_BUDGET_S = 10.0
 #: nobody takes that right away often, and with many streams each request counts.
 SEES_S = 30.0
 
-#: Age of a confirmation by which leaders and topics are known: a few round trips. Who commits later asks before it.
-CONFIRMED_S = 0.5
+#: Age of a confirmation up to which its parts are ended beside the look at leaders and topics, and not behind it: a few
+#: round trips, in which neither should change.
+CONFIRMED_S = 0.25
 
 #: Budget for what a warning is about: the next batch waits for it.
 WARNING_BUDGET_S = 5.0

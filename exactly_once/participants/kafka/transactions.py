@@ -110,15 +110,14 @@ def confirm(
 
 
 def foresee(proposal: Proposal, inputs: Collection[str] = ()) -> Decision | None:
-    """Return what :func:`confirm` will return if output and input are the topics of the last decision; ``began_ms`` is
-    then when the batch was planned. None where that one does not have them all.
+    """Return what :func:`confirm` will return if output and input are the topics of the last decision, without
+    ``began_ms``. None where that one does not have them all.
     """
     last, topics = proposal.last, _topics_of(proposal.decision)
     if last is None or not last.topic_ids.keys() >= set(topics) or not last.input_ids.keys() >= set(inputs):
         return None
     written, read = {t: last.topic_ids[t] for t in topics}, {t: last.input_ids[t] for t in inputs}
-    planned_ms = proposal.planned_ms + proposal.clock_ahead_ms
-    return _named(proposal, planned_ms if proposal.decision.transactions else 0, topics, written, read)
+    return _named(proposal, 0, topics, written, read)
 
 
 def _topics_of(decision: Decision) -> list[str]:

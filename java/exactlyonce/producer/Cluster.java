@@ -60,6 +60,10 @@ public final class Cluster {
 
     private final Map<String, Object> reader;
     private final Admin admin;
+    /** Offsets of a commit log without a record. */
+    private record Markers(long from, long to) {}
+
+    private final ConcurrentHashMap<String, Markers> markers = new ConcurrentHashMap<>();
     private final ConcurrentHashMap<String, Topic> topics = new ConcurrentHashMap<>();
     private final ConcurrentHashMap<String, Asked<Topic>> descriptions = new ConcurrentHashMap<>();
     private final ConcurrentHashMap<String, Asked<Config>> configs = new ConcurrentHashMap<>();
@@ -253,9 +257,14 @@ public final class Cluster {
      */
     public void checkInTime(Ticket ticket) throws Exception {
         long end = logEnd(ticket.log());
-        if (end <= ticket.logEnd()) return;
-        if (!holds(ticket, end, "read_uncommitted", record -> true, true)) return;
-        if (holds(ticket, end, "read_committed", record -> "claim".equals(text(record.key())), false))
+        Markers known = markers.get(ticket.log());
+        long from = known != null && known.from == ticket.logEnd() ? known.to : ticket.logEnd();
+        if (end <= from) return;
+        if (!holds(ticket, from, end, "read_uncommitted", record -> true)) {
+            markers.put(ticket.log(), new Markers(ticket.logEnd(), end));
+            return;
+        }
+        if (isClaimed(ticket, end))
             throw new SinkException(
                     "EO-FENCED",
                     "another driver or recovery has claimed sink '" + ticket.sink() + "' while this task of batch "
@@ -275,30 +284,36 @@ public final class Cluster {
                 null);
     }
 
-    /** Whether one of the new records of the log is {@code wanted}; {@code unread} where they cannot be read in time. */
+    /** Whether a claim is among the new records of the log; false where they cannot be read in time. */
+    private boolean isClaimed(Ticket ticket, long end) {
+        try {
+            return holds(ticket, ticket.logEnd(), end, "read_committed", record -> "claim".equals(text(record.key())));
+        } catch (KafkaException | TimeoutException e) {
+            return false;
+        }
+    }
+
+    /** Whether one of the records of the log from {@code from} to {@code end} is {@code wanted}. */
     private boolean holds(
-            Ticket ticket,
-            long end,
-            String isolation,
-            Predicate<ConsumerRecord<byte[], byte[]>> wanted,
-            boolean unread) {
+            Ticket ticket, long from, long end, String isolation, Predicate<ConsumerRecord<byte[], byte[]>> wanted)
+            throws TimeoutException {
         Map<String, Object> settings = new HashMap<>(reader);
         settings.put("isolation.level", isolation);
+        settings.put("auto.offset.reset", "none"); // a log that begins later says nothing of what was there
         TopicPartition log = new TopicPartition(ticket.log(), 0);
         long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(READ_MS);
         try (KafkaConsumer<byte[], byte[]> consumer =
                 new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(log));
-            consumer.seek(log, ticket.logEnd());
+            consumer.seek(log, from);
             while (consumer.position(log, Duration.ofMillis(READ_MS)) < end) {
-                if (System.nanoTime() >= deadline) return unread;
+                if (System.nanoTime() >= deadline)
+                    throw new TimeoutException("the commit log " + log + " could not be read to offset " + end);
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100)))
                     if (wanted.test(record)) return true;
             }
-        } catch (RuntimeException e) {
-            return unread;
+            return false;
         }
-        return false;
     }
 
     private static String text(byte[] key) {

@@ -84,7 +84,7 @@ final class Opening {
      * @param wrote the partitions of all rows, known before they were sent; empty where they were not, null without rows
      */
     void end(Set<TopicPartition> wrote) {
-        if (wrote == null || topic.isCompletedExceptionally()) Usual.noteEmpty(part);
+        if (wrote == null || !topic.isDone() || topic.isCompletedExceptionally()) Usual.noteEmpty(part);
         else Usual.note(part, topic.join(), wrote);
         if (producer == null || taken) return;
         try {
@@ -105,9 +105,18 @@ final class Opening {
         boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
         if (!usual.isEmpty() && !asUserSays && opened.canExpect()) {
             begunWith = usual;
-            opened.begin(usual);
+            begin(opened, usual);
         }
         return opened;
+    }
+
+    private static void begin(TransactionalProducer opened, Set<TopicPartition> usual) {
+        try {
+            opened.begin(usual);
+        } catch (RuntimeException e) {
+            Producers.abort(opened);
+            throw e;
+        }
     }
 
     /** Initialises {@code name}, and makes sure that the task is in time behind that: a late one begins nothing. */

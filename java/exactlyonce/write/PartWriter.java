@@ -230,7 +230,8 @@ public final class PartWriter implements DataWriter<InternalRow> {
                     : Opening.opened(ticket, name, ProducerSettings.use(ticket, topic));
             begin(opened);
             boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
-            if (opened.canExpect() && !asUserSays) first = new FirstRecords(ticket.client());
+            boolean begun = opening != null && !opening.begunWith().isEmpty();
+            if (begun || (opened.canExpect() && !asUserSays)) first = new FirstRecords(ticket.client());
             batchSize = opened.use.batchSize();
         } catch (Exception e) {
             throw Errors.of(e, name);
@@ -278,14 +279,19 @@ public final class PartWriter implements DataWriter<InternalRow> {
         } catch (RuntimeException e) {
             // the client did not hear of a topic: the record's own send says so
         }
+        if (opening != null && !certain.containsAll(opening.begunWith())) beginAgain();
+        transaction.expect(certain);
+        for (ProducerRecord<byte[], byte[]> record : held.records()) sendNow(record);
+    }
+
+    private void beginAgain() {
+        TransactionalProducer unused = transaction;
+        transaction = null; // it goes back, whatever comes of this
         try {
-            if (opening != null && !certain.containsAll(opening.begunWith()))
-                begin(opening.again(ticket, name, transaction));
+            begin(opening.again(ticket, name, unused));
         } catch (Exception e) {
             throw Errors.of(e, name);
         }
-        transaction.expect(certain);
-        for (ProducerRecord<byte[], byte[]> record : held.records()) sendNow(record);
     }
 
     private void sendNow(ProducerRecord<byte[], byte[]> record) {
