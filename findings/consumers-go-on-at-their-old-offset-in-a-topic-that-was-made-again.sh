@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A topic is deleted and created again, as people do to empty it, and has more records than before when a running consumer
 # fetches next, after its batch. It goes on at its old offset: the first records of the new topic are skipped without an error,
-# and the next commit skips them for each later member of the group. auto.offset.reset does not matter, "none" included, since the offset exists.
-# It is so with Java's classic protocol and with librdkafka. Under group.protocol=consumer (KIP-848) the member skips them,
-# too, and then gets the new topic as a new partition and starts at its beginning: the records that it had come twice.
+# and the next commit skips them for each later member of the group. No auto.offset.reset helps, not even "none": the offset
+# exists. It is so with Java's classic protocol and with librdkafka. Under group.protocol=consumer (KIP-848) the member skips
+# them, too, and then gets the new topic as a new partition and starts at its beginning: the records that it had come twice.
 # Releases: Apache Kafka 4.4.0 (broker and kafka-clients), confluent-kafka 2.16.1.
 # Needs: bash, Java (JDK), Maven, Python 3. Minutes: 1 to 2.
 set -eEuo pipefail
