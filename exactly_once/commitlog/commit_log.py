@@ -40,9 +40,9 @@ from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Rec
 
 log = logging.getLogger(__name__)
 
-#: Timeout of a write, which is one small record; a decision's transaction may begin with the plan of its batch. A driver
-#: that dies behind the record blocks readers of the log (never of the output) this long at the most, or until the next
-#: claim, which aborts it.
+#: Timeout of a write, which is one small record; the transaction of a decision may begin with the plan of its batch. A
+#: driver that dies behind the record blocks readers of the log (never of the output) this long at the most, or until the
+#: next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
 #: Budget for asking about the topic when a write has failed.
@@ -165,7 +165,7 @@ class CommitLog:
 
     def ask_group(self, offsets: Offsets, deadline: Deadline) -> None:
         """Find out, beside whatever else is done, whether :meth:`append` may write these ``offsets``."""
-        self._offsets.may_be_sent(offsets, deadline)
+        self._offsets.refresh(offsets, deadline)
 
     def begin(self, offsets: Offsets | None = None) -> None:
         """Have the transaction of the next write begun while its caller asks others; ``offsets`` are that write's. It

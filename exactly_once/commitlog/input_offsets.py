@@ -1,4 +1,8 @@
-"""The input's offsets as a consumer group's, for lag tools: a convenience, which never holds a decision up for long."""
+"""The input's offsets as a consumer group's, for lag tools: a convenience.
+
+It holds a decision up only where the group's coordinator dies between its answer, some seconds before, and the end of
+the decision's transaction, which cannot end without it.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +75,12 @@ class InputOffsets:
     def has_answered(self) -> bool:
         """True when :meth:`may_be_sent` would say so without asking."""
         return time.monotonic() - self._answered < _ANSWERS_S
+
+    def refresh(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Ask again unless the last answer will do for the next decision, whose tasks begin now."""
+        if time.monotonic() - self._answered > _ANSWERS_S / 2:
+            self._answered = float("-inf")
+        self.may_be_sent(offsets, deadline)
 
     def may_be_sent(self, offsets: Offsets, deadline: Deadline) -> bool:
         """Return whether the group's coordinator answers, or has just answered.

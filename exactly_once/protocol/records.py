@@ -203,7 +203,7 @@ class Decision:
 
     ``offsets_digest`` is the SHA-256 of Spark's ``offsets/<batch id>``; ``end_txn_version`` is the version that every
     EndTxn for these handles must use, retries included. ``began_ms`` is when the first of the transactions began, by
-    its coordinator's clock, or a moment before: when the batch was planned; 0 without a transaction. ``handles`` are
+    its coordinator's clock, or a time before: when the batch was planned; 0 without a transaction. ``handles`` are
     those of all participants, Kafka's first. ``rewritten`` names the parts (``participant/part``) that were lost after
     an earlier decision of the same batch and have been written again. ``topic_ids`` are the brokers' ids of ``topics``
     (KIP-516), where they have them: a topic that was deleted and recreated has another one. ``offsets`` is the text of

@@ -1,7 +1,7 @@
 """Kafka 4.3.1 leaves out the end marker of a partition that has no leader: readers wait, and no coordinator knows.
 
-The sink waits for a leader before it commits (test_leaderless.py). This is what is left: the leader goes just then, or
-a broker comes back after the timeout.
+The sink waits for a leader before it commits (test_leaderless.py), unless it has just seen all of them. This is what is
+left: the leader goes just then, or a broker comes back after the timeout.
 """
 
 from __future__ import annotations

@@ -54,3 +54,18 @@ def test_a_coordinator_that_has_just_answered_is_not_asked_again_until_it_fails(
     assert offsets.has_answered
     offsets.again_after(after(RequestTimedOutError()))
     assert not offsets.has_answered and not offsets.may_be_sent(OFFSETS, Deadline(1.0))
+
+
+def test_an_answer_that_would_be_too_old_at_the_decision_is_asked_for_with_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards against two waits more in one batch of five: the answer runs out between the plan and the decision."""
+    offsets, asked = InputOffsets(nobody, "s"), list[int]()
+    monkeypatch.setattr(InputOffsets, "_answers", lambda *_: asked.append(1) or True)
+    for _ in range(2):
+        offsets.refresh(OFFSETS, Deadline(1.0))
+    assert len(asked) == 1
+    offsets._answered -= 3.0
+    assert offsets.has_answered
+    offsets.refresh(OFFSETS, Deadline(1.0))
+    assert len(asked) == 2 and offsets.has_answered
