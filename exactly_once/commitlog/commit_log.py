@@ -40,9 +40,9 @@ from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Rec
 
 log = logging.getLogger(__name__)
 
-#: Timeout of a write, which is one small record; the transaction of a decision may begin with the plan of its batch. A
-#: driver that dies behind the record blocks readers of the log (never of the output) this long at the most, or until the
-#: next claim, which aborts it.
+#: Timeout of a write, which is one small record; the transaction of a decision may begin with the plan of its batch.
+#: A driver that dies behind the record blocks readers of the log (never of the output) this long at the most, or until
+#: the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
 #: Budget for asking about the topic when a write has failed.

@@ -60,6 +60,7 @@ public final class Cluster {
 
     private final Map<String, Object> reader;
     private final Admin admin;
+    private final Admin settingsAdmin; // Kafka's admin client sends one request after the other
     /** Offsets of a commit log without a record. */
     private record Markers(long from, long to) {}
 
@@ -71,6 +72,7 @@ public final class Cluster {
 
     private Cluster(Map<String, String> client) {
         admin = Admin.create(only(client, AdminClientConfig.configNames()));
+        settingsAdmin = Admin.create(only(client, AdminClientConfig.configNames()));
         reader = only(client, ConsumerConfig.configNames());
         reader.put("enable.auto.commit", "false");
         reader.put("allow.auto.create.topics", "false");
@@ -106,7 +108,7 @@ public final class Cluster {
     }
 
     private void close() {
-        Producers.beside(() -> admin.close(Duration.ofMillis(ASK_MS)));
+        for (Admin one : List.of(admin, settingsAdmin)) Producers.beside(() -> one.close(Duration.ofMillis(ASK_MS)));
     }
 
     /** Returns what was last known of a topic; null for nothing. */
@@ -208,7 +210,7 @@ public final class Cluster {
 
     private KafkaFuture<Config> settingsOf(String topic) {
         ConfigResource named = new ConfigResource(ConfigResource.Type.TOPIC, topic);
-        return admin.describeConfigs(List.of(named)).values().get(named);
+        return settingsAdmin.describeConfigs(List.of(named)).values().get(named);
     }
 
     /**

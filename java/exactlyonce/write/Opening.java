@@ -45,8 +45,7 @@ final class Opening {
     }
 
     /** Returns a producer that has initialised {@code name}, behind which the task was in time; it may have begun: {@link #begunWith}. */
-    TransactionalProducer producer(Ticket ticket, String name, Topic topic) throws Exception {
-        Producers.Use use = ProducerSettings.use(ticket, topic);
+    TransactionalProducer producer(Ticket ticket, String name, Producers.Use use) throws Exception {
         if (producer == null) return opened(ticket, name, use);
         TransactionalProducer opened = producer.get();
         taken = true;

@@ -101,6 +101,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
     private Set<TopicPartition> certain = Set.of(); // where the first records go
     private Set<TopicPartition> wrote = Set.of(); // where all went, if these are the same
     private Producers.Shared shared;
+    private Producers.Use use;
     private long producerId;
     private int epoch;
     private long began;
@@ -211,8 +212,12 @@ public final class PartWriter implements DataWriter<InternalRow> {
 
     /** Begins with the part's first row, which goes to {@code topic}; later rows find out whether one before them has failed. */
     private void begin(Topic topic) {
-        if (producer == null) open(topic);
+        if (!hasRows()) open(topic);
         if (failed != null) throw failure();
+    }
+
+    private boolean hasRows() {
+        return producer != null || first != null;
     }
 
     private void open(Topic topic) {
@@ -224,15 +229,16 @@ public final class PartWriter implements DataWriter<InternalRow> {
             batchSize = use.batchSize();
             return;
         }
+        use = ProducerSettings.use(ticket, topic);
+        batchSize = use.batchSize();
+        boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
+        if (asUserSays) openTransaction();
+        else first = new FirstRecords(ticket.client()); // Spark goes on fetching while the producer is initialised
+    }
+
+    private void openTransaction() {
         try {
-            TransactionalProducer opened = opening != null
-                    ? opening.producer(ticket, name, topic)
-                    : Opening.opened(ticket, name, ProducerSettings.use(ticket, topic));
-            begin(opened);
-            boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
-            boolean begun = opening != null && !opening.begunWith().isEmpty();
-            if (begun || (opened.canExpect() && !asUserSays)) first = new FirstRecords(ticket.client());
-            batchSize = opened.use.batchSize();
+            begin(opening != null ? opening.producer(ticket, name, use) : Opening.opened(ticket, name, use));
         } catch (Exception e) {
             throw Errors.of(e, name);
         }
@@ -273,15 +279,21 @@ public final class PartWriter implements DataWriter<InternalRow> {
         if (first == null) return;
         FirstRecords held = first;
         first = null;
-        certain = Set.of();
-        try {
-            certain = held.partitions(producer, ticket.client());
-        } catch (RuntimeException e) {
-            // the client did not hear of a topic: the record's own send says so
+        openTransaction();
+        if (transaction.canExpect()) {
+            certain = certain(held);
+            if (opening != null && !certain.containsAll(opening.begunWith())) beginAgain();
+            transaction.expect(certain);
         }
-        if (opening != null && !certain.containsAll(opening.begunWith())) beginAgain();
-        transaction.expect(certain);
         for (ProducerRecord<byte[], byte[]> record : held.records()) sendNow(record);
+    }
+
+    private Set<TopicPartition> certain(FirstRecords held) {
+        try {
+            return held.partitions(producer, ticket.client());
+        } catch (RuntimeException e) {
+            return Set.of(); // the client did not hear of a topic: the record's own send says so
+        }
     }
 
     private void beginAgain() {
@@ -363,7 +375,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private Part prepare() {
-        if (producer == null) return empty(); // no rows, or none to write: no transaction
+        if (!hasRows()) return empty(); // no rows, or none to write: no transaction
         Failpoints.reach("pre-commit-kafka");
         sendFirst();
         LateCheck late = ticket.isTransactional() ? new LateCheck(ticket, transaction) : null;
@@ -462,7 +474,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
 
     @Override
     public void close() {
-        if (opening != null) opening.end(producer == null ? null : wrote);
+        if (opening != null) opening.end(hasRows() ? wrote : null);
         if (shared != null) Producers.unshare(shared);
         shared = null;
     }

@@ -1,6 +1,7 @@
 package exactlyonce.write;
 
 import exactlyonce.SinkException;
+import exactlyonce.producer.ProducerSettings;
 import exactlyonce.ticket.Ticket;
 import exactlyonce.ticket.TicketTrial;
 import java.io.BufferedReader;
@@ -35,7 +36,8 @@ public final class OpeningTrial {
             Opening opening = new Opening(ticket, 0, name);
             System.out.println("begun " + opening.topic().partitions());
             try {
-                if (lines.readLine().equals("row")) opening.producer(ticket, name, opening.topic());
+                if (lines.readLine().equals("row"))
+                    opening.producer(ticket, name, ProducerSettings.use(ticket, opening.topic()));
                 else opening.end(null);
                 System.out.println("done " + opening.begunWith());
             } catch (SinkException e) {
