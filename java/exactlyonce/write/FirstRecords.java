@@ -16,7 +16,7 @@ import org.apache.kafka.common.utils.Utils;
 
 /**
  * The first records of a part, which wait for each other: Kafka's client asks the coordinator for the partition of the first record at once, and
- * for the others when it has the answer. So a small part waits for one request, and a large one is not held up.
+ * for the others when it has the answer. So a small part waits for one request, and a large one is not held up. Spark fetches on while they wait.
  */
 final class FirstRecords {
     private static final int MOST_RECORDS = 500;
