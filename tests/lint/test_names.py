@@ -64,6 +64,26 @@ def test_a_call_with_many_values_names_them() -> None:
     assert found == []
 
 
+#: Words that a reader keeps in mind for some lines, and no longer.
+SHORT_LIVED = {"found", "known", "said", "told"}
+
+#: Lines from the first use of such a name to its last one.
+LIFE = 10
+
+
+def test_a_name_that_says_little_does_not_live_long() -> None:
+    """Guards against a reader who has forgotten, a screen below, what was found."""
+    long = []
+    for name, tree in modules():
+        for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
+            lines = defaultdict(list)
+            for node in ast.walk(function):
+                if isinstance(node, ast.Name) and node.id in SHORT_LIVED:
+                    lines[node.id].append(node.lineno)
+            long += [f"{name}:{min(at)}: {word}" for word, at in lines.items() if max(at) - min(at) > LIFE]
+    assert [place for place in long if not place.startswith("dev/")] == []
+
+
 #: Words that say nothing of what they name, or for which the field has another one.
 VAGUE = {"around", "forms", "gate", "life", "look", "looked", "looks", "outbox", "turn", "unlooked", "weaker", "wish"}
 

@@ -32,7 +32,7 @@ _WITHOUT_JSON = ("metrics",)
 #: A function that adds arguments to the parser of a command.
 Adds = Callable[[Any], object]
 
-#: What a command runs where no operation is chosen, what it does, and its arguments.
+#: Function that a command runs where no operation is chosen, what it does, and its arguments.
 Command = tuple[Callable[[argparse.Namespace], Result] | None, str, *tuple[Adds, ...]]
 
 

@@ -7,7 +7,7 @@ public final class ByteSink extends ByteArrayOutputStream {
     /** Each task writes its rows one after the other, on one thread. */
     private static final ThreadLocal<ByteSink> OF_THREAD = ThreadLocal.withInitial(ByteSink::new);
 
-    /** Of one that has held a larger row, the next row gets a new one: else each thread would keep its largest row. */
+    /** Bytes beyond which a thread keeps no buffer: else each would keep its largest row. */
     private static final int KEPT = 1 << 20;
 
     /** Returns the one of this thread, which is empty. */

@@ -30,7 +30,7 @@ import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 
 /** What a failure of Kafka's client is called, with its way out; exactly_once/kafka/errors.py says the same of Python's clients. */
 public final class Errors {
-    /** So much of a key is shown. */
+    /** Characters of a key that are shown. */
     private static final int SHOWN = 60;
 
     private static final String ENCRYPT_AGAIN =
@@ -43,7 +43,7 @@ public final class Errors {
             1, 2, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 47, 48, 49, 51, 52, 56, 59, 74, 75, 78, 88, 89, 90,
             100, 103, 105, 120);
 
-    /** Those of a transaction that somebody else has ended: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED. */
+    /** Codes of a transaction that somebody else has ended: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED. */
     private static final Set<Integer> ENDED = Set.of(47, 48, 49, 90);
 
     /** What may pass and has no code, as the client itself raises it; not every release has each class. */

@@ -37,16 +37,16 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** What the tasks of an executor ask a cluster, over one connection. */
 public final class Cluster {
-    /** For one question. */
+    /** Time for one question. */
     private static final int ASK_MS = 30_000;
 
-    /** For reading what the commit log says to a late task, which few tasks ever have to. */
+    /** Time for reading what the commit log says to a late task, which few tasks ever have to. */
     private static final long READ_MS = 10_000;
 
-    /** For the leaders of a new topic: an election takes less, and a busy broker took 7 s to begin with 300 partitions. */
+    /** Time for the leaders of a new topic: an election takes less, and a busy broker took 7 s to begin with 300 partitions. */
     private static final int LEADERS_MS = 15_000;
 
-    /** For a leader of the commit log, which the admin client is asked about after that. */
+    /** Time for a leader of the commit log, which the admin client is asked about after that. */
     private static final Duration END_LIMIT = Duration.ofSeconds(5);
 
     private static final ConcurrentHashMap<Map<String, String>, Cluster> CLUSTERS = new ConcurrentHashMap<>();

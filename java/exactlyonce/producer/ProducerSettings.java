@@ -35,7 +35,7 @@ public final class ProducerSettings {
     /** Below this a batch is mostly its own header. */
     private static final int SMALLEST_BATCH = 1024;
 
-    /** Of each partition one batch is filled while another one is on its way. */
+    /** Batches of a partition in the buffer: one is filled while another one is on its way. */
     private static final int BATCHES_OF_A_PARTITION = 2;
 
     private static final long DEFAULT_BUFFER = 32L * 1024 * 1024;

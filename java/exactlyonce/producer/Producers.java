@@ -9,7 +9,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 
 /** The producers of this executor. A transactional one serves one part after the other; under the other guarantees, parts share one. */
 public final class Producers {
-    /** For the records that a shared producer still has, when nobody has used it for minutes: none, unless its brokers are away. */
+    /** Time for the records that a shared producer still has, when nobody has used it for minutes: none, unless its brokers are away. */
     private static final Duration LAST_RECORDS = Duration.ofSeconds(10);
 
     /**

@@ -21,7 +21,7 @@ import org.slf4j.LoggerFactory;
 public final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
     private static final Logger LOG = LoggerFactory.getLogger(TransactionalProducer.class);
 
-    /** Their sets and lists of partitions, which a new transaction begins without. */
+    /** Names of the sets and lists of partitions, which a new transaction begins without. */
     private static final List<String> PARTITIONS =
             List.of("newPartitionsInTransaction", "pendingPartitionsInTransaction", "partitionsInTransaction");
 

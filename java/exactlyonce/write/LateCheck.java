@@ -12,7 +12,7 @@ import java.util.concurrent.locks.LockSupport;
  * beginning of the transaction, with all its partitions: a driver that ends the execution later finds the transaction open, and aborts it.
  */
 final class LateCheck {
-    /** Between two looks whether the transaction has begun: well below a round trip. */
+    /** Pause between two looks whether the transaction has begun: well below a round trip. */
     private static final long PAUSE_NANOS = 200_000;
 
     private final CompletableFuture<Boolean> answer;
