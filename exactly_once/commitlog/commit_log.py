@@ -340,7 +340,8 @@ class CommitLog:
     ) -> None:
         assert self._writer is not None
         ahead, self._ahead = self._ahead, None
-        _, to_write, sent_ms = ahead or _Ahead(records[-1], self._batches(records, progress), now_ms())
+        to_write = ahead.batches if ahead else self._batches(records, progress)
+        sent_ms = ahead.sent_ms if ahead else now_ms()
         of_group = self._offsets.to_write(offsets, _word(records), deadline) if offsets else None
         try:
             written = self._writer.write(to_write, deadline, of_group)[self.topic, PARTITION]

@@ -147,10 +147,7 @@ class LogWriter:
         admin, packed = self._ask(_NOT_WAITED_S), self._packed(records)
 
         async def behind() -> dict[Partition, Written]:
-            try:
-                await opening[2]
-            except GroupAuthorizationFailedError as e:
-                raise OffsetsFailed(str(e)) from e
+            await opening[2]
             return await self._send(admin, packed, offsets)
 
         self._ahead = records, admin.begin(behind)
@@ -195,19 +192,16 @@ class LogWriter:
 
     def _begin(self, admin: Admin, partitions: frozenset[Partition], group: str, deadline: Deadline) -> None:
         opening, self._opening = self._opening, None
-        try:
-            if opening is not None:
-                added, its_group, answer = opening
-                try:
-                    admin.run(lambda: _answer(answer))
-                    partitions, group = partitions - added, group if group != its_group else ""
-                except KafkaError as e:
-                    if not e.retriable:
-                        raise
-            if partitions or group:
-                _repeat(deadline, lambda: admin.run(lambda: self._add(admin, partitions, group)))
-        except GroupAuthorizationFailedError as e:
-            raise OffsetsFailed(str(e)) from e
+        if opening is not None:
+            added, its_group, answer = opening
+            try:
+                admin.run(lambda: _answer(answer))
+                partitions, group = partitions - added, group if group != its_group else ""
+            except KafkaError as e:
+                if not e.retriable:
+                    raise
+        if partitions or group:
+            _repeat(deadline, lambda: admin.run(lambda: self._add(admin, partitions, group)))
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -231,7 +225,10 @@ class LogWriter:
             if added is not None:
                 check_added(await added)
             if offsets is not None:
-                check((await offsets).error_code, f"AddOffsetsToTxn of {group}")
+                try:
+                    check((await offsets).error_code, f"AddOffsetsToTxn of {group}")
+                except GroupAuthorizationFailedError as e:
+                    raise OffsetsFailed(str(e)) from e
 
     async def _end(self, admin: Admin) -> None:
         node = (await admin.coordinators([self._id]))[self._id]

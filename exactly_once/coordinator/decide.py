@@ -53,12 +53,7 @@ def decide_and_complete(
     log = session.log.own(state.token, Deadline(DECIDE_BUDGET_S))  # fences the decision
     proposal = _proposal(session, proposed, state, log)
     session.log.begin(state.input_offsets)
-    foreseen = session.kafka.foresee(proposal) if amended is None else None
-    if foreseen is not None:
-        planned_ms = state.planned_ms + session.log.clock_ahead_least_ms
-        foreseen = replace(foreseen, began_ms=planned_ms if foreseen.transactions else 0, decided_ms=now_ms())
-        foreseen = _with_count(foreseen, log)
-        session.log.send(foreseen, state.input_offsets, Deadline(DECIDE_BUDGET_S))
+    foreseen = _sent_ahead(session, proposal, state, log) if amended is None else None
     with session.trace.step("confirm"):
         confirmed = _confirm(session, proposal, state)
     reach("confirmed")
@@ -111,6 +106,18 @@ def _proposal(session: Session, proposed: Decision, state: DriverState, log: Log
         clock_ahead_ms=state.clock_ahead_ms,
         too_long=state.too_long,
     )
+
+
+def _sent_ahead(session: Session, proposal: Proposal, state: DriverState, log: LogState) -> Decision | None:
+    """Send the decision as :func:`_confirm` will most likely return it, and return it; None where nobody can tell."""
+    foreseen = session.kafka.foresee(proposal)
+    if foreseen is None:
+        return None
+    planned_ms = state.planned_ms + session.log.clock_ahead_least_ms
+    foreseen = replace(foreseen, began_ms=planned_ms if foreseen.transactions else 0, decided_ms=now_ms())
+    foreseen = _with_count(foreseen, log)
+    session.log.send(foreseen, state.input_offsets, Deadline(DECIDE_BUDGET_S))
+    return foreseen
 
 
 def _confirm(session: Session, proposal: Proposal, state: DriverState) -> Decision:

@@ -526,10 +526,8 @@ class Actors:
             yield "look", "hears from a leader that a transaction is not there", self._give_up(w, a, i)
         else:
             earlier = decisions(log).get(a.batch) if a.plan == "replay" else None
-            a = a._replace(sent=())
-            a = a._replace(
-                pc="decide", known=known, topic=w.topic, input=w.input, amended=earlier[3] if earlier else ()
-            )
+            amended = earlier[3] if earlier else ()
+            a = a._replace(pc="decide", known=known, topic=w.topic, input=w.input, amended=amended, sent=())
             yield "look", "finds everything alive", actor(w, i, a)
 
     def _not_the_same(self, w: World, a: Actor, log: tuple[Record, ...]) -> list[tuple[str, int]]:

@@ -267,9 +267,10 @@ def commit_transactions(
             f"this principal may not end {denied[0].transactional_id}",
             f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r}, and start again",
         )
-    gone = [h for h in by.get(Outcome.DONE, []) if topics.changed & {topic for topic, _ in h.written}]
-    lost = by.get(Outcome.DONE, []) if topics.changed and not confirmed else []
-    unsure = by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []) + (gone if confirmed else [])
+    done = by.get(Outcome.DONE, []) if topics.changed else []
+    lost = [] if confirmed else done
+    gone = [h for h in done if topics.changed & {topic for topic, _ in h.written}] if confirmed else []
+    unsure = by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []) + gone
     if not topics.stand:
         lost, unsure = lost + unsure, []
     _end_hanging(admin, unsure)

@@ -28,6 +28,11 @@ final class FirstRecords {
     private long bytes;
     private long since;
 
+    /** Whether records may wait for each other: with {@code linger.ms}, the user says how long they do. */
+    static boolean mayWait(Map<String, String> client) {
+        return !client.containsKey("linger.ms");
+    }
+
     FirstRecords(Map<String, String> client) {
         largest = ProducerSettings.maxRequestSize(client);
     }

@@ -101,8 +101,7 @@ final class Opening {
         TransactionalProducer opened = opened(ticket, name, use);
         looked = System.nanoTime();
         Set<TopicPartition> usual = Usual.partitions(part, use.topic());
-        boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
-        if (!usual.isEmpty() && !asUserSays && opened.canExpect()) {
+        if (!usual.isEmpty() && FirstRecords.mayWait(ticket.client()) && opened.canExpect()) {
             begunWith = usual;
             begin(opened, usual);
         }

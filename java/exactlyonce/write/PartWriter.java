@@ -37,7 +37,8 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 
 /**
- * One part of a batch, in a task: a transaction that begins with the first row, or a moment before, and that {@link #commit} leaves open for the driver to end.
+ * One part of a batch, in a task: a transaction that begins with the first records, or a moment before, and that {@link #commit} leaves open for
+ * the driver to end.
  *
  * <p>Under the weaker guarantees there is no transaction, and what is sent is visible at once.
  */
@@ -222,18 +223,16 @@ public final class PartWriter implements DataWriter<InternalRow> {
 
     private void open(Topic topic) {
         Failpoints.reach("before-begin");
-        if (!ticket.isTransactional()) {
-            Producers.Use use = ProducerSettings.use(ticket, topic);
-            shared = Producers.share(use);
-            producer = shared.producer();
-            batchSize = use.batchSize();
-            return;
-        }
         use = ProducerSettings.use(ticket, topic);
         batchSize = use.batchSize();
-        boolean asUserSays = ticket.client().containsKey("linger.ms"); // how long records wait
-        if (asUserSays) openTransaction();
-        else first = new FirstRecords(ticket.client()); // Spark goes on fetching while the producer is initialised
+        if (!ticket.isTransactional()) {
+            shared = Producers.share(use);
+            producer = shared.producer();
+        } else if (FirstRecords.mayWait(ticket.client())) {
+            first = new FirstRecords(ticket.client()); // Spark goes on fetching while the producer is initialised
+        } else {
+            openTransaction();
+        }
     }
 
     private void openTransaction() {
