@@ -20,6 +20,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
+from exactly_once.kafka import codes  # noqa: E402
 from exactly_once.spark.session import JAR  # noqa: E402
 from exactly_once.sparkenv.jars import connector_jars, resolve_configuration  # noqa: E402
 from exactly_once.sparkenv.java import OLDEST_JAVA, find_java  # noqa: E402
@@ -27,6 +28,8 @@ from exactly_once.sparkenv.java import OLDEST_JAVA, find_java  # noqa: E402
 JAVA = PROJECT / "java"
 #: Compiled by the tests that run it; formatted as the rest.
 TESTS = PROJECT / "tests" / "java"
+#: Kafka's error codes, for the tasks.
+CODES = JAVA / "exactlyonce" / "errors" / "Codes.java"
 SUM = JAR.with_name(JAR.name + ".sha256")
 #: Deprecation, unchecked casts, ...: all but jars that the manifest of one of Spark's names, and PySpark lacks.
 LINT = "-Xlint:all,-path"
@@ -44,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     """Do ``build``, ``check`` or ``format``."""
     what = arguments[0] if arguments else "build"
     if what == "build":
+        if not codes_are_current():
+            CODES.write_text(codes_in_java())
         write(build(JAVA))
         return 0
     if what == "format" and (jdk := find_jdk()):
@@ -66,6 +71,31 @@ def build(java: Path) -> bytes:
         entries = {path.relative_to(java): path for path in services.iterdir()}
         entries |= {path.relative_to(classes): path for path in classes.rglob("*.class")}
         return packed({name.as_posix(): path.read_bytes() for name, path in entries.items()}, classes / "jar")
+
+
+def codes_in_java() -> str:
+    """Return the sets of exactly_once/kafka/codes.py that the tasks need, as a class with long lines."""
+    may_pass, ended = codes.MAY_PASS | codes.OF_THE_TRANSACTION | codes.FENCED, codes.ENDED
+    return f"""package exactlyonce.errors;
+
+import java.util.Set;
+
+/** Kafka's error codes, from exactly_once/kafka/codes.py, which names each: written by make jar. */
+final class Codes {{
+    /** Those after which a new attempt, with transactions of its own, may succeed. */
+    static final Set<Integer> MAY_PASS = Set.of({", ".join(map(str, sorted(may_pass)))});
+
+    /** Those of a transaction that somebody else has ended. */
+    static final Set<Integer> ENDED = Set.of({", ".join(map(str, sorted(ended)))});
+
+    private Codes() {{}}
+}}
+"""
+
+
+def codes_are_current() -> bool:
+    """Return whether the class is that, whatever lines the formatter has made of it."""
+    return "".join(CODES.read_text().split()) == "".join(codes_in_java().split())
 
 
 def packed(entries: dict[str, bytes], place: Path) -> bytes:
@@ -93,6 +123,8 @@ def sum_of(jar: bytes) -> bytes:
 def check() -> int:
     """Compare the jar with the sources; with a JDK, ask javac and the formatter too. Return the exit code."""
     said = []
+    if not codes_are_current():
+        said.append(f"{CODES.relative_to(PROJECT)} is not what exactly_once/kafka/codes.py gives. Run: make jar")
     jar = build(JAVA)
     if not JAR.is_file() or JAR.read_bytes() != jar or SUM.read_bytes() != sum_of(jar):
         said.append(f"{JAR.relative_to(PROJECT)} is not what java/ gives. Run: make jar")

@@ -30,7 +30,7 @@ from exactly_once.errors import (
     NotAuthorized,
     UnknownTopic,
 )
-from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.admin import START_S, Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import Cause, cause_of, lacking, of_commit_log
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, encode, headers_of
@@ -133,7 +133,7 @@ class CommitLog:
         transactions would be taken for undecided ones.
         """
         try:
-            admin.topic_partitions([self.topic])
+            admin.topic_partitions([self.topic], old_s=START_S)
         except UnknownTopic:
             return False
         except NotAuthorized as e:

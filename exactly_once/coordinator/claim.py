@@ -21,7 +21,6 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import CheckpointRewound, ExactlyOnceError, Expired, SinkOwned
 from exactly_once.failpoints import reach
-from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.groups import published_offsets
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.checks import (
@@ -75,17 +74,13 @@ def claim_for_stream(session: Session, options: SinkOptions, batch: Batch, adopt
 
     consent = Consent.of(options, adopts_all)
 
+    def holder(query_id: str) -> Holder | None:
+        return holder_of(session.kafka.beside(SEARCH_BUDGET_S), query_id, options.sink_id)
+
     def check(state: LogState, forgotten: int | None) -> None:
-        holder = lambda query_id: _holder(options, query_id)  # noqa: E731
         check_stream(options, batch, state, consent, forgotten, holder, session.kafka.admin().topic_ids)
 
     return _claim(session, options, "stream", batch, check, consent)
-
-
-def _holder(options: SinkOptions, query_id: str) -> Holder | None:
-    with suppress(ExactlyOnceError), Admin(options.connection, SEARCH_BUDGET_S) as admin:
-        return holder_of(admin, query_id, options.sink_id)
-    return None
 
 
 def check_write(options: SinkOptions, state: LogState) -> None:

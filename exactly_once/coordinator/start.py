@@ -25,9 +25,10 @@ from exactly_once.errors import (
     UnknownTopic,
     UnsupportedMode,
 )
-from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.admin import START_S, Admin
 from exactly_once.kafka.doors import check_doors
 from exactly_once.kafka.new_topic import warn_left_out
+from exactly_once.kafka.sharing import CLIENTS
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participants.kafka.checks import check_cluster, input_topics
 from exactly_once.participants.kafka.deletion import warn_before
@@ -74,8 +75,10 @@ def check(
     if options.checkpoint:
         check_whole(options.checkpoint, options.sink_id)
     deadline = Deadline(READ_BUDGET_S)
-    check_doors(options.connection)
-    with Admin(options.connection, round(deadline.left, 1)) as admin:
+    if not CLIENTS.has_heard(options.connection):
+        check_doors(options.connection)
+    with CLIENTS.borrow(options.connection, round(deadline.left, 1)) as admin:
+        admin.sizes([t for t in (options.topic, commit_log_topic(options.sink_id)) if t])  # both at once
         version, *_ = check_cluster(options, admin)
         if options.topic is not None and "timestamp" in names:
             warn_before(options.sink_id, options.topic, admin.topic_config(options.topic))
@@ -189,7 +192,7 @@ def _check_rights(options: SinkOptions, admin: Admin) -> bool:
         raise NotAuthorized(e.what, way_out) from e
     log = commit_log_topic(options.sink_id)
     try:
-        admin.topic_partitions([log], RIGHTS)
+        admin.topic_partitions([log], RIGHTS, START_S)
     except UnknownTopic:
         warn_left_out(log, left_out(admin, log))
         return False

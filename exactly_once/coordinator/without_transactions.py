@@ -19,7 +19,7 @@ from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
-from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.sharing import CLIENTS
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participants.kafka.checks import check_cluster
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
@@ -89,7 +89,7 @@ def coordinator_of(options: SinkOptions) -> Coordination:
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     """Return the state of a driver whose earlier decisions are all completed."""
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
-        with Admin(options.connection, CONTACT_BUDGET_S) as admin:
+        with CLIENTS.borrow(options.connection, CONTACT_BUDGET_S) as admin:
             version, timeout_ms, _ = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
         return DriverState(UNCLAIMED, batch, version, timeout_ms, clock_ahead_ms=0)
     with Session.of(options) as session:

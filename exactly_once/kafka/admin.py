@@ -5,6 +5,7 @@ Transactions, partition leaders and consumer groups are functions over an :class
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,14 +26,19 @@ from exactly_once.errors import BrokerRefused, NotAuthorized, UnknownTopic
 from exactly_once.kafka.asking import Asking, Partition, id_of
 from exactly_once.kafka.errors import check, lacking, of_new_topic
 
-__all__ = ["EARLIEST", "LATEST", "Admin", "Partition", "TopicConfigs", "Watermarks"]
+__all__ = ["EARLIEST", "LATEST", "START_S", "Admin", "Partition", "TopicConfigs", "Watermarks"]
 
 #: Age of an answer that names whom to ask for a broker's settings: brokers name one that died for longer.
 _ALIVE_S = 5.0
 
+#: Age of an answer by which a start makes sure of topics and rights: the claim takes what the check was told.
+START_S = 5.0
+
 EARLIEST, LATEST = -2, -1
 
+#: A setting of which a new value needs a restart of the brokers, and the age of an answer that names it.
 _LONGEST = "transaction.max.timeout.ms"
+_STATIC_S = 60.0
 
 #: Settings by topic.
 TopicConfigs = Mapping[str, Mapping[str, str]]
@@ -65,11 +71,16 @@ class Admin(Asking):
         """Return the number of partitions of those of ``topics`` that exist and may be described."""
         return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
 
-    def topic_partitions(self, topics: Iterable[str], operations: Collection[str] = ()) -> dict[str, int]:
+    def topic_partitions(
+        self, topics: Iterable[str], operations: Collection[str] = (), old_s: float = 0.0
+    ) -> dict[str, int]:
         """Return the number of partitions of each topic; raise UnknownTopic when one of them does not exist, or may not
-        be described, and NotAuthorized as :meth:`check_rights` does for ``operations``.
+        be described, and NotAuthorized as :meth:`check_rights` does for ``operations``. An answer that raises neither
+        may be ``old_s`` seconds old.
         """
         wanted = list(topics)
+        if old_s and (remembered := self._remembered(wanted, operations, old_s)) is not None:
+            return remembered
         described = self._described(wanted)
         sizes = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
         if denied := [t["name"] for t in described if t["error_code"] == TopicAuthorizationFailedError.errno]:
@@ -138,7 +149,7 @@ class Admin(Asking):
 
     def longest_transaction_ms(self) -> int | None:
         """Return the brokers' transaction.max.timeout.ms; None when the principal may not know it."""
-        longest = self.broker_config([_LONGEST]).get(_LONGEST)
+        longest = self.remembered(_LONGEST, lambda: self.broker_config([_LONGEST]), _STATIC_S).get(_LONGEST)
         return int(longest) if longest else None
 
     def create_topic(
@@ -228,13 +239,13 @@ class Admin(Asking):
 
     async def begins_of(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return where each of ``partitions`` begins, from its leader: one request to each once they are known."""
-        if unknown := {topic for topic, p in partitions if self._led_by.get((topic, p), -1) < 0}:
+        if unknown := {topic for topic, p in partitions if self.known.led_by.get((topic, p), -1) < 0}:
             await self.leaders(sorted(unknown), [])
         by_leader: dict[int, list[Partition]] = {}
         for where in partitions:
-            by_leader.setdefault(self._led_by.get(where, -1), []).append(where)
+            by_leader.setdefault(self.known.led_by.get(where, -1), []).append(where)
         for where in by_leader.get(-1, ()):
-            without = LeaderNotAvailableError if where in self._led_by else UnknownTopicOrPartitionError
+            without = LeaderNotAvailableError if where in self.known.led_by else UnknownTopicOrPartitionError
             raise without(f"{where[0]}-{where[1]}")
         asked = [self.begin(partial(self._offsets, node, its, EARLIEST)) for node, its in by_leader.items()]
         return {where: offset for one in asked for where, offset in (await one).items()}
@@ -266,7 +277,20 @@ class Admin(Asking):
 
     def _described(self, topics: list[str] | None) -> list[Any]:
         """Metadata of these topics, errors included; of all topics if None."""
-        return self.call(lambda: self.client.describe_topics(topics))
+        found: list[Any] = self.call(lambda: self.client.describe_topics(topics))
+        if topics is not None:
+            self.known.topics |= {t["name"]: (time.monotonic(), t) for t in found}
+        return found
+
+    def _remembered(self, topics: Sequence[str], operations: Collection[str], old_s: float) -> dict[str, int] | None:
+        """Return what :meth:`topic_partitions` would, without asking; None where it must ask, or would raise."""
+        since_s, found = time.monotonic() - old_s, dict[str, int]()
+        for name in topics:
+            when_s, topic = self.known.topics.get(name, (float("-inf"), {}))
+            if when_s < since_s or topic["error_code"] or _lacks(topic, operations):
+                return None
+            found[name] = len(topic["partitions"])
+        return found
 
     def _config(self, kind: Any, name: str, names: Iterable[str] = ()) -> dict[str, str]:
         wanted = [ConfigResource(kind, name, [*names] or None)]
@@ -286,6 +310,10 @@ class Admin(Asking):
 
 
 def _check_rights(topic: Mapping[str, Any], operations: Iterable[str]) -> None:
-    may = topic.get("authorized_operations")  # old brokers say nothing; who may do nothing sees no topic
-    if may and (missing := [o for o in operations if o not in may]):
+    if missing := _lacks(topic, operations):
         raise lacking(missing, topic["name"])
+
+
+def _lacks(topic: Mapping[str, Any], operations: Iterable[str]) -> list[str]:
+    may = topic.get("authorized_operations")  # old brokers say nothing; who may do nothing sees no topic
+    return [o for o in operations if o not in may] if may else []

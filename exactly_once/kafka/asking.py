@@ -9,7 +9,7 @@ import copy
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from kafka.admin import KafkaAdminClient
 from kafka.errors import (
@@ -36,9 +36,12 @@ T = TypeVar("T")
 #: step (10 s and more) must leave room for a second coordinator.
 REQUEST_TIMEOUT_MS = 5_000
 
-#: Requests that go to one broker together: the EndTxn of a batch. The broker works them off one by one, so more would
-#: gain nothing.
+#: Requests of one caller that go to one broker together: the EndTxn of a batch. The broker works them off one by one,
+#: so more would gain nothing.
 IN_FLIGHT = 100
+
+#: Requests of all callers that one connection takes; the client refuses those beyond, even those that it makes itself.
+_MOST_IN_FLIGHT = 100 * IN_FLIGHT
 
 #: Requests like EndTxn that go over one connection, and the most connections for more of them: a broker answers one
 #: request of a connection after the other, and an EndTxn once its end is on enough replicas.
@@ -63,6 +66,9 @@ logging.getLogger("kafka.admin.client").setLevel(logging.INFO)
 
 class _Client(KafkaAdminClient):
     """An admin client that says why it cannot connect, and leaves no thread and no socket behind then."""
+
+    #: True once an answer did not come within its budget, or the brokers refused the login.
+    failed = False
 
     def __init__(self, **configs: Any):
         try:
@@ -103,6 +109,16 @@ class _Client(KafkaAdminClient):
         return refused
 
 
+class Known:
+    """Leaders, brokers and topics, as the newest answers to the clients of a cluster named them."""
+
+    def __init__(self) -> None:
+        self.led_by: dict[Partition, int] = {}
+        self.alive: tuple[float, list[int]] = (float("-inf"), [])
+        self.topics: dict[str, tuple[float, Any]] = {}
+        self.answers: dict[str, tuple[float, Any]] = {}
+
+
 class Asking:
     """Requests to a cluster, within ``budget_s`` seconds (renewable); a context manager that closes its connections.
 
@@ -115,7 +131,6 @@ class Asking:
         For what kafka-python publishes; :meth:`call` gives it the budget and our errors.
     deadline : Deadline
         What is left of the budget.
-
     Raises
     ------
     BrokerUnreachable
@@ -128,12 +143,12 @@ class Asking:
         When the brokers refuse a request for good.
     """
 
-    def __init__(self, connection: Connection, budget_s: float = 10.0):
+    def __init__(self, connection: Connection, budget_s: float = 10.0, known: Known | None = None):
         self.connection = connection
         self.deadline = Deadline(budget_s)
-        self._led_by: dict[Partition, int] = {}
-        self._alive: tuple[float, list[int]] = (float("-inf"), [])
+        self.known = known or Known()
         self._beside: list[Self] = []
+        self._give_back: Callable[[], None] | None = None
         connection.check_login()
         try:
             self.client = _Client(
@@ -141,8 +156,7 @@ class Asking:
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 bootstrap_timeout_ms=int(budget_s * 1000),
                 reconnect_backoff_max_ms=500,  # a broker that restarts must not cost the default's 30 s of silence
-                # the client refuses requests beyond this, even those that it makes itself, such as metadata
-                max_in_flight_requests_per_connection=IN_FLIGHT + 20,
+                max_in_flight_requests_per_connection=_MOST_IN_FLIGHT,
                 **connection.kafka_python(),
             )
         except (KafkaError, OSError, ValueError) as e:
@@ -155,8 +169,17 @@ class Asking:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def lent(self, budget_s: float, give_back: Callable[[], None]) -> Self:
+        """Return the same connections with a budget of its own, whose :meth:`close` calls ``give_back``, once."""
+        same = self.within(budget_s)
+        same._give_back = give_back
+        return same
+
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, or give them back."""
+        if self._give_back is not None:
+            give_back, self._give_back = self._give_back, _nothing
+            return give_back()
         for beside in self._beside:
             beside.client.close()
         self.client.close()
@@ -168,8 +191,9 @@ class Asking:
         wanted = min(MOST_CONNECTIONS, -(-requests // ENDS_A_CONNECTION))
         with contextlib.suppress(ExactlyOnceError):
             while len(self._beside) < wanted - 1:
-                self._beside.append(type(self)(self.connection, min(_MORE_S, max(1.0, self.deadline.left))))
-        return [self, *(one.renew(self.deadline.left) for one in self._beside[: wanted - 1])]
+                more = type(self)(self.connection, min(_MORE_S, max(1.0, self.deadline.left)), self.known)
+                self._beside.append(more)
+        return [self, *(one.within(self.deadline.left) for one in self._beside[: wanted - 1])]
 
     def renew(self, budget_s: float) -> Self:
         """Start a new budget for the next step over the same connections; returns self."""
@@ -203,10 +227,21 @@ class Asking:
                 with contextlib.suppress(KafkaError):
                     self.run(self._cluster.refresh_metadata)
             except KafkaError as e:
-                if not e.retriable:
-                    raise self.named(e) from e
                 failure = e
+                if not e.retriable:
+                    break
+        self.client.failed |= may_pass(failure) or isinstance(failure, SaslAuthenticationFailedError)
         raise self.named(failure) from failure
+
+    def remembered(self, what: str, ask: Callable[[], T], old_s: float) -> T:
+        """Return the answer to a question about the cluster itself, as anybody who shares ``known`` had it ``old_s``
+        seconds ago or less; or ask.
+        """
+        when_s, answer = self.known.answers.get(what, (float("-inf"), None))
+        if time.monotonic() - when_s > old_s:
+            answer = ask()
+            self.known.answers[what] = time.monotonic(), answer
+        return cast("T", answer)
 
     def run(self, question: Callable[[], Awaitable[T]]) -> T:
         """Return the answer to ``question``, asked once; raise kafka-python's own errors."""
@@ -248,14 +283,14 @@ class Asking:
 
     async def brokers(self, old_s: float = 0.0) -> list[int]:
         """Return the live brokers, as an answer had them that is no older than ``old_s`` seconds, or by a fresh one."""
-        when_s, found = self._alive
+        when_s, found = self.known.alive
         if not found or time.monotonic() - when_s > old_s:
             await self._cluster.refresh_metadata()
             found = self._see([b.node_id for b in self._cluster.brokers()])
         return found
 
     def _see(self, alive: list[int]) -> list[int]:
-        self._alive = time.monotonic(), alive
+        self.known.alive = time.monotonic(), alive
         return alive
 
     async def coordinators(self, transactional_ids: list[str]) -> dict[str, int]:
@@ -315,7 +350,7 @@ class Asking:
             if ids is not None:
                 ids[topic.name] = id_of(topic)
             for p in topic.partitions:
-                self._led_by[topic.name, p.partition_index] = int(p.leader_id)
+                self.known.led_by[topic.name, p.partition_index] = int(p.leader_id)
                 if p.leader_id >= 0:
                     by_leader.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
                 elif leaderless is None:
@@ -329,21 +364,21 @@ class Asking:
         makes sure meanwhile that it still does.
         """
         wanted, found = set(topics), dict[int, list[Partition]]()
-        for partition, node in list(self._led_by.items()):
+        for partition, node in list(self.known.led_by.items()):
             if partition[0] in wanted and node >= 0:
                 found.setdefault(node, []).append(partition)
         return found
 
     async def led_by(self, partition: Partition) -> int:
         """Return the broker that leads ``partition``, from memory or as :meth:`leader` does."""
-        if self._led_by.get(partition, -1) < 0:
-            self._led_by[partition] = await self.leader(partition)
-        return self._led_by[partition]
+        if self.known.led_by.get(partition, -1) < 0:
+            self.known.led_by[partition] = await self.leader(partition)
+        return self.known.led_by[partition]
 
     def forget_leader(self, *partitions: Partition) -> None:
         """Look the leaders up again next time: they may have moved."""
         for partition in partitions:
-            self._led_by.pop(partition, None)
+            self.known.led_by.pop(partition, None)
 
     async def leader(self, partition: Partition) -> int:
         """Return the broker that leads ``partition``, whatever its topic's other partitions do.
@@ -368,6 +403,10 @@ class Asking:
     def _cluster(self) -> Any:
         """The client's own memory of the cluster."""
         return self.client._manager.cluster
+
+
+def _nothing() -> None:
+    """Return: what is closed twice needs nothing more."""
 
 
 def id_of(topic: Any) -> str:

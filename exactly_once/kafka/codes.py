@@ -1,8 +1,8 @@
 """The meaning of Kafka's error codes for a part, by number: the number is the same in every client.
 
 An unlisted code is one that a retry does not change: a person has to look. So an error that nobody thought of stops a
-stream with the broker's own sentence, and is not restarted for ever. ``java/exactlyonce/errors/Errors.java`` lets the
-same codes pass; ``tests/integration/test_java_errors.py`` compares them.
+stream with the broker's own sentence, and is not restarted for ever. ``make jar`` writes the same sets in Java, for the
+tasks: ``java/exactlyonce/errors/Codes.java``.
 """
 
 from __future__ import annotations
@@ -48,6 +48,20 @@ OF_THE_TRANSACTION = frozenset(
         120,  # TRANSACTION_ABORTABLE
     }
 )
+
+#: Errors of a producer whose transactional id another one has initialised.
+FENCED = frozenset(
+    {
+        47,  # INVALID_PRODUCER_EPOCH
+        90,  # PRODUCER_FENCED
+    }
+)
+
+#: Errors of a transaction that somebody else has ended.
+ENDED = FENCED | {
+    48,  # INVALID_TXN_STATE
+    49,  # INVALID_PRODUCER_ID_MAPPING
+}
 
 #: Errors that the brokers find in a record.
 OF_THE_RECORD = frozenset(

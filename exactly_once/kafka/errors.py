@@ -26,7 +26,7 @@ from exactly_once.errors import (
     NotAuthorized,
     UnknownTopic,
 )
-from exactly_once.kafka.codes import MAY_PASS, OF_THE_RECORD, OF_THE_TRANSACTION
+from exactly_once.kafka.codes import FENCED, MAY_PASS, OF_THE_RECORD, OF_THE_TRANSACTION
 from exactly_once.protocol.names import PartId, namespace, sink_of_log
 
 #: Characters of a key that are shown.
@@ -79,12 +79,11 @@ class Cause(Enum):
 _BY_CODE = {
     **dict.fromkeys(MAY_PASS | OF_THE_TRANSACTION, Cause.SILENT),
     **dict.fromkeys(OF_THE_RECORD, Cause.RECORD),
+    **dict.fromkeys(FENCED, Cause.FENCED),
     3: Cause.NO_TOPIC,  # UNKNOWN_TOPIC_OR_PARTITION
     10: Cause.TOO_LARGE,  # MESSAGE_TOO_LARGE
     18: Cause.TOO_LARGE,  # RECORD_LIST_TOO_LARGE
-    47: Cause.FENCED,  # INVALID_PRODUCER_EPOCH
     50: Cause.TIMEOUT,  # INVALID_TRANSACTION_TIMEOUT
-    90: Cause.FENCED,  # PRODUCER_FENCED
 }
 
 

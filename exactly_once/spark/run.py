@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from exactly_once.coordinator.coordination import Coordination
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.framing import Framing
-from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.errors import lacking
+from exactly_once.kafka.sharing import CLIENTS
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Plan
 from exactly_once.spark import encoders
@@ -63,7 +63,7 @@ class QueryRun:
         if dead is None or plan is Plan.DRAIN:
             return None
         if self._dead_letters is None:
-            with Admin(options.connection, CONTACT_BUDGET_S) as admin:
+            with CLIENTS.borrow(options.connection, CONTACT_BUDGET_S) as admin:
                 largest = admin.topic_config(dead.topic).get("max.message.bytes")
             if largest is None:
                 raise lacking(["DESCRIBE_CONFIGS"], dead.topic)

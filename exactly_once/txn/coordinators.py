@@ -17,7 +17,7 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from exactly_once.errors import BrokerRefused, BrokerTooOld, NotAuthorized
-from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.admin import START_S, Admin, Partition
 from exactly_once.kafka.asking import IDS_AT_ONCE, IN_FLIGHT
 from exactly_once.kafka.errors import LOWERED, RAISE, check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
@@ -105,7 +105,9 @@ def end_txn_version(admin: Admin) -> int:
 
 def transaction_level(admin: Admin) -> int:
     """Return the cluster's finalized transaction.version (KIP-890); 0 where the brokers have none."""
-    features: Mapping[str, Any] = admin.call(admin.client.describe_features)
+    features: Mapping[str, Any] = admin.remembered(
+        "features", lambda: admin.call(admin.client.describe_features), START_S
+    )
     return int(features.get("transaction.version", {}).get("finalized", (0, 0))[1])
 
 

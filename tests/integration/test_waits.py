@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from exactly_once.coordinator.start import check
 from exactly_once.kafka.connection import Connection
 from testkit.broker import create_topic, fresh_name
 from testkit.far import Asked, FarBroker, one_after_the_other
@@ -109,3 +110,24 @@ def test_a_batch_waits_for_so_many_round_trips(far_broker: FarBroker, warm: Spar
     began = min(a.sent_s for a in quickest if a.api == "Produce")
     behind = one_after_the_other([a for a in quickest if a.sent_s >= began])
     assert len(behind) <= 4, shown(behind)
+
+
+def test_a_start_beside_other_streams_asks_only_what_is_its_own(far_broker: FarBroker, tmp_path: Path) -> None:
+    """Guards against a driver of many streams in which each start connects, and asks for what the one before was told:
+    they start one after the other, so that all wait for each.
+    """
+    far, topic = Connection(far_broker.far_servers), create_topic(far_broker.bootstrap_servers, fresh_name("start"), 1)
+
+    def options() -> dict[str, str]:
+        sink = fresh_name("start")
+        return {**far.spark(), "sink.id": sink, "topic": topic, "checkpointLocation": str(tmp_path / sink)}
+
+    check(options())
+    since_s = time.monotonic()
+    far_broker.be_far(ROUND_TRIP_S)
+    check(options())
+    far_broker.be_far(0.0)
+    asked = sorted(far_broker.line.asked(since_s), key=lambda a: a.sent_s)
+    assert {a.client for a in asked} == {"exactly-once-control"}, shown(asked)
+    assert len(one_after_the_other(asked)) <= 6, shown(asked)
+    assert not {a.api for a in asked} & {"ApiVersions", "DescribeConfigs", "SaslHandshake"}, shown(asked)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from exactly_once.checkpoint import begins_of, repair_command
 from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
-from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.admin import START_S, Admin
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.protocol.checkpoint_text import kafka_offsets
@@ -33,7 +33,8 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
     """
     version = end_txn_version(admin)
     if options.topic is not None:
-        admin.topic_partitions([options.topic], ("WRITE", *_SETTINGS) if options.dead_letters else ("WRITE",))
+        rights = ("WRITE", *_SETTINGS) if options.dead_letters else ("WRITE",)
+        admin.topic_partitions([options.topic], rights, START_S)
     if options.dead_letters is not None:
         _check_dead_letters(options.dead_letters.topic, admin)
     longest = admin.longest_transaction_ms() or DEFAULT_TRANSACTION_TIMEOUT_MS

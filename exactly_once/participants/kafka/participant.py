@@ -10,6 +10,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.sharing import CLIENTS
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Proposal, Scope
 from exactly_once.participants.kafka.checks import input_topics
@@ -90,7 +91,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         budget_s = self._within(budget_s)
         if self._admin is None:
             contact_s = CONTACT_BUDGET_S if self.deadline else ALIVE_BUDGET_S
-            self._admin = Admin(self._connection, min(budget_s, contact_s))
+            shared = CLIENTS.borrow if self._options is not None else Admin
+            self._admin = shared(self._connection, min(budget_s, contact_s))
         return self._admin.renew(budget_s)
 
     def beside(self, budget_s: float) -> Admin:

@@ -38,14 +38,6 @@ public final class Errors {
                     + " -v1 PBE-SHA1-3DES";
     private static final String RIGHTS = "; docs/reference.md lists all rights";
 
-    /** The codes of the protocol that may pass, as in exactly_once/kafka/codes.py, which names them, and those of a producer that is fenced. */
-    private static final Set<Integer> MAY_PASS = Set.of(
-            1, 2, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 47, 48, 49, 51, 52, 56, 59, 74, 75, 78, 88, 89, 90,
-            100, 103, 105, 120);
-
-    /** Codes of a transaction that somebody else has ended: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED. */
-    private static final Set<Integer> ENDED = Set.of(47, 48, 49, 90);
-
     /** What may pass and has no code, as the client itself raises it; not every release has each class. */
     private static final Set<String> MAY_PASS_OF_THE_CLIENT = Set.of(
             "TimeoutException", // Java's: a question took too long
@@ -236,7 +228,7 @@ public final class Errors {
 
     /** Whether the transaction of a record was ended by somebody else. */
     public static boolean isEnded(Throwable thrown) {
-        return ENDED.contains((int) org.apache.kafka.common.protocol.Errors.forException(cause(thrown))
+        return Codes.ENDED.contains((int) org.apache.kafka.common.protocol.Errors.forException(cause(thrown))
                 .code());
     }
 
@@ -283,7 +275,7 @@ public final class Errors {
     }
 
     private static boolean mayPass(Throwable e) {
-        return MAY_PASS.contains((int)
+        return Codes.MAY_PASS.contains((int)
                         org.apache.kafka.common.protocol.Errors.forException(e).code())
                 || MAY_PASS_OF_THE_CLIENT.contains(e.getClass().getSimpleName())
                 || (e instanceof ConfigException && said(e).startsWith("No resolvable bootstrap urls"));
