@@ -344,12 +344,18 @@ class ExtraMissing(ExactlyOnceError):
     default_safe = "Nothing was started"
 
     @classmethod
+    def of(cls, what: str, package: str, extra: str, e: Exception | None = None, where: str = "here") -> ExtraMissing:
+        """Make the error of ``what``, which needs ``package`` of the extra."""
+        why = f" ({e})" if e is not None else ""
+        return cls(
+            f"{what} needs {package}, which cannot be imported here{why}",
+            f"Install the extra {where}: pip install 'pyspark-kafka-exactly-once[{extra}]'",
+        )
+
+    @classmethod
     def of_output(cls, output: str, package: str, extra: str, e: ImportError) -> ExtraMissing:
         """Make the error of an output whose package cannot be imported."""
-        return cls(
-            f"the {output} participant needs {package}, which cannot be imported here ({e})",
-            f"Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[{extra}]'",
-        )
+        return cls.of(f"the {output} participant", package, extra, e, "on the driver and on every executor")
 
 
 def all_errors() -> dict[str, type[ExactlyOnceError]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from exactly_once.errors import ExactlyOnceError, InvalidOption
+from exactly_once.errors import ExactlyOnceError, ExtraMissing
 from exactly_once.options import SinkOptions
 
 log = logging.getLogger(__name__)
@@ -143,15 +143,18 @@ def check_traces(options: SinkOptions) -> None:
 
     Raises
     ------
+    ExtraMissing
     InvalidOption
-        A package is missing, or the variables of OpenTelemetry ask for OTLP in a form other than http/protobuf.
+        The variables of OpenTelemetry ask for OTLP in a form other than http/protobuf.
     """
     if options.trace:
         _sender()
 
 
 def trace_of(options: SinkOptions) -> Trace:
-    """Return the trace of a driver: one that keeps nothing, unless ``sink.trace`` asks for it. Raises InvalidOption."""
+    """Return the trace of a driver: one that keeps nothing, unless ``sink.trace`` asks for it. Raises as
+    :func:`check_traces`.
+    """
     if not options.trace:
         return Trace()
     send, about = _sender(), {"sink": options.sink_id, "operator": options.operator}
@@ -162,8 +165,5 @@ def _sender() -> Callable[[Sequence[TimedStep], dict[str, str]], None]:
     try:
         from exactly_once.coordinator.spans import Spans
     except ImportError as e:
-        raise InvalidOption(
-            f"sink.trace=true needs the package {e.name!r}, which is not installed",
-            "Install the extra on the driver: pip install 'pyspark-kafka-exactly-once[traces]'",
-        ) from e
+        raise ExtraMissing.of("sink.trace=true", str(e.name), "traces", e, "on the driver") from e
     return Spans.of_process().send

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from exactly_once.errors import InvalidSchema
+from exactly_once.errors import ExtraMissing, InvalidSchema
 from exactly_once.formats import spark_type as spark
 from exactly_once.framing import Node, SparkType
 
@@ -68,7 +68,7 @@ def _parsed(text: str) -> tuple[Any, dict[str, Any]]:
     try:
         from fastavro.schema import parse_schema
     except ImportError as e:
-        raise spark.package_missing("the format AVRO", "formats", e) from e
+        raise ExtraMissing.of("the format AVRO", "fastavro", "formats", e, "on the driver") from e
     named: dict[str, Any] = {}
     try:
         return parse_schema(json.loads(text), named), named

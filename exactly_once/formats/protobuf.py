@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema
+from exactly_once.errors import ExactlyOnceError, ExtraMissing, InvalidOption, InvalidSchema
 from exactly_once.formats import spark_type as spark
 from exactly_once.framing import Node, SparkType
 
@@ -303,7 +303,7 @@ def message_of(text: str, indexes: tuple[int, ...]) -> Any:
 
         importlib.import_module("grpc_tools")
     except ImportError as e:
-        raise spark.package_missing("the format PROTOBUF", "formats", e) from e
+        raise ExtraMissing.of("the format PROTOBUF", "grpcio-tools", "formats", e, "on the driver") from e
     files = FileDescriptorSet.FromString(compiled(text)).file
     pool = DescriptorPool()
     for file in files:

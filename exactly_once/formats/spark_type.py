@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exactly_once.errors import InvalidOption, InvalidSchema
+from exactly_once.errors import InvalidSchema
 from exactly_once.framing import SparkType
 from exactly_once.protocol.spelling import meant
 
@@ -117,14 +117,6 @@ def missing(path: str, name: str, of: str) -> InvalidSchema:
     return InvalidSchema(
         f"{path} has no field {name!r}, which {of} demands",
         f"Add a field {name!r} to the struct {path}, or give it a default or make it optional in the schema",
-    )
-
-
-def package_missing(what: str, extra: str, e: ImportError) -> InvalidOption:
-    """Return the error for a package of the extra that is not installed, and that ``what`` needs."""
-    return InvalidOption(
-        f"{what} needs packages that are not installed on the driver ({e})",
-        f"Install pyspark-kafka-exactly-once[{extra}]",
     )
 
 

@@ -19,7 +19,5 @@ def needed() -> Iterator[None]:
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in PACKAGES:
             raise
-        raise ExtraMissing(
-            f"the command exactly-once and exactly_once.verify need {e.name}, which cannot be imported here",
-            "Install the extra where you run it: pip install 'pyspark-kafka-exactly-once[tools]'",
-        ) from e
+        what = "the command exactly-once, and exactly_once.verify as well,"
+        raise ExtraMissing.of(what, str(e.name), "tools") from e

@@ -67,10 +67,7 @@ def check_installed() -> None:
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise ExtraMissing(
-            f"the flights need {' and '.join(missing)}, which this Python does not have",
-            "Install the extra: pip install 'pyspark-kafka-exactly-once[demo]'",
-        )
+        raise ExtraMissing.of("the demo of the flights", " and ".join(missing), "demo")
 
 
 def _data_folder() -> Path:

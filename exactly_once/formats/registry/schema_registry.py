@@ -14,9 +14,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
+from exactly_once.errors import (
+    ExactlyOnceError,
+    ExtraMissing,
+    InvalidOption,
+    InvalidSchema,
+    NotAuthorized,
+    RegistryUnreachable,
+)
 from exactly_once.formats.registry.encoding import check_alone, encoding, with_schema
-from exactly_once.formats.spark_type import package_missing
 from exactly_once.framing import Framing, SparkType
 from exactly_once.schema_options import Registry, Side
 
@@ -89,7 +95,9 @@ def _client(registry: Registry) -> Any:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as e:
-        raise package_missing("schema.registry.url", "schema-registry", e) from e
+        raise ExtraMissing.of(
+            "schema.registry.url", "confluent-kafka[schemaregistry]", "schema-registry", e, "on the driver"
+        ) from e
     conf: dict[str, Any] = {"url": registry.url, "timeout": REQUEST_TIMEOUT_S, **_RETRIES}
     if registry.user_info is not None:
         conf["basic.auth.user.info"] = registry.user_info

@@ -159,10 +159,7 @@ def build() -> argparse.ArgumentParser:
 
 
 def _name_the_extra_of_the_demo(args: argparse.Namespace) -> int:
-    raise ExtraMissing(
-        "the demo needs exactly-once-local, which this Python does not have",
-        "Install the extra: pip install 'pyspark-kafka-exactly-once[demo]'",
-    )
+    raise ExtraMissing.of("the demo", "exactly-once-local", "demo")
 
 
 def _operations() -> dict[str, Command]:

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from exactly_once.errors import InvalidOption
+from exactly_once.errors import ExtraMissing, InvalidOption
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import check_sink_id
@@ -76,8 +76,8 @@ def observe(
 ) -> Iterator[int]:
     """Observe the sinks, by default all, every ``interval_s`` seconds and serve their metrics, until ``stop`` is set.
 
-    Yields the port of the endpoint when it answers. Raises InvalidOption when a package is missing, the address cannot
-    be used, or OTLP is requested in a form other than http/protobuf. An unreachable cluster is not an error: the
+    Yields the port of the endpoint when it answers. Raises ExtraMissing; and InvalidOption when the address cannot be
+    used, or OTLP is requested in a form other than http/protobuf. An unreachable cluster is not an error: the
     metrics show it.
     """
     if not 1 <= interval_s <= 86_400:
@@ -85,10 +85,7 @@ def observe(
     try:
         from exactly_once.tools.metrics.export import Exporter
     except ImportError as e:
-        raise InvalidOption(
-            f"metrics need the package {e.name!r}, which is not installed",
-            "Install the extra: pip install 'pyspark-kafka-exactly-once[metrics]'",
-        ) from e
+        raise ExtraMissing.of("the command metrics", str(e.name), "metrics", e) from e
     observer = Observer(connection, sink_ids, interval_s)
     with Exporter(observer.points, host, port, interval_s) as exporter:
         yield exporter.port

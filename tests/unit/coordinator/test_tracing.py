@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from exactly_once.coordinator.tracing import TimedStep, Trace, check_traces, trace_of
-from exactly_once.errors import Expiring, InvalidOption
+from exactly_once.errors import Expiring, ExtraMissing, InvalidOption
 from exactly_once.options import SinkOptions
 from testkit.collector import Collector
 from testkit.processes import until
@@ -110,7 +110,7 @@ def test_a_sink_that_does_not_ask_keeps_nothing() -> None:
 def test_a_missing_package_is_refused_by_the_name_of_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "exactly_once.coordinator.spans", None)
     check_traces(SinkOptions.parse(OPTIONS))
-    with pytest.raises(InvalidOption, match=r"\[traces\]"):
+    with pytest.raises(ExtraMissing, match=r"\[traces\]"):
         check_traces(SinkOptions.parse({**OPTIONS, "sink.trace": "true"}))
 
 

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from exactly_once.errors import InvalidOption, InvalidSchema
+from exactly_once.errors import ExtraMissing, InvalidOption, InvalidSchema
 from exactly_once.formats import derive, full_name, plan, protobuf
 from tests.unit.formats.interpreter import Refused, encode
 from tests.unit.formats.samples import COMMON, COMMON_ROW, array, map_of, optional, struct
@@ -233,7 +233,7 @@ def test_a_row_that_the_schema_cannot_hold_is_refused(field: str, type: Any, val
 def test_protoc_that_is_missing_or_does_not_run_is_no_fault_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against an hour with a correct schema, when it is the driver that lacks a package."""
     monkeypatch.setitem(sys.modules, "grpc_tools", None)
-    with pytest.raises(InvalidOption, match=r"Install pyspark-kafka-exactly-once\[formats\]"):
+    with pytest.raises(ExtraMissing, match=r"\[formats\]"):
         full_name("PROTOBUF", order())
     monkeypatch.undo()
     monkeypatch.setattr(sys, "executable", "/bin/false")

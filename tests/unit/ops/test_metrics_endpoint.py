@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from exactly_once.errors import InvalidOption
+from exactly_once.errors import ExtraMissing, InvalidOption
 from exactly_once.kafka.connection import Connection
 from exactly_once.tools.cli import main
 from exactly_once.tools.cli.metrics import observe
@@ -104,7 +104,7 @@ def test_a_port_that_is_taken_is_said_in_a_sentence():
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "exactly_once.tools.metrics.export")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
-    with pytest.raises(InvalidOption, match=r"EO-OPTION: .*opentelemetry.*\[metrics\]"):
+    with pytest.raises(ExtraMissing, match=r"opentelemetry.*\[metrics\]"):
         next(observe(NOWHERE, (), "localhost", 0, 15, threading.Event()))
 
 
