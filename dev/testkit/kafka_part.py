@@ -22,7 +22,7 @@ from exactly_once.participant import PartName, PartWriter
 from exactly_once.participants.kafka.digest_scope import CHOOSE, place_of, scope_of
 from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import attempt_of, part_id
-from exactly_once.protocol.records import Extent, Place, PreparedTransaction
+from exactly_once.protocol.records import OffsetRange, Place, PreparedTransaction
 from exactly_once.txn.coordinators import describe
 
 
@@ -69,7 +69,7 @@ class PartTransaction:
         """Flush and return the handle, as a task does; the transaction stays open on the broker."""
         self.flush(timeout_s)
         self._producer = None
-        written = {p: Extent(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
+        written = {p: OffsetRange(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
         return PreparedTransaction(
             self.name,
             self.producer_id,

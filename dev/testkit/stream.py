@@ -164,7 +164,7 @@ class Ended:
         assert self.code == code, self.failure
         return self
 
-    def word(self, option: str) -> dict[str, str]:
+    def consent(self, option: str) -> dict[str, str]:
         """Return the option that the failure says to set for one start, with its value, for :meth:`Job.having`."""
         found = re.search(re.escape(option) + r"=(\S+)", self.sentence)
         assert found, f"{option} is not in: {self.sentence}"

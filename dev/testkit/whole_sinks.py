@@ -20,10 +20,10 @@ from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of
-from exactly_once.protocol.checksum import spread_of
+from exactly_once.protocol.checksum import distribution_of
 from exactly_once.protocol.names import commit_log_topic, offsets_group, part_id
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Claim, Completed, Decision, Extent, Place, PreparedTransaction, key_of
+from exactly_once.protocol.records import Claim, Completed, Decision, OffsetRange, Place, PreparedTransaction, key_of
 from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
 from testkit import broker as brokers
 from testkit.processes import until
@@ -115,10 +115,12 @@ class WholeSink:
         for part, (name, at) in enumerate(zip(names, extents, strict=True)):
             d, rows, digest = described[name], self.rows[batch, part], RowDigest()
             digest.add_pairs([key for key, _, _ in rows], [value for _, value, _ in rows])
-            spread = spread_of({where: Extent(min(offsets), len(offsets)) for where, offsets in at.items()})
+            distribution = distribution_of(
+                {where: OffsetRange(min(offsets), len(offsets)) for where, offsets in at.items()}
+            )
             first = Place(*min(at), min(at[min(at)]))
             told = name, d.producer_id, d.producer_epoch, numbers[part], len(rows), 0, digest.text
-            handles.append(PreparedTransaction(*told, first, form="plain", spread=spread))
+            handles.append(PreparedTransaction(*told, first, form="plain", distribution=distribution))
         end = (batch + 1) * PARTS * RECORDS
         self.texts[batch] = text = self.offsets(end)
         decision = Decision(

@@ -182,7 +182,7 @@ class CommitLog:
         """
         if self._writer is None or (offsets and not self._offsets.has_answered):
             return
-        of_group = self._offsets.to_write(offsets, _word([record]), deadline) if offsets else None
+        of_group = self._offsets.to_write(offsets, _metadata([record]), deadline) if offsets else None
         ahead = _Ahead(record, self._batches([record]), now_ms())
         with suppress(KafkaError):
             if self._writer.send(ahead.batches, of_group):
@@ -342,7 +342,7 @@ class CommitLog:
         ahead, self._ahead = self._ahead, None
         to_write = ahead.batches if ahead else self._batches(records, progress)
         sent_ms = ahead.sent_ms if ahead else now_ms()
-        of_group = self._offsets.to_write(offsets, _word(records), deadline) if offsets else None
+        of_group = self._offsets.to_write(offsets, _metadata(records), deadline) if offsets else None
         try:
             written = self._writer.write(to_write, deadline, of_group)[self.topic, PARTITION]
         except BaseException:
@@ -410,7 +410,7 @@ def _packed(record: Record) -> LogRecord:
     return LogRecord(key_of(record).encode(), encode(record), tuple(headers_of(record).items()))
 
 
-def _word(records: Sequence[Record]) -> str:
+def _metadata(records: Sequence[Record]) -> str:
     """Return the batch whose decision is among ``records``, for :meth:`InputOffsets.to_write`."""
     return next((f"{r.query_id}/{r.batch_id}" for r in records if isinstance(r, Decision)), "")
 

@@ -107,12 +107,12 @@ class InputOffsets:
             return False
         return True
 
-    def to_write(self, offsets: Offsets, word: str, deadline: Deadline) -> GroupOffsets:
-        """Return ``offsets`` for a transaction, each with ``word``, which names the batch: by it, a start recognises a
-        log that has lost the decision. It comes after :meth:`may_be_sent`.
+    def to_write(self, offsets: Offsets, metadata: str, deadline: Deadline) -> GroupOffsets:
+        """Return ``offsets`` for a transaction, each with ``metadata``, which names the batch: by it, a start
+        recognises a log that has lost the decision. It comes after :meth:`may_be_sent`.
         """
         timeout_s = min(deadline.left, deadline.seconds * _SHARE, _LONGEST_S)
-        return GroupOffsets(self.group, self._coordinator, offsets, word, timeout_s)
+        return GroupOffsets(self.group, self._coordinator, offsets, metadata, timeout_s)
 
     def again_after(self, e: OffsetsFailed) -> bool:
         """Return whether another transaction shall take them: once behind what may pass, since the coordinator that was

@@ -40,11 +40,11 @@ _PAUSE_S = 0.1
 _KEY_SHOWN = 500
 
 #: Characters of a foreign key, and of its value, that an error shows.
-_STRAY_SHOWN = 100
+_FOREIGN_SHOWN = 100
 
 #: Most foreign keys that may lack a tombstone: some 20 MB. A program that takes the log for its own topic writes
 #: thousands within a second, and tombstones must be a way back from them.
-_MANY_STRAYS = 100_000
+_MANY_FOREIGN = 100_000
 
 #: The only partition that a commit log uses, however many its topic has.
 PARTITION = 0
@@ -105,14 +105,14 @@ def _answers(admin: Admin, topic: str, start: int) -> Iterator[tuple[Iterator[_R
 
 
 class _Latest:
-    """The last record of each key, as in compaction: a tombstone settles the stray record before it.
+    """The last record of each key, as in compaction: a tombstone settles the foreign record before it.
 
     A log that is not compacted, or that somebody floods, takes no more memory than its keys do.
     """
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, _Row] = {}
-        self._strays: dict[bytes, str] = {}  # a digest of the key -> where it is
+        self._foreign: dict[bytes, str] = {}  # a digest of the key -> where it is
 
     def take(self, row: _Row) -> None:
         text = _text(row.key)
@@ -122,25 +122,27 @@ class _Latest:
                 self._by_key[row.key] = row
             return
         digest = blake2b(row.key, digest_size=16).digest()
-        self._strays.pop(digest, None)
+        self._foreign.pop(digest, None)
         if row.value is not None:
-            where = f"at offset {row.offset} under the key {text[:_STRAY_SHOWN]!r}"
-            self._strays[digest] = f"{row.value[:_STRAY_SHOWN]!r} {where}"
-            if len(self._strays) > _MANY_STRAYS:
-                raise self._stray(row.topic)
+            where = f"at offset {row.offset} under the key {text[:_FOREIGN_SHOWN]!r}"
+            self._foreign[digest] = f"{row.value[:_FOREIGN_SHOWN]!r} {where}"
+            if len(self._foreign) > _MANY_FOREIGN:
+                raise self._foreign_error(row.topic)
 
     def entries(self, sink_id: str) -> list[Entry]:
         """Return the entries in the order of the log."""
-        if self._strays:
-            raise self._stray(commit_log_topic(sink_id))
+        if self._foreign:
+            raise self._foreign_error(commit_log_topic(sink_id))
         return [_entry(row, sink_id) for row in self._by_key.values()]
 
-    def _stray(self, topic: str) -> CommitLogDamaged:
-        first = next(iter(self._strays.values()))
+    def _foreign_error(self, topic: str) -> CommitLogDamaged:
+        first = next(iter(self._foreign.values()))
         many = (
-            f"{len(self._strays):,} keys" if len(self._strays) <= _MANY_STRAYS else f"more than {_MANY_STRAYS:,} keys"
+            f"{len(self._foreign):,} keys"
+            if len(self._foreign) <= _MANY_FOREIGN
+            else f"more than {_MANY_FOREIGN:,} keys"
         )
-        then = ", and wait until the brokers have compacted the topic" if len(self._strays) > _MANY_STRAYS else ""
+        then = ", and wait until the brokers have compacted the topic" if len(self._foreign) > _MANY_FOREIGN else ""
         return CommitLogDamaged(
             f"the commit log {topic} holds records under {many} that no sink uses, the first {first}",
             f"Stop the program that wrote these records: only the sink may write to {topic}. Then drop the records "

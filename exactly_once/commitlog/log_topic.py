@@ -156,10 +156,10 @@ def warn_if_small(topic: str, limit: Limit | None) -> None:
 
 def _check_other_partitions(admin: Admin, topic: str, partitions: int) -> None:
     """Accept a topic with more partitions if the others are empty."""
-    strange = [p for p, w in admin.watermarks(topic).items() if p != PARTITION and w.high]
-    if strange:
+    foreign = [p for p, w in admin.watermarks(topic).items() if p != PARTITION and w.high]
+    if foreign:
         raise CommitLogDamaged(
-            f"the commit log {topic} has {partitions} partitions, and records in partition {strange[0]}, which the "
+            f"the commit log {topic} has {partitions} partitions, and records in partition {foreign[0]}, which the "
             "sink neither reads nor writes",
             f"Find out what wrote these records. If partition {PARTITION} is empty, delete the topic and start "
             "again: the sink creates it. Otherwise start with a new sink.id; that start fails with EO-REWOUND, "

@@ -77,14 +77,14 @@ class Written(NamedTuple):
 
 
 class GroupOffsets(NamedTuple):
-    """The offsets to commit with a transaction: of a group, by topic and partition, with a word beside each. The
+    """The offsets to commit with a transaction: of a group, by topic and partition, with metadata beside each. The
     ``coordinator`` of the group has ``timeout_s`` for its answer.
     """
 
     group: str
     coordinator: int
     offsets: Mapping[str, Mapping[int, int]]
-    word: str
+    metadata: str
     timeout_s: float
 
 
@@ -260,7 +260,7 @@ class LogWriter:
             generation_id=-1,
             member_id="",
             topics=[
-                topic_of(name=topic, partitions=[offset_of(p, o, -1, offsets.word) for p, o in ends.items()])
+                topic_of(name=topic, partitions=[offset_of(p, o, -1, offsets.metadata) for p, o in ends.items()])
                 for topic, ends in offsets.offsets.items()
             ],
             max_version=_COMMIT_OFFSETS,

@@ -93,7 +93,7 @@ def _with_way_past(e: Expired, decision: Decision, lost: list[Handle]) -> Expire
     """Add the option that continues past the decision: whoever accepts the parts in doubt accepts the lost ones too."""
     more = f"; and {len(lost)} more were rolled back: {part_list(lost)}" if lost else ""
     way_past = (
-        f"The rows come from {origin(decision)}. Then set the option sink.accept.lost={decision.word} for one start"
+        f"The rows come from {origin(decision)}. Then set the option sink.accept.lost={decision.consent} for one start"
     )
     return Expired(f"{e.what}{more}", f"{e.way_out}. {way_past}", e.safe)
 

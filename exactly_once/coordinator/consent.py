@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from exactly_once.options import SinkOptions
-from exactly_once.protocol.planning import Batch, history_word
+from exactly_once.protocol.planning import Batch, history_consent
 from exactly_once.protocol.records import Decision
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Consent:
     takeover : str or None
         The query id that loses the sink.
     accept_lost : str or None
-        The decision (:attr:`~exactly_once.protocol.records.Decision.word`) of which parts may be missing.
+        The decision (:attr:`~exactly_once.protocol.records.Decision.consent`) of which parts may be missing.
     adopts_all : bool
         Any history and any topic: for the weaker guarantees, which promise nothing about either.
     """
@@ -53,9 +53,9 @@ class Consent:
         return self.adopts_batch(batch) or (bound != batch.query_id and self.takes_over(bound))
 
     def adopts_batch(self, batch: Batch) -> bool:
-        """Return whether ``batch`` may be written although the output may hold its records: by its own word alone."""
-        word = history_word(batch)
-        return self.adopts_all or (word in self.adopt and self._need(f"sink.adopt={word}"))
+        """Return whether ``batch`` may be written although the output may hold its records: by its own value alone."""
+        consent = history_consent(batch)
+        return self.adopts_all or (consent in self.adopt and self._need(f"sink.adopt={consent}"))
 
     def takes_over(self, bound: str | None) -> bool:
         """Return whether the sink may be taken from the query ``bound``."""
@@ -63,20 +63,20 @@ class Consent:
 
     def accepts_lost(self, decision: Decision) -> bool:
         """Return whether the stream may continue past ``decision`` although parts of it are missing or in doubt."""
-        return decision.word == self.accept_lost and self._need(f"sink.accept.lost={decision.word}")
+        return decision.consent == self.accept_lost and self._need(f"sink.accept.lost={decision.consent}")
 
     def say_unneeded(self, sink_id: str) -> list[str]:
-        """Warn of each word that this start did not need; returns them as ``option=value``."""
-        words = [f"sink.adopt={w}" for w in self.adopt]
-        words += [f"sink.takeover={self.takeover}"] * bool(self.takeover)
-        words += [f"sink.accept.lost={self.accept_lost}"] * bool(self.accept_lost)
-        unneeded = [w for w in words if w not in self._needed]
-        for word in unneeded:
+        """Warn of each consent that this start did not need; returns them as ``option=value``."""
+        given = [f"sink.adopt={value}" for value in self.adopt]
+        given += [f"sink.takeover={self.takeover}"] * bool(self.takeover)
+        given += [f"sink.accept.lost={self.accept_lost}"] * bool(self.accept_lost)
+        unneeded = [consent for consent in given if consent not in self._needed]
+        for consent in unneeded:
             log.warning(
-                "sink %s: EO-WARN-WORD this start did not need %s; remove it from the query's options", sink_id, word
+                "sink %s: EO-WARN-WORD this start did not need %s; remove it from the query's options", sink_id, consent
             )
         return unneeded
 
-    def _need(self, word: str) -> bool:
-        self._needed.add(word)
+    def _need(self, consent: str) -> bool:
+        self._needed.add(consent)
         return True

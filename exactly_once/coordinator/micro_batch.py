@@ -27,7 +27,7 @@ from exactly_once.participant import Participant, Scope
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.dead_letters import check_number, first_refusal
 from exactly_once.protocol.loss import in_doubt, other_rows
-from exactly_once.protocol.planning import Batch, Plan, history_word, plan_batch
+from exactly_once.protocol.planning import Batch, Plan, history_consent, plan_batch
 from exactly_once.protocol.records import KAFKA, Decision, in_order
 from exactly_once.protocol.replay import Match, lost_handles, match
 from exactly_once.protocol.ticket import Part, Ticket
@@ -89,7 +89,7 @@ class Coordinator(Coordination):
         ended = None
         if may is Plan.WRITE:
             self._session.kafka.ask_settings()
-            ended = checked_ends(self.options, batch, state.last, lambda: history_word(batch) in self.options.adopt)
+            ended = checked_ends(self.options, batch, state.last, lambda: history_consent(batch) in self.options.adopt)
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends, ended)
         if may is not Plan.DRAIN:  # while tasks run, so that the decision need not wait for the answers
@@ -364,8 +364,8 @@ def earlier_decision(
     if match.missing:
         missing = [h for h in handles if (h.participant, str(h.part)) in match.missing]
         raise other_rows(name, decision, missing)
-    if strange := {t for p in parts for t in p.topics} - set(decision.topics):
-        why = f"these parts were rolled back, and their rows now go to other topics: {', '.join(sorted(strange))}"
+    if added := {t for p in parts for t in p.topics} - set(decision.topics):
+        why = f"these parts were rolled back, and their rows now go to other topics: {', '.join(sorted(added))}"
         raise in_doubt(name, decision, handles, why)
     log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(handles), batch_id)
     return decision

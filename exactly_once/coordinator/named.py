@@ -9,7 +9,7 @@ from exactly_once.checkpoint import ended_before, repair_command
 from exactly_once.errors import CheckpointRewound
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.named_sources import Ends
-from exactly_once.protocol.planning import Batch, history_word
+from exactly_once.protocol.planning import Batch, history_consent
 from exactly_once.protocol.records import Decision
 
 
@@ -17,8 +17,8 @@ def checked_ends(options: SinkOptions, batch: Batch, last: Decision | None, adop
     """Return where each topic ended that the query has read and ``batch``, which is not decided, does not; None where
     Spark counts the sources.
 
-    The decision of the batch before says it. Without its word (the first batch after one of an earlier version, or of a
-    weaker guarantee) the checkpoint does, which has the offsets of the last hundred batches.
+    The decision of the batch before says it. Where it does not (the first batch after one of an earlier version, or of
+    a weaker guarantee) the checkpoint does, which has the offsets of the last hundred batches.
 
     Parameters
     ----------
@@ -62,6 +62,6 @@ def _check_returned(options: SinkOptions, batch: Batch, topic: str, before: Ends
         raise CheckpointRewound(
             f"an earlier batch may have read the topic {topic}, which the source {joined.name} would read from where "
             "it began: neither the commit log nor the checkpoint says how far",
-            f"If no batch has read it, set the option sink.adopt={history_word(batch)} for one start. Otherwise leave "
-            f"the source out, and {anew}",
+            f"If no batch has read it, set the option sink.adopt={history_consent(batch)} for one start. Otherwise "
+            f"leave the source out, and {anew}",
         )

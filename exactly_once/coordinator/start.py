@@ -26,7 +26,7 @@ from exactly_once.errors import (
     UnsupportedMode,
 )
 from exactly_once.kafka.admin import START_S, Admin
-from exactly_once.kafka.doors import check_doors
+from exactly_once.kafka.listeners import check_listeners
 from exactly_once.kafka.new_topic import warn_left_out
 from exactly_once.kafka.sharing import CLIENTS
 from exactly_once.options import Guarantee, SinkOptions
@@ -35,7 +35,7 @@ from exactly_once.participants.kafka.deletion import warn_before
 from exactly_once.protocol.input_topics import check_inputs
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, namespace
-from exactly_once.protocol.planning import Batch, history_word
+from exactly_once.protocol.planning import Batch, history_consent
 from exactly_once.protocol.row_schema import Column
 from exactly_once.protocol.spelling import did_you_mean
 from exactly_once.protocol.takeover import check_not_retired
@@ -76,7 +76,7 @@ def check(
         check_whole(options.checkpoint, options.sink_id)
     deadline = Deadline(READ_BUDGET_S)
     if not CLIENTS.has_heard(options.connection):
-        check_doors(options.connection)
+        check_listeners(options.connection)
     with CLIENTS.borrow(options.connection, round(deadline.left, 1)) as admin:
         admin.sizes([t for t in (options.topic, commit_log_topic(options.sink_id)) if t])  # both at once
         version, *_ = check_cluster(options, admin)
@@ -176,7 +176,7 @@ def check_start(
         raise CheckpointRewound(
             f"the checkpoint {options.checkpoint} is of query {batch.query_id}, and {held.title}",
             f"Set sink.id back to {held.sink_id}. To continue under the id {options.sink_id}, first make sure that "
-            f"the output does not hold batch {batch.batch_id}; then set the option sink.adopt={history_word(batch)} "
+            f"the output does not hold batch {batch.batch_id}; then set the option sink.adopt={history_consent(batch)} "
             "for one start",
         )
 

@@ -67,9 +67,6 @@ logging.getLogger("kafka.admin.client").setLevel(logging.INFO)
 class _Client(KafkaAdminClient):
     """An admin client that says why it cannot connect, and leaves no thread and no socket behind then."""
 
-    #: True once an answer did not come within its budget, or the brokers refused the login.
-    failed = False
-
     def __init__(self, **configs: Any):
         try:
             super().__init__(**configs)
@@ -149,6 +146,8 @@ class Asking:
         self.known = known or Known()
         self._beside: list[Self] = []
         self._give_back: Callable[[], None] | None = None
+        self._first = self  # the one of which the others are copies, and which knows whether the client has failed
+        self._failed = False
         connection.check_login()
         try:
             self.client = _Client(
@@ -168,6 +167,11 @@ class Asking:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def failed(self) -> bool:
+        """True once an answer did not come within its budget, or the brokers refused the login."""
+        return self._first._failed
 
     def lent(self, budget_s: float, give_back: Callable[[], None]) -> Self:
         """Return the same connections with a budget of its own, whose :meth:`close` calls ``give_back``, once."""
@@ -230,7 +234,7 @@ class Asking:
                 failure = e
                 if not e.retriable:
                     break
-        self.client.failed |= may_pass(failure) or isinstance(failure, SaslAuthenticationFailedError)
+        self._first._failed |= may_pass(failure) or isinstance(failure, SaslAuthenticationFailedError)
         raise self.named(failure) from failure
 
     def remembered(self, what: str, ask: Callable[[], T], old_s: float) -> T:

@@ -17,7 +17,7 @@ from exactly_once.kafka.errors import check
 _GROUPS_AT_ONCE = 100
 
 #: Text beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
-_WORD = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
+_METADATA = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
 
 
 class Readers(NamedTuple):
@@ -77,10 +77,12 @@ def published_offsets(admin: Admin, group: str, settled: bool = False) -> Publis
     BrokerUnreachable when it outlasts the budget.
     """
     found = Published({}, {})
-    for topic, partition, offset, word in admin.ask(lambda: _committed(admin, group, settled))[1]:
+    for topic, partition, offset, metadata in admin.ask(lambda: _committed(admin, group, settled))[1]:
         if offset >= 0:
             found.offsets.setdefault(topic, {})[partition] = offset
-        if match := _WORD.fullmatch((word or "").rstrip("\0")):  # drivers with librdkafka sent a C string's end as well
+        if match := _METADATA.fullmatch(
+            (metadata or "").rstrip("\0")
+        ):  # drivers with librdkafka sent a C string's end as well
             found.batches[match["query"]] = max(int(match["batch"]), found.batches.get(match["query"], -1))
     return found
 

@@ -32,10 +32,6 @@ class _Client:
     admin: Admin
     borrowers: int = 1
 
-    @property
-    def failed(self) -> bool:
-        return self.admin.client.failed
-
 
 @dataclass
 class _Cluster:
@@ -57,7 +53,7 @@ class Clients:
         """Return a connection whose ``close`` gives it back; raise as :class:`Admin` does."""
         with self._lock:
             cluster = self._cluster(connection)
-            client = _least_used([c for c in cluster.clients if not c.failed])
+            client = _least_used([c for c in cluster.clients if not c.admin.failed])
             if client is not None:
                 client.borrowers += 1
         if client is None:  # without the lock: brokers that do not answer must not hold the other streams back
@@ -71,7 +67,10 @@ class Clients:
         """Return whether brokers have answered one of these clients a moment ago."""
         with self._lock:
             cluster = self._cluster(connection)
-            return any(not c.failed for c in cluster.clients) and time.monotonic() - cluster.known.alive[0] < _HEARD_S
+            return (
+                any(not c.admin.failed for c in cluster.clients)
+                and time.monotonic() - cluster.known.alive[0] < _HEARD_S
+            )
 
     def _cluster(self, connection: Connection) -> _Cluster:
         for cluster in self._clusters:
@@ -83,7 +82,7 @@ class Clients:
     def _take_back(self, client: _Client) -> None:
         with self._lock:
             client.borrowers -= 1
-        if client.failed:
+        if client.admin.failed:
             self._close_unused(client)
         elif not client.borrowers:
             later = threading.Timer(self._idle_s, self._close_unused, [client])

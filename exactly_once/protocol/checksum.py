@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 
 from exactly_once.errors import Expiring
-from exactly_once.protocol.records import Extent, Written
+from exactly_once.protocol.records import OffsetRange, Written
 
 #: Number of sequence numbers: after the last one comes 0.
 _SEQUENCES = 1 << 31
@@ -22,7 +22,7 @@ _SEQUENCES = 1 << 31
 def mismatch(
     written: Written,
     named: Collection[tuple[str, int]],
-    held: Mapping[tuple[str, int], Extent | None] | None = None,
+    held: Mapping[tuple[str, int], OffsetRange | None] | None = None,
 ) -> str:
     """Return how the transaction differs from what its task wrote, as a clause; "" when nobody contradicts the task.
 
@@ -44,7 +44,7 @@ def mismatch(
     return ""
 
 
-def _differs(wrote: Extent, held: Extent | None) -> str:
+def _differs(wrote: OffsetRange, held: OffsetRange | None) -> str:
     if held is None:
         return "does not know it"
     if wrote.first_offset not in (-1, held.first_offset):
@@ -59,7 +59,7 @@ def _differs(wrote: Extent, held: Extent | None) -> str:
     return ""
 
 
-def spread_of(written: Written) -> str:
+def distribution_of(written: Written) -> str:
     """Digest where records stand: topic, partition, first offset and number. "" when an offset is not known.
 
     Eight hexadecimal digits: a decision keeps one for each part, and nobody forges the place of a record.

@@ -53,8 +53,8 @@ def _follows(later: Decision, earlier: Decision) -> bool:
 def _by_topic(decision: Decision) -> dict[str, int]:
     found: Counter[str] = Counter()
     for handle in decision.transactions:
-        for (topic, _), extent in handle.written.items():
-            found[topic] += extent.records
+        for (topic, _), written in handle.written.items():
+            found[topic] += written.records
     if found.total() == decision.records:
         return dict(found)
     return {decision.topics[0] if len(decision.topics) == 1 else OTHER: decision.records}

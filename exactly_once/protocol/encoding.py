@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from exactly_once.errors import CommitLogDamaged
-from exactly_once.protocol.checksum import spread_of
+from exactly_once.protocol.checksum import distribution_of
 from exactly_once.protocol.names import LONGEST_OPERATOR
 from exactly_once.protocol.records import (
     ACCEPTED,
@@ -202,8 +202,8 @@ def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
         return [handle.name, handle.part, handle.records, handle.digest, dict(handle.data)]
     h = handle
     told = [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place, h.form]
-    spread = h.spread or spread_of(h.written)
-    return [*told, spread, h.dead] if h.dead else [*told, spread] if spread else told
+    distribution = h.distribution or distribution_of(h.written)
+    return [*told, distribution, h.dead] if h.dead else [*told, distribution] if distribution else told
 
 
 def _handles(
@@ -227,6 +227,6 @@ def _transaction(*fields: Any) -> PreparedTransaction:
     if len(more) > 4:
         raise ValueError(f"a handle of {len(fields)} fields")
     if len(more) > 1:
-        spread, dead = more[2] if len(more) > 2 else "", more[3] if len(more) > 3 else 0
-        handle = replace(handle, form=more[1], spread=spread, dead=dead)
+        distribution, dead = more[2] if len(more) > 2 else "", more[3] if len(more) > 3 else 0
+        handle = replace(handle, form=more[1], distribution=distribution, dead=dead)
     return replace(handle, place=Place(*more[0])) if more and more[0] else handle

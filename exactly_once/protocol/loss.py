@@ -31,7 +31,7 @@ def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str)
     return Expired(
         f"{name} is decided, but {doubtful(handles, why)}",
         f"The rows of the parts in doubt come from {origin(decision)}. Find out whether the output holds these rows, "
-        f"write the missing rows, then set the option sink.accept.lost={decision.word} for one start",
+        f"write the missing rows, then set the option sink.accept.lost={decision.consent} for one start",
     )
 
 
@@ -44,8 +44,8 @@ def other_rows(name: str, decision: Decision, handles: Sequence[Handle]) -> Expi
     return Expired(
         f"{name} is decided, but {doubtful(handles, why)}",
         f"Start the stream with the code and the settings with which {name} was decided; or write the missing rows, "
-        f"which come from {origin(decision)}, yourself, then set the option sink.accept.lost={decision.word} for one "
-        "start",
+        f"which come from {origin(decision)}, yourself, then set the option sink.accept.lost={decision.consent} for "
+        "one start",
     )
 
 

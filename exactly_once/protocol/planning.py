@@ -38,7 +38,7 @@ class Batch:
     named: NamedSources | None = None
 
 
-def history_word(batch: Batch) -> str:
+def history_consent(batch: Batch) -> str:
     """Return the value of ``sink.adopt`` that continues a checkpoint at ``batch``, and at no later one."""
     return f"{batch.query_id}/{batch.batch_id}"
 
@@ -64,9 +64,9 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
                 f"the checkpoint is at batch {batch.batch_id}, but sink {sink_id!r} has no decision of query "
                 f"{batch.query_id}: the commit log was deleted, or the checkpoint comes from another sink",
                 "If this query never wrote with this sink id (a switch from another sink), set the option "
-                f"sink.adopt={history_word(batch)} for one start, which writes the batch. If the commit log was "
+                f"sink.adopt={history_consent(batch)} for one start, which writes the batch. If the commit log was "
                 f"lost, first make sure that the output does not already hold batch {batch.batch_id}; then set "
-                f"sink.adopt={history_word(batch)} for one start",
+                f"sink.adopt={history_consent(batch)} for one start",
             )
         return Plan.WRITE
     if batch.batch_id > last.batch_id:
@@ -124,7 +124,7 @@ def check_published(
         f"log {newest}: its newest records are lost (a broker without them became leader, or it was restored)",
         "Commit what is still open of that batch (exactly-once transactions list, exactly-once transactions "
         f"commit), and start with a new checkpoint at the offsets of the group {group}. Only if its transactions "
-        f"were rolled back, so that nothing of it is in the output, set the option sink.adopt={history_word(batch)} "
+        f"were rolled back, so that nothing of it is in the output, set the option sink.adopt={history_consent(batch)} "
         "for one start, which then writes the batch",
     )
 

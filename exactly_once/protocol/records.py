@@ -38,8 +38,8 @@ class Place(NamedTuple):
     offset: int
 
 
-class Extent(NamedTuple):
-    """The extent of a transaction in one partition: where it begins there (-1 when no broker said), and how much; and
+class OffsetRange(NamedTuple):
+    """The records of a transaction in one partition: where it begins there (-1 when no broker said), and how much; and
     the oldest time of its records, in ms, where rows chose times.
     """
 
@@ -49,7 +49,7 @@ class Extent(NamedTuple):
 
 
 #: Records that a task wrote, by topic and partition, as the brokers acknowledged them.
-Written = Mapping[tuple[str, int], Extent]
+Written = Mapping[tuple[str, int], OffsetRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class PreparedTransaction:
         Where to look for evidence of how the transaction ended.
     written : mapping
         What the task wrote, for the driver to compare with what is open (:mod:`exactly_once.protocol.checksum`). A
-        decision keeps only its digest, ``spread``.
+        decision keeps only its digest, ``distribution``.
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
     topic_ids : mapping
@@ -81,7 +81,7 @@ class PreparedTransaction:
     form : str
         The scope of the digest, for whoever reads the records back
         (:mod:`exactly_once.participants.kafka.digest_scope`); "" in handles of earlier versions.
-    spread : str
+    distribution : str
         In a decision, the digest of ``written``: for whoever reads the records back, and asks whether each still stands
         in its partition. "" in handles of earlier versions, and where a broker did not say at which offset it wrote.
     dead : int
@@ -100,7 +100,7 @@ class PreparedTransaction:
     end_txn_version: int = field(default=0, compare=False)
     topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
     form: str = field(default="", compare=False)
-    spread: str = field(default="", compare=False)
+    distribution: str = field(default="", compare=False)
     dead: int = 0
 
     @property
@@ -266,7 +266,7 @@ class Decision:
         return self.query_id.removeprefix(WRITE) if self.query_id.startswith(WRITE) else ""
 
     @property
-    def word(self) -> str:
+    def consent(self) -> str:
         """The value of ``sink.accept.lost`` for exactly this decision: batch or write, and when it was decided."""
         return f"{self.write_id or self.batch_id}@{self.decided_ms}"
 

@@ -11,7 +11,7 @@ from exactly_once.protocol.input_topics import shown
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.names import offsets_group
-from exactly_once.protocol.planning import Batch, history_word, of_checkpoint, owned_sink
+from exactly_once.protocol.planning import Batch, history_consent, of_checkpoint, owned_sink
 from exactly_once.protocol.records import WRITE, Claim, Decision, Retired
 from exactly_once.protocol.topics import recreated
 
@@ -151,7 +151,7 @@ def check_takeover(
     ids
         Topic -> its id now.
     adopts
-        Whether the user consents to ``batch`` by its own word; asked only when that is needed.
+        Whether the user consents to ``batch`` itself; asked only when that is needed.
 
     Raises
     ------
@@ -184,5 +184,5 @@ def check_takeover(
         f"{batch.batch_id} {where}",
         f"Start with one more new checkpoint, whose startingOffsets are the offsets of the consumer group "
         f"{offsets_group(sink_id)}, and the same sink.takeover. To {deed} on purpose, set the "
-        f"option sink.adopt={history_word(batch)} for one start as well",
+        f"option sink.adopt={history_consent(batch)} for one start as well",
     )

@@ -128,7 +128,7 @@ _BY_NAME: dict[str, _Check] = {
     **dict.fromkeys(("completed_ms", "aborted_ms", "took_ms", "limit_ms", "retired_ms"), _ms),
     **dict.fromkeys(("query_id", "checkpoint", "operator", "machine", "progress"), _text),
     **dict.fromkeys(("purpose", "host", "offsets_digest", "run_id", "how", "execution", "successor"), _word),
-    **dict.fromkeys(("transactional_id", "participant", "name", "digest", "form", "spread"), _word),
+    **dict.fromkeys(("transactional_id", "participant", "name", "digest", "form", "distribution"), _word),
     "part": _int,
     "epoch": _short,
     "end_txn_version": _short,

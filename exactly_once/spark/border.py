@@ -17,7 +17,7 @@ from exactly_once.errors import ProtocolViolation
 from exactly_once.framing import Encoding
 from exactly_once.options import Guarantee
 from exactly_once.protocol.planning import Plan
-from exactly_once.protocol.records import Extent, Place, PreparedTransaction
+from exactly_once.protocol.records import OffsetRange, Place, PreparedTransaction
 from exactly_once.protocol.ticket import Part
 from exactly_once.spark.typed_json import WrongJson, of_json
 
@@ -148,8 +148,8 @@ def request_of(text: str) -> Request:
 # -- the reports of tasks ---------------------------------------------------------------------------------------------
 
 
-class PartitionExtent(NamedTuple):
-    """A partition, and a transaction's :class:`~exactly_once.protocol.records.Extent` there; a list in JSON."""
+class PartitionRange(NamedTuple):
+    """A partition, and a transaction's :class:`~exactly_once.protocol.records.OffsetRange` there; a list in JSON."""
 
     topic: str
     partition: int
@@ -195,12 +195,12 @@ class PreparedReport(TaskReport):
     bytes: int
     digest: str
     form: str
-    written: tuple[PartitionExtent, ...]
+    written: tuple[PartitionRange, ...]
     dead: int = 0
     refused: tuple[str, ...] = ()
 
     def part_of(self, run: str) -> Part:
-        written = {(e.topic, e.partition): Extent(*e[2:]) for e in self.written}
+        written = {(e.topic, e.partition): OffsetRange(*e[2:]) for e in self.written}
         handle = PreparedTransaction(
             transactional_id=self.id,
             producer_id=self.producer,

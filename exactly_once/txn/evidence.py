@@ -33,7 +33,7 @@ _MANY_BYTES = 4 * 1024 * 1024
 _MARKERS_S = 10.0
 
 
-class Fate(Enum):
+class TransactionOutcome(Enum):
     """The outcome of a transaction."""
 
     COMMITTED = "committed"
@@ -44,22 +44,26 @@ class Fate(Enum):
     """Its records, or the right to read them, are gone."""
 
 
-def fates(admin: Admin, handles: Sequence[PreparedTransaction]) -> dict[str, Fate]:
+def transaction_outcomes(admin: Admin, handles: Sequence[PreparedTransaction]) -> dict[str, TransactionOutcome]:
     """Return what became of these transactions, by transactional id; it needs READ on the output topics.
 
     Waits a moment for those whose markers are on their way.
     """
-    found = {h.transactional_id: Fate.UNKNOWN if h.place is None else Fate.OPEN for h in handles}
+    found = {
+        h.transactional_id: TransactionOutcome.UNKNOWN if h.place is None else TransactionOutcome.OPEN for h in handles
+    }
     for _ in Deadline(min(_MARKERS_S, max(1.0, admin.deadline.left))).tries():
-        todo = [h for h in handles if found[h.transactional_id] is Fate.OPEN]
+        todo = [h for h in handles if found[h.transactional_id] is TransactionOutcome.OPEN]
         if not todo:
             break
         marks: dict[str, dict[int, Watermarks]] = {}
-        found |= {h.transactional_id: _fate(admin, h, marks) for h in todo}
+        found |= {h.transactional_id: _outcome_of(admin, h, marks) for h in todo}
     return found
 
 
-def _fate(admin: Admin, handle: PreparedTransaction, seen: dict[str, dict[int, Watermarks]]) -> Fate:
+def _outcome_of(
+    admin: Admin, handle: PreparedTransaction, seen: dict[str, dict[int, Watermarks]]
+) -> TransactionOutcome:
     """Ask how one transaction ended. ``seen`` are the watermarks of this round, by topic, which it adds to."""
     place = handle.place
     assert place is not None
@@ -68,19 +72,19 @@ def _fate(admin: Admin, handle: PreparedTransaction, seen: dict[str, dict[int, W
             seen[place.topic] = admin.watermarks(place.topic)
         marks = seen[place.topic].get(place.partition)
         if marks is None or not marks.low <= place.offset < marks.high:
-            return Fate.UNKNOWN
+            return TransactionOutcome.UNKNOWN
         if marks.last_stable > place.offset:
-            return read_fate(fetch(admin, place[:2], place.offset, READ_COMMITTED, _SOME_BYTES), handle)
+            return read_outcome(fetch(admin, place[:2], place.offset, READ_COMMITTED, _SOME_BYTES), handle)
         mine = (handle.producer_id, place.offset)
         if any((h.producer_id, h.start_offset) == mine for h in open_on(admin, [(place.topic, place.partition)])):
-            return Fate.OPEN
+            return TransactionOutcome.OPEN
         return read_marker(_batches(admin, place), handle)  # another transaction holds the partition back
     except UnknownTopic:
-        return Fate.UNKNOWN
+        return TransactionOutcome.UNKNOWN
     except ExactlyOnceError as e:
         if e.restart_heals:
             raise
-        return Fate.UNKNOWN
+        return TransactionOutcome.UNKNOWN
 
 
 def _batches(admin: Admin, place: Place) -> Iterator[Any]:
@@ -100,8 +104,8 @@ def _batches(admin: Admin, place: Place) -> Iterator[Any]:
             return
 
 
-def read_fate(fetched: Any, handle: PreparedTransaction) -> Fate:
-    """Return the fate that a leader's answer proves.
+def read_outcome(fetched: Any, handle: PreparedTransaction) -> TransactionOutcome:
+    """Return the outcome that a leader's answer proves.
 
     The answer begins at the first record of ``handle``, which lies before the last stable offset.
     """
@@ -111,17 +115,17 @@ def read_fate(fetched: Any, handle: PreparedTransaction) -> Fate:
         (t.producer_id, t.first_offset) == (handle.producer_id, place.offset)
         for t in fetched.aborted_transactions or ()
     ):
-        return Fate.ABORTED
+        return TransactionOutcome.ABORTED
     if fetched.records:
         records = MemoryRecords(bytes(fetched.records))
         batch = records.next_batch() if records.has_next() else None
         if batch is not None and _begins(batch, handle):
-            return Fate.COMMITTED
-    return Fate.UNKNOWN
+            return TransactionOutcome.COMMITTED
+    return TransactionOutcome.UNKNOWN
 
 
-def read_marker(batches: Iterable[Any], handle: PreparedTransaction) -> Fate:
-    """Return the fate that the end marker of ``handle`` among ``batches`` proves; they begin at its first record.
+def read_marker(batches: Iterable[Any], handle: PreparedTransaction) -> TransactionOutcome:
+    """Return the outcome that the end marker of ``handle`` among ``batches`` proves; they begin at its first record.
 
     It is the first marker of the producer after that record: a transaction has an initialisation of its own, and the
     next one of the same producer begins after the end of this one.
@@ -129,12 +133,18 @@ def read_marker(batches: Iterable[Any], handle: PreparedTransaction) -> Fate:
     found = iter(batches)
     first = next(found, None)
     if first is None or not _begins(first, handle):
-        return Fate.UNKNOWN
+        return TransactionOutcome.UNKNOWN
     for batch in found:
         if batch.is_control_batch and batch.producer_id == handle.producer_id:
             marker: Any = next(batch)
-            return Fate.COMMITTED if marker.commit else Fate.ABORTED if marker.abort else Fate.UNKNOWN
-    return Fate.OPEN
+            return (
+                TransactionOutcome.COMMITTED
+                if marker.commit
+                else TransactionOutcome.ABORTED
+                if marker.abort
+                else TransactionOutcome.UNKNOWN
+            )
+    return TransactionOutcome.OPEN
 
 
 def _begins(batch: Any, handle: PreparedTransaction) -> bool:

@@ -33,7 +33,7 @@ from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.protocol.checksum import mismatch
-from exactly_once.protocol.records import Extent, PreparedTransaction
+from exactly_once.protocol.records import OffsetRange, PreparedTransaction
 from exactly_once.txn.coordinators import ENDED, Description, check_all_seen, describe, ids_of
 
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
@@ -55,7 +55,7 @@ _PAIRS = 10_000
 _SURE_S = 2.0
 
 #: Open transactions by partition whose leader was asked: (producer id, epoch) -> what each holds there.
-Open = dict[Partition, dict[tuple[int, int], Extent]]
+Open = dict[Partition, dict[tuple[int, int], OffsetRange]]
 
 
 class Hanging(NamedTuple):
@@ -183,7 +183,7 @@ async def _ask_leaders(admin: Admin, partitions: list[Partition], also: Iterable
     for p in await _describe_producers(admin, topics, set(partitions).__contains__, also, ids):
         here = (p.topic, p.partition)
         if p.failure is None:
-            found[here] = {(h.producer_id, h.producer_epoch): Extent(h.start_offset, h.records) for h in p.open}
+            found[here] = {(h.producer_id, h.producer_epoch): OffsetRange(h.start_offset, h.records) for h in p.open}
         else:
             del found[here]
             unasked, silent = str(p.failure), silent or bool(p.failure.retriable)

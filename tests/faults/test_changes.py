@@ -55,7 +55,7 @@ def test_a_stream_that_was_at_least_once_becomes_exactly_once_by_consent(bench: 
     bench.input.add()
 
     refused = warm.run(bench.job).with_code("EO-REWOUND")
-    warm.complete(bench.job.having(**refused.word("sink.adopt")))
+    warm.complete(bench.job.having(**refused.consent("sink.adopt")))
     bench.complete_exactly_once(warm)
     assert bench.decided_batches() == [2, 3]
 
@@ -68,7 +68,7 @@ def test_another_sink_id_is_refused_until_somebody_says_go_on(bench: Bench, warm
     other = f"{bench.sink_id}-new"
 
     refused = warm.run(bench.job.having(sink_id=other)).with_code("EO-REWOUND")
-    bench.complete_exactly_once(warm, bench.job.having(sink_id=other, **refused.word("sink.adopt")), batches=0)
+    bench.complete_exactly_once(warm, bench.job.having(sink_id=other, **refused.consent("sink.adopt")), batches=0)
 
 
 @pytest.mark.long

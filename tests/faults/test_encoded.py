@@ -40,7 +40,7 @@ REJECTED, BAD_KEY, BAD_VALUE, ASTRAY = 3, 7, 9, 17
 
 @dataclass
 class Mixed:
-    """A stream whose rows have each of the four fates, with a topic for three of them."""
+    """A stream whose rows have each of the four transaction_outcomes, with a topic for three of them."""
 
     bench: Bench
     registry: RegistryProcess

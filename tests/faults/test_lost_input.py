@@ -107,5 +107,5 @@ def test_rolled_back_rows_whose_input_is_gone_are_named_as_lost(
     job = replace(job, source=source)
     expired = warm.run(job).with_code("EO-EXPIRED")
     more = kafka_input.add("third", 8)
-    warm.complete(job.having(**expired.word("sink.accept.lost")))
+    warm.complete(job.having(**expired.consent("sink.accept.lost")))
     bench.assert_exactly([*kafka_input.sent[:40], *more])

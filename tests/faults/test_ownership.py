@@ -126,7 +126,7 @@ def test_a_new_checkpoint_that_begins_before_the_decisions_takes_the_sink_by_a_s
     shutil.rmtree(bench.checkpoint)
     owned = warm.run(job).with_code("EO-SINK-OWNED")
 
-    taken = job.having(**owned.word("sink.takeover"))
+    taken = job.having(**owned.consent("sink.takeover"))
     refused = warm.run(taken).with_code("EO-REWOUND")
     assert all(f'"{p}": 0' in refused.sentence for p in range(4)), refused.sentence
     bench.assert_exactly(kafka_input.sent)
@@ -137,8 +137,8 @@ def test_a_new_checkpoint_that_begins_before_the_decisions_takes_the_sink_by_a_s
     warm.complete(replace(taken, source=source).having(checkpointLocation=f"{bench.checkpoint}-2"))
     bench.assert_exactly(kafka_input.sent)
     owned = warm.run(taken)
-    taken = job.having(**owned.word("sink.takeover"))
-    warm.complete(taken.having(**warm.run(taken).word("sink.adopt")))
+    taken = job.having(**owned.consent("sink.takeover"))
+    warm.complete(taken.having(**warm.run(taken).consent("sink.adopt")))
     assert sorted(bench.visible()) == sorted(kafka_input.sent * 2)  # on purpose
 
 
@@ -176,7 +176,7 @@ def test_a_checkpoint_with_history_is_not_adopted_by_a_sink_without_any(bench: B
     renamed = bench.job.having(sink_id=f"{bench.sink_id}-2")
 
     refused = warm.run(renamed).with_code("EO-REWOUND")
-    word = refused.word("sink.adopt")
+    word = refused.consent("sink.adopt")
     bench.complete_exactly_once(warm, renamed.having(**word), batches=0)
 
     bench.input.add()

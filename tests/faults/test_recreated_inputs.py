@@ -36,7 +36,7 @@ def assert_refused(ended: Ended, source: KafkaInput, old: str, new: str) -> None
     """The refusal names the topic and both ids."""
     assert ended.code == "EO-INPUT-RECREATED", ended.failure
     assert all(name in ended.sentence for name in (source.topic, old, new)), ended.sentence
-    assert ended.word("sink.adopt") == {"sink_adopt": new}
+    assert ended.consent("sink.adopt") == {"sink_adopt": new}
 
 
 @pytest.mark.long
@@ -57,7 +57,7 @@ def test_an_input_topic_that_was_made_again_is_not_read_from_the_middle_before_a
     assert_refused(refused, kafka_input, old, new)
     bench.assert_exactly(written)
     assert bench.decided_batches() == [0]
-    warm.complete(job.having(**refused.word("sink.adopt")))
+    warm.complete(job.having(**refused.consent("sink.adopt")))
     bench.assert_exactly([*written, *rows[80:]])  # as the message says: those before the old offsets are never read
     written += [*rows[80:], *kafka_input.add("more", 8)]
     warm.complete(job)
@@ -118,7 +118,7 @@ def test_a_new_checkpoint_reads_all_of_an_input_topic_that_was_made_again(
     warm.complete(job)
     _, _, rows = make_again(kafka_input, 200)
     refused = warm.run(job)
-    anew = job.having(checkpointLocation=f"{bench.checkpoint}-2", **refused.word("sink.takeover"))
+    anew = job.having(checkpointLocation=f"{bench.checkpoint}-2", **refused.consent("sink.takeover"))
 
     warm.complete(anew)
 

@@ -246,7 +246,7 @@ def test_rows_that_differ_from_what_was_decided_stop_the_stream_and_are_named(
     assert bench.open_parts() == 0
     assert warm.run(bench.job).code == "EO-EXPIRED"
     warm.run(bench.job.having(sink_accept_lost=f"1@{decision.decided_ms - 1}")).with_code("EO-EXPIRED")
-    warm.complete(bench.job.having(**ended.word("sink.accept.lost")))
+    warm.complete(bench.job.having(**ended.consent("sink.accept.lost")))
     bench.assert_settled()
     assert len(bench.visible()) == 350
 

@@ -105,7 +105,7 @@ def test_a_topic_that_is_deleted_and_made_again_stops_the_stream_until_somebody_
     assert bench.topic in ended.sentence
     assert bench.decided_batches() == [0]
     assert warm.run(bench.job).code == "EO-TOPIC-RECREATED"
-    warm.complete(bench.job.having(**ended.word("sink.adopt")))
+    warm.complete(bench.job.having(**ended.consent("sink.adopt")))
     bench.complete(warm)
     bench.assert_exactly(bench.input.expected(slice(1, None)))
 

@@ -51,7 +51,7 @@ def dry_run(bench: Bench, capsys: pytest.CaptureFixture[str]) -> tuple[list[str]
 
 def assert_written_once_adopted(bench: Bench, driver: SparkDriver) -> None:
     """One start with the word of the refusal writes batch 1 into the new topic, and the stream goes on there."""
-    driver.complete(bench.job.having(**refused(bench, driver).word("sink.adopt")))
+    driver.complete(bench.job.having(**refused(bench, driver).consent("sink.adopt")))
     bench.complete(driver)
     bench.assert_exactly(bench.input.expected(slice(1, None)))
     assert bench.decided_batches() == [0, 1, 2] and not bench.log().open_decisions
@@ -135,7 +135,7 @@ def test_all_of_a_decided_batch_is_written_again_when_one_of_its_topics_was_made
     if recovered:
         assert [d.batch_id for d in recover(bench.connection, bench.sink_id).to_rewrite] == [1]
 
-    warm.complete(bench.job.having(**refused(bench, warm).word("sink.adopt")))
+    warm.complete(bench.job.having(**refused(bench, warm).consent("sink.adopt")))
 
     for topic, odd, batches in ((bench.topic, 0, slice(None)), (second, 1, slice(1, None))):
         rows = [(k, v) for k, v in bench.input.expected(batches) if int(v.rsplit("-", 1)[1]) % 2 == odd]
@@ -157,11 +157,11 @@ def test_a_batch_that_was_committed_to_one_topic_and_is_gone_from_another_stops_
     parts = len(bench.log().open_decisions[0].handles)
     first.kill9()
     made_again(bench, second)
-    adopting = bench.job.having(**refused(bench, warm).word("sink.adopt"))
+    adopting = bench.job.having(**refused(bench, warm).consent("sink.adopt"))
 
     ended = warm.run(adopting).with_code("EO-EXPIRED")
     assert all(fact in ended.sentence for fact in (second, f"{parts} of its parts ", "in doubt"))
-    warm.complete(adopting.having(**ended.word("sink.accept.lost")))
+    warm.complete(adopting.having(**ended.consent("sink.accept.lost")))
     assert len(bench.visible()) == len({v for _, v in bench.visible()})
     with Admin(bench.connection) as admin:
         assert not oracle.held_back(admin, [bench.topic, second])
@@ -178,7 +178,7 @@ def test_a_decided_batch_write_goes_into_the_topic_that_was_made_again(bench: Be
 
     again = warm.write_batch(options, 40)
     assert again.code == "EO-TOPIC-RECREATED" and "write 'day-1'" in again.sentence, again.failure
-    word = again.word("sink.adopt")["sink_adopt"]
+    word = again.consent("sink.adopt")["sink_adopt"]
     assert warm.write_batch({**options, "sink.adopt": word}, 40).failure is None
 
     bench.assert_exactly([(f"k{n}", f"w-{n}") for n in range(40)])

@@ -136,7 +136,7 @@ class Stream:
             offsets = published_offsets(admin, offsets_group(self.sink_id)).offsets
         source = {**self.job.source, "options": {**self.job.source["options"], "startingOffsets": json.dumps(offsets)}}
         job = replace(self.job, source=source)
-        return job.having(**driver.run(job).word("sink.takeover"))
+        return job.having(**driver.run(job).consent("sink.takeover"))
 
     def judged(self) -> LabVerdict:
         """The output beside the input, by the lab's own reader."""
@@ -230,7 +230,7 @@ def test_a_batch_whose_decision_an_unclean_election_loses_is_refused_and_then_wr
     assert f"consumer group eo.{stream.sink_id} says" in refused.sentence
     if point == "decided":
         recover(stream.connection, stream.sink_id)  # rolls it back
-        job = stream.job.having(**refused.word("sink.adopt"))
+        job = stream.job.having(**refused.consent("sink.adopt"))
     else:
         stream.commit_what_is_open()
         job = stream.at_the_groups_offsets(second)

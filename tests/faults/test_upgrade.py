@@ -28,11 +28,11 @@ from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.participants.kafka.digest_scope import PLAIN, TOPIC, add_read
-from exactly_once.protocol.checksum import spread_of
+from exactly_once.protocol.checksum import distribution_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Extent, Place
+from exactly_once.protocol.records import OffsetRange, Place
 from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once.txn.coordinators import End, describe, end_all, end_one, end_txn_version
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -124,19 +124,19 @@ class OldSink:
         expected = [row for batch in range(batches) for row in rows(batch)]
         oracle.assert_exactly(oracle.read(self.connection, [self.topic]), expected)
 
-    def _prepare(self, name: str, some: Sequence[Row]) -> tuple[int, int, dict[tuple[str, int], Extent]]:
+    def _prepare(self, name: str, some: Sequence[Row]) -> tuple[int, int, dict[tuple[str, int], OffsetRange]]:
         """Leave a transaction open as a task does: producer, epoch, and what stands where."""
         settings = {"transactional.id": name, "partitioner": "murmur2_random", "log_level": 2}
         producer = Producer({**self.connection.librdkafka(), **settings})
         producer.init_transactions(30)
         producer.begin_transaction()
-        written: dict[tuple[str, int], Extent] = {}
+        written: dict[tuple[str, int], OffsetRange] = {}
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             assert error is None, error
             where, at = (self.topic, int(message.partition() or 0)), int(message.offset() or 0)
-            before = written.get(where, Extent(at, 0))
-            written[where] = Extent(min(before.first_offset, at), before.records + 1)
+            before = written.get(where, OffsetRange(at, 0))
+            written[where] = OffsetRange(min(before.first_offset, at), before.records + 1)
 
         for key, value in some:
             producer.produce(self.topic, value, key, on_delivery=delivered, headers=self.headers)
@@ -177,7 +177,7 @@ class OldSink:
         [some] = [r for p in range(PARTITIONS) if digest_of(r := rows(batch, p)) == handle[6]]
         producer, epoch, written = self._prepare(handle[0], some)
         place = min(Place(*where, extent.first_offset) for where, extent in written.items())
-        handle[1:3], handle[7], handle[9] = [producer, epoch], place, spread_of(written)
+        handle[1:3], handle[7], handle[9] = [producer, epoch], place, distribution_of(written)
         if self.headers:
             handle[6], handle[8] = digest_of(some, TOPIC, self.topic), TOPIC
 
@@ -240,7 +240,7 @@ def test_a_lost_part_whose_rows_have_headers_waits_for_a_person(
     seen = [*rows(0), *rows(1, 0)]
     oracle.assert_exactly(oracle.read(old.connection, [old.topic]), seen)
 
-    warm.complete(old.job.having(**ended.word("sink.accept.lost")))
+    warm.complete(old.job.having(**ended.consent("sink.accept.lost")))
     oracle.assert_settled(old.connection, old.sink_id, [old.topic])
     written = oracle.read(old.connection, [old.topic])
     oracle.assert_exactly(written, [*seen, *rows(2)])

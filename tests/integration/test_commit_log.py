@@ -320,9 +320,9 @@ def test_a_stray_record_under_a_key_of_the_sinks_own_is_not_to_be_deleted(connec
     with pytest.raises(CommitLogDamaged) as e:
         read_log(connection, sink_id)
     assert "tombstone" not in str(e.value)
-    strange = log_records(connection, sink_id)[-1]
-    assert f"exactly-once log {sink_id} --undo {strange.offset}" in e.value.way_out
-    UNDO.apply(OperationContext(connection), UndoParameters(sink_id=sink_id, offset=strange.offset))
+    foreign = log_records(connection, sink_id)[-1]
+    assert f"exactly-once log {sink_id} --undo {foreign.offset}" in e.value.way_out
+    UNDO.apply(OperationContext(connection), UndoParameters(sink_id=sink_id, offset=foreign.offset))
     assert read_log(connection, sink_id).decisions == (decision(sink_id, 0),)
 
 

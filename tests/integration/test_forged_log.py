@@ -118,7 +118,7 @@ def test_a_flood_of_foreign_keys_is_refused_before_its_end(
     connection: Connection, sink: DeadSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outage: as above, by a program that mistakes the log for its own topic."""
-    monkeypatch.setattr(log_reader, "_MANY_STRAYS", 1_000)
+    monkeypatch.setattr(log_reader, "_MANY_FOREIGN", 1_000)
     forge(connection, sink.sink_id, *[(f"order-{n}", b"{}") for n in range(5_000)])
     with pytest.raises(CommitLogDamaged, match=r"more than 1,000 keys .*under the key 'order-") as e:
         read_log(connection, sink.sink_id, 30)

@@ -216,7 +216,7 @@ def test_nothing_shows_the_hanging_rest_of_what_a_person_gave_up_as_lost(unverif
     decision = sink.decide(0, [PreparedTransaction(name, producer_id, 0, 0, 1)])
     sink.claim()
     with Session.without_driver(unverified, sink.sink_id, (), Deadline(30)) as session:
-        consent = Consent(accept_lost=decision.word)
+        consent = Consent(accept_lost=decision.consent)
         found = resolve.complete_decided(session, sink.token, consent, Deadline(30))
     assert [d.batch_id for d in found.completed] == [0]
     assert sink.log.read(Deadline(30)).marks["q", 0].how == ACCEPTED

@@ -97,6 +97,6 @@ def test_a_stream_whose_checkpoint_is_gone_goes_on_at_the_groups_offsets(
     job.source["options"]["startingOffsets"] = json.dumps(offsets)
     refused = warm.run(job).with_code("EO-SINK-OWNED")
 
-    warm.complete(job.having(**refused.word("sink.takeover")))
+    warm.complete(job.having(**refused.consent("sink.takeover")))
 
     bench.assert_exactly(kafka_input.sent)

@@ -123,7 +123,7 @@ def test_a_query_writes_its_batches_under_one_claim(java: Java, checkpoint: dict
     log = read_log(java.connection, java.sink_id)
     assert log.owner is not None and log.owner.token == 1 and not log.open_decisions
     handle = log.decisions[-1].transactions[0]
-    assert (handle.form, handle.records, handle.bytes) == ("plain", 1, 5) and handle.spread and handle.digest
+    assert (handle.form, handle.records, handle.bytes) == ("plain", 1, 5) and handle.distribution and handle.digest
     assert ticket["ids"] == f"eo:{java.sink_id}:1:" and ticket["log"] == f"eo.{java.sink_id}.commit-log"
     assert ticket["columns"] == {"value": 1, "key": 2} and ticket["topic"] == java.topic
     assert ticket["limit_ms"] == ticket["timeout_ms"] * 0.7 and ticket["log_end"] > 0

@@ -181,7 +181,7 @@ def test_offsets_are_committed_with_the_records_or_neither_is(
 
     monkeypatch.setattr(writer, "_commit", refused)
     with pytest.raises(OffsetsFailed):
-        write(writer, topic, "b", offsets=offsets._replace(offsets={topic: {0: 8}}, word="q/2"))
+        write(writer, topic, "b", offsets=offsets._replace(offsets={topic: {0: 8}}, metadata="q/2"))
     write(writer_of(admin, name), topic, "c")
     assert values(connection, topic) == ["a", "c"]
     assert published_offsets(admin.renew(10), group, settled=True).batches == {"q": 1}

@@ -21,7 +21,7 @@ from exactly_once.kafka.errors import name_of
 from exactly_once.participants.kafka.transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
+from exactly_once.protocol.records import Decision, OffsetRange, PreparedTransaction
 from exactly_once.protocol.replay import rows_of
 from exactly_once.txn.coordinators import End, _end_txn, describe, end_one, end_txn_version
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
@@ -164,7 +164,7 @@ def test_a_part_that_was_confirmed_a_moment_ago_is_done_or_in_doubt_by_the_topic
     handle, _ = cluster.prepare()
     assert cluster.complete(handle, confirmed=ids) == []
     again, _ = cluster.prepare(part=1)
-    in_both = replace(again, written={**again.written, (second, 0): Extent(0, 1)})
+    in_both = replace(again, written={**again.written, (second, 0): OffsetRange(0, 1)})
     with pytest.raises(Expired, match=second):
         cluster.complete(in_both, confirmed={**ids, second: "the id of before"})
     assert cluster.visible() == mine(0) + mine(1)

@@ -15,7 +15,7 @@ from exactly_once.coordinator.start import check
 from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.doors import check_doors
+from exactly_once.kafka.listeners import check_listeners
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import end_one
@@ -94,7 +94,7 @@ def test_another_protocol_than_the_plain_listener_s_is_refused_at_once(secure: S
 @pytest.mark.parametrize("way", WAYS)
 def test_a_client_without_tls_is_refused_at_once_by_a_listener_with_it(secure: SecureBroker, way: str) -> None:
     """Mishap: the client waits for an answer, and the broker for a TLS handshake."""
-    check_doors(secure.connection(way))
+    check_listeners(secure.connection(way))
     refuse_at_once(secure.connection(way), "PLAINTEXT", "SSL or SASL_SSL")
 
 

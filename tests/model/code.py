@@ -105,7 +105,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "proves_outcomes": ("a commit that did not happen is not taken for one", ("protocol.outcomes.read_answer",)),
     "asks_the_output": (
         "what EndTxn cannot tell, the output tells",
-        ("txn.evidence.fates", "txn.evidence.read_fate"),
+        ("txn.evidence.transaction_outcomes", "txn.evidence.read_outcome"),
     ),
     "waits_for_proof": (
         "a batch goes on only when every outcome is proven",
@@ -186,7 +186,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "silence_is_no_abort": (
         "records that retention took from the output do not tell that their transaction was aborted",
-        ("txn.evidence.read_fate",),
+        ("txn.evidence.read_outcome",),
     ),
     "asks_leaders": (
         "a claim asks the leaders, too, and ends what coordinators no longer know",

@@ -274,7 +274,7 @@ class Actors:
             elif not self.rules.proves_outcomes:
                 yield f"logs that {name} is lost, and goes on", nw, a._replace(todo=rest)
             else:
-                found = self._fate(w, h, topic)
+                found = self._outcome_of(w, h, topic)
                 if found == "committed":
                     yield f"finds {name} committed", nw, a._replace(todo=rest)
                 elif found == "hanging":
@@ -293,7 +293,7 @@ class Actors:
                 else:
                     yield f"gets no answer for {name}, and goes on", nw, a._replace(todo=rest)
 
-    def _fate(self, w: World, h: Handle, topic: int) -> str:
+    def _outcome_of(self, w: World, h: Handle, topic: int) -> str:
         """What became of a transaction of which EndTxn cannot tell."""
         if not self.rules.asks_the_output:
             return "aborted"

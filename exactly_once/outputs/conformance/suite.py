@@ -235,20 +235,20 @@ class ParticipantConformance(Output):
         sinks = {"payments", f"{self.sink_id}-late", f"{self.sink_id}.2", f"{self.sink_id}0", like} - {self.sink_id}
         others = [self.name(10 + i, token=1, sink=sink) for i, sink in enumerate(sorted(sinks))]
         _, (kept, *_), theirs = self.prepared(old), self.prepared(decided, own, newer), self.prepared(*others)
-        strange = self.foreign()
-        left: list[PartName | str] = [decided, own, newer, *others, *strange]
+        foreign = self.foreign()
+        left: list[PartName | str] = [decided, own, newer, *others, *foreign]
         self.assert_left(old, *left)
         for found in ([str(old)], []):
             assert self.participant().recover_and_abort(self.scope(3, None, kept)) == found
             self.assert_left(*left)
         for found in ([str(own)], []):
             assert elsewhere(call, participant, "recover_and_abort", self.scope(3, 3, kept)).result == found
-            self.assert_left(decided, newer, *others, *strange)
+            self.assert_left(decided, newer, *others, *foreign)
         assert list(participant.recover_and_commit([kept])) == []
         for handle in theirs:
             assert list(participant.commit([handle])) == []
         self.assert_visible(decided, *others)
-        self.assert_left(newer, *strange)
+        self.assert_left(newer, *foreign)
 
     def test_two_participants_of_a_sink_may_share_a_place(self) -> None:
         """Two tables of one server, two formats in one folder: the second participant could not prepare a part under a
@@ -340,9 +340,9 @@ class ParticipantConformance(Output):
         names, undecided = self.batch(8, parts=1)
         assert list(participant.commit(handles)) == list(participant.commit(undecided)) == []
         found = self.found(handles)
-        strange = [f for f in found if f.name not in {h.name for h in handles}]
-        assert [(f.visible, f.records) for f in strange] == [(True, undecided[0].records)], strange
-        assert strange[0].name in (str(names[0]), ""), strange
+        foreign = [f for f in found if f.name not in {h.name for h in handles}]
+        assert [(f.visible, f.records) for f in foreign] == [(True, undecided[0].records)], foreign
+        assert foreign[0].name in (str(names[0]), ""), foreign
 
     def test_a_lost_part_is_not_found(self) -> None:
         """Loss: a lost part must not be called visible. Skipped if the participant does not override found()."""

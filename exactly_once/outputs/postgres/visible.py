@@ -82,8 +82,8 @@ def found_rows(of: PostgresParticipant, sink_id: str, handles: Sequence[Prepared
     ]
     known = {_xid(h) for h in handles}
     rows = table.as_string()
-    strange = {xid: count for xid, count in counts.items() if not of.shared and xid not in known}
-    views += [Found("", True, records=count, places=(f"{rows}, xmin {xid}",)) for xid, count in strange.items()]
+    foreign = {xid: count for xid, count in counts.items() if not of.shared and xid not in known}
+    views += [Found("", True, records=count, places=(f"{rows}, xmin {xid}",)) for xid, count in foreign.items()]
     parts = {gid: PartName.parse(gid) for gid in sorted(gids - {h.name for h in handles})}
     mine = [gid for gid, part in parts.items() if part and part.is_of(sink_id, of.name)]
     return views + [Found(gid, prepared=True, places=(f"pg_prepared_xacts, gid {gid}",)) for gid in mine]

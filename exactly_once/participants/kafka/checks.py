@@ -63,10 +63,10 @@ def timeout_within(wanted: int | None, longest: int) -> int:
 def _check_dead_letters(topic: str, admin: Admin) -> None:
     admin.check_rights(topic, ("WRITE", *_SETTINGS))
     admin.topic_partitions([topic])
-    check_letters(topic, admin.topic_config(topic))
+    check_dead_letter_topic(topic, admin.topic_config(topic))
 
 
-def check_letters(topic: str, config: Mapping[str, str]) -> None:
+def check_dead_letter_topic(topic: str, config: Mapping[str, str]) -> None:
     """Make sure that the topic takes whatever row comes: a compacted one refuses those without a key, and forgets all
     but the last row of each other key. Raise InvalidOption.
     """

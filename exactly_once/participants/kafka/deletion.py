@@ -38,9 +38,9 @@ def oldest_times(handles: Iterable[PreparedTransaction]) -> dict[str, int]:
     """Return the oldest time that rows chose, by topic, in ms."""
     found: dict[str, int] = {}
     for handle in handles:
-        for (topic, _), extent in handle.written.items():
-            if extent.oldest_ms is not None:
-                found[topic] = min(extent.oldest_ms, found.get(topic, extent.oldest_ms))
+        for (topic, _), written in handle.written.items():
+            if written.oldest_ms is not None:
+                found[topic] = min(written.oldest_ms, found.get(topic, written.oldest_ms))
     return found
 
 
@@ -52,9 +52,9 @@ def removed(
     """
     firsts: dict[Partition, int] = {}
     for handle in handles:
-        for where, extent in handle.written.items():
-            if extent.first_offset >= 0:
-                firsts[where] = min(extent.first_offset, firsts.get(where, extent.first_offset))
+        for where, written in handle.written.items():
+            if written.first_offset >= 0:
+                firsts[where] = min(written.first_offset, firsts.get(where, written.first_offset))
     return {where: (first, starts[where]) for where, first in firsts.items() if starts.get(where, -1) > first}
 
 

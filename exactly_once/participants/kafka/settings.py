@@ -12,7 +12,7 @@ from exactly_once.commitlog import log_topic, progress
 from exactly_once.errors import CommitLogDamaged, InvalidOption
 from exactly_once.kafka.admin import Admin, TopicConfigs
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka.checks import check_letters
+from exactly_once.participants.kafka.checks import check_dead_letter_topic
 from exactly_once.protocol.names import commit_log_topic
 
 #: Settings that are asked of each topic.
@@ -30,7 +30,7 @@ class TopicSettings:
         dead = options.dead_letters
         rules: dict[str | None, Rule] = {
             options.progress_topic or None: progress.check_config,
-            dead.topic if dead else None: check_letters,
+            dead.topic if dead else None: check_dead_letter_topic,
             commit_log_topic(options.sink_id): log_topic.check_config,
         }
         self._rules = {topic: rule for topic, rule in rules.items() if topic is not None}

@@ -34,7 +34,7 @@ from exactly_once.txn.coordinators import (
     list_transactions,
     transaction_level,
 )
-from exactly_once.txn.evidence import Fate, fates
+from exactly_once.txn.evidence import TransactionOutcome, transaction_outcomes
 from exactly_once.txn.hanging import end_left_open, was_aborted
 from exactly_once.txn.leaders import Hanging, begin_asking, end_asking, mismatches
 
@@ -274,8 +274,10 @@ def commit_transactions(
     if not topics.stand:
         lost, unsure = lost + unsure, []
     _end_hanging(admin, unsure)
-    ended = fates(admin, [_without_place(h, topics) for h in unsure])
-    waiting = by.get(Outcome.RETRY, []) + [by_id[i] for i, fate in ended.items() if fate is Fate.OPEN]
+    ended = transaction_outcomes(admin, [_without_place(h, topics) for h in unsure])
+    waiting = by.get(Outcome.RETRY, []) + [
+        by_id[i] for i, outcome in ended.items() if outcome is TransactionOutcome.OPEN
+    ]
     if waiting:
         why, way_out = _why_waiting(waiting, admin.renew(_ORDER_BUDGET_S))
         raise Unfinished(
@@ -285,9 +287,11 @@ def commit_transactions(
             "only a start of the stream can write their rows (EO-LOST)",
         )
     # a committed transaction may have been in a topic that is gone
-    unproven = (Fate.UNKNOWN, Fate.COMMITTED) if topics.changed else (Fate.UNKNOWN,)
-    unknown = [by_id[i] for i, fate in ended.items() if fate in unproven]
-    lost += [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
+    unproven = (
+        (TransactionOutcome.UNKNOWN, TransactionOutcome.COMMITTED) if topics.changed else (TransactionOutcome.UNKNOWN,)
+    )
+    unknown = [by_id[i] for i, outcome in ended.items() if outcome in unproven]
+    lost += [by_id[i] for i, outcome in ended.items() if outcome is TransactionOutcome.ABORTED]
     if unknown:  # it names the rolled back ones, too: who accepts the parts in doubt accepts these as well
         raise Expired(
             doubtful([*unknown, *lost], _why(topics, len(lost))),

@@ -119,9 +119,9 @@ def inspect_checkpoint(args: argparse.Namespace) -> Result:
 
 def list_log(args: argparse.Namespace) -> Result:
     records = in_force(log_records(connection_of(args), args.sink_id))
-    strange = any(not r.is_of(args.sink_id) for r in records)
+    foreign = any(not r.is_of(args.sink_id) for r in records)
     document = {"sink_id": args.sink_id, "records": [r.as_json(args.sink_id) for r in records]}
-    return Result(document, partial(tables.show_log, args.sink_id, records), 1 if strange else 0)
+    return Result(document, partial(tables.show_log, args.sink_id, records), 1 if foreign else 0)
 
 
 def verify_output(args: argparse.Namespace) -> Result:

@@ -20,11 +20,11 @@ from exactly_once.tools.verify.by_log.ledger import title
 @dataclass(frozen=True)
 class Seen:
     """The records that one output shows: what was found of each decided part, by name; what no decision named when the
-    output was read (``strange``); and why it could not be read (``failed``).
+    output was read (``foreign``); and why it could not be read (``failed``).
     """
 
     parts: Mapping[str, Found] = field(default_factory=dict)
-    strange: tuple[Found, ...] = ()
+    foreign: tuple[Found, ...] = ()
     failed: str = ""
 
 
@@ -41,10 +41,10 @@ def read_again(
     """
     kept = dict(seen)
     for output in outputs:
-        if any(not f.name for f in seen[output.name].strange):
-            known = {f.places for f in _ask(sink_id, decisions, output).strange}
-            strange = tuple(f for f in seen[output.name].strange if f.name or f.places in known)
-            kept[output.name] = Seen(seen[output.name].parts, strange)
+        if any(not f.name for f in seen[output.name].foreign):
+            known = {f.places for f in _ask(sink_id, decisions, output).foreign}
+            foreign = tuple(f for f in seen[output.name].foreign if f.name or f.places in known)
+            kept[output.name] = Seen(seen[output.name].parts, foreign)
     return kept
 
 
@@ -70,7 +70,7 @@ def judge_outputs(decisions: Sequence[Decision], log: LogState, seen: Mapping[st
     for decision in decisions:
         _judge_batch(decision, log, seen, verdict)
     for output, its in seen.items():
-        verdict.findings += judge_strange(output, its.strange, decisions, log)
+        verdict.findings += judge_foreign(output, its.foreign, decisions, log)
 
 
 def _judge_batch(decision: Decision, log: LogState, seen: Mapping[str, Seen], verdict: Verdict) -> None:
@@ -158,12 +158,12 @@ def _split(output: str, elsewhere: Sequence[str], decision: Decision, verdict: V
     verdict.find(Anomaly.SPLIT_SINK, what, decision, records=decision.records)
 
 
-def judge_strange(
-    output: str, strange: Iterable[Found], decisions: Sequence[Decision], log: LogState
+def judge_foreign(
+    output: str, foreign: Iterable[Found], decisions: Sequence[Decision], log: LogState
 ) -> Iterator[Finding]:
     """Yield a finding for each part that an output holds without a decision."""
     named = {h.name for d in (*decisions, *log.decisions) for h in d.handles}
-    for view in strange:
+    for view in foreign:
         if view.name in named:
             continue
         part = PartName.parse(view.name)

@@ -114,13 +114,13 @@ public final class Border {
             long bytes,
             String digest,
             String form,
-            List<PartitionExtent> written,
+            List<PartitionRange> written,
             long dead,
             List<String> refused) {}
 
     /** @param oldestMs null: no row of the part chose a time */
     @JsonFormat(shape = JsonFormat.Shape.ARRAY)
-    public record PartitionExtent(String topic, int partition, long firstOffset, long records, Long oldestMs) {}
+    public record PartitionRange(String topic, int partition, long firstOffset, long records, Long oldestMs) {}
 
     /** @param ok of a plan; null of any other step that went well */
     public record CallAnswer(TaskTicket ok, EngineError error) {}

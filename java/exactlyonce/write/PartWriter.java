@@ -408,7 +408,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
                 bytes,
                 digest.text(),
                 form(),
-                written.extents(choseTimestamp > 0),
+                written.ranges(choseTimestamp > 0),
                 dead == null ? 0 : dead.count(),
                 dead == null ? List.of() : dead.refused()));
         Producers.leave(transaction);

@@ -28,9 +28,9 @@ from exactly_once.participants.kafka import transactions as kafka_transactions
 from exactly_once.participants.kafka.transactions import sweep
 from exactly_once.protocol.names import SLOTS, part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
-from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
+from exactly_once.protocol.records import Decision, OffsetRange, PreparedTransaction
 from exactly_once.txn.coordinators import Description, End, Listing
-from exactly_once.txn.evidence import Fate
+from exactly_once.txn.evidence import TransactionOutcome
 from testkit.doubles import ask_the_double
 from testkit.sessions import session_of
 
@@ -90,13 +90,13 @@ class Answers:
         self.sent: list[tuple[End, bool, int]] = []
         self.ids: dict[str, str] = {}
         self.leaderless: list[tuple[str, int]] = []
-        self.evidence = {LOST: Fate.ABORTED, UNKNOWN: Fate.UNKNOWN}
+        self.evidence = {LOST: TransactionOutcome.ABORTED, UNKNOWN: TransactionOutcome.UNKNOWN}
         self.level = 2
 
     def transaction_level(self) -> int:
         return self.level
 
-    def fates(self, handles: Sequence[PreparedTransaction]) -> dict[str, Fate]:
+    def transaction_outcomes(self, handles: Sequence[PreparedTransaction]) -> dict[str, TransactionOutcome]:
         return {h.transactional_id: self.evidence[self.outcomes[h.transactional_id]] for h in handles}
 
     def renew(self, budget_s: float) -> Answers:
@@ -138,7 +138,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_the_double(
         monkeypatch,
         kafka_transactions,
-        *("describe", "end_all", "end_txn_version", "fates", "list_transactions", "transaction_level"),
+        *("describe", "end_all", "end_txn_version", "transaction_outcomes", "list_transactions", "transaction_level"),
     )
     monkeypatch.setattr(kafka_transactions, "check_seen", lambda admin, prefix: None)
     monkeypatch.setattr(kafka_transactions, "_end_hanging", lambda admin, handles: None)
@@ -222,14 +222,14 @@ def test_a_part_that_is_proven_lost_is_handed_back_to_be_written_again() -> None
 def test_evidence_of_a_commit_is_a_commit() -> None:
     """Guards against a part that is written twice because its coordinator has forgotten it."""
     control = Answers(DONE, UNKNOWN, DONE, LOST)
-    control.evidence = dict.fromkeys((LOST, UNKNOWN), Fate.COMMITTED)
+    control.evidence = dict.fromkeys((LOST, UNKNOWN), TransactionOutcome.COMMITTED)
     assert complete(control) == []
 
 
 def test_a_part_whose_markers_are_still_to_come_is_waited_for() -> None:
     """Guards against a verdict on a transaction that is just about to be committed."""
     control = Answers(DONE, UNKNOWN, DONE, DONE)
-    control.evidence = {UNKNOWN: Fate.OPEN}
+    control.evidence = {UNKNOWN: TransactionOutcome.OPEN}
     with pytest.raises(Unfinished):
         complete(control)
 
@@ -268,11 +268,13 @@ def test_a_batch_with_a_topic_that_was_made_again_is_aborted_as_a_whole(
     assert {commit for _, commit, _ in control.sent} == {False}
 
 
-@pytest.mark.parametrize("fate", [Fate.COMMITTED, Fate.UNKNOWN])
-def test_a_part_that_was_committed_before_one_of_its_topics_was_made_again_is_in_doubt(fate: Fate) -> None:
+@pytest.mark.parametrize("outcome", [TransactionOutcome.COMMITTED, TransactionOutcome.UNKNOWN])
+def test_a_part_that_was_committed_before_one_of_its_topics_was_made_again_is_in_doubt(
+    outcome: TransactionOutcome,
+) -> None:
     """Its rows are in one topic and gone from the other: a replay would double them, and a mark would lose them."""
     control = Answers(DONE, LOST, DONE, DONE)
-    control.ids, control.evidence = {"a": "1", "b": "3"}, {LOST: fate}
+    control.ids, control.evidence = {"a": "1", "b": "3"}, {LOST: outcome}
     with pytest.raises(Expired, match=r"4 of its parts .*in doubt.*deleted since.*: b \(3 of them .*lost"):
         complete(control, decision=INTO_TWO)
 
@@ -281,7 +283,7 @@ def test_a_part_that_was_committed_before_one_of_its_topics_was_made_again_is_in
 def test_a_part_of_which_all_topics_were_made_again_is_lost_however_it_ended(outcome: Outcome) -> None:
     """Nothing of it is in any topic of today."""
     control = Answers(*[outcome] * 4)
-    control.ids, control.evidence = {"a": "3", "b": "4"}, dict.fromkeys((LOST, UNKNOWN), Fate.COMMITTED)
+    control.ids, control.evidence = {"a": "3", "b": "4"}, dict.fromkeys((LOST, UNKNOWN), TransactionOutcome.COMMITTED)
     assert set(complete(control, decision=INTO_TWO)) == set(PARTS)
 
 
@@ -294,7 +296,7 @@ def test_topics_that_stand_or_whose_ids_are_not_known_are_committed_to(known: di
     assert {commit for _, commit, _ in control.sent} == {True}
 
 
-IN_TWO = tuple(replace(h, written={("ab"[n % 2], n): Extent(0, 1)}) for n, h in enumerate(PARTS))
+IN_TWO = tuple(replace(h, written={("ab"[n % 2], n): OffsetRange(0, 1)}) for n, h in enumerate(PARTS))
 
 
 def commit_as_confirmed(control: Any) -> list[PreparedTransaction]:
@@ -306,7 +308,7 @@ def commit_as_confirmed(control: Any) -> list[PreparedTransaction]:
 def test_parts_that_were_confirmed_a_moment_ago_are_in_doubt_where_their_topic_was_made_again_meanwhile() -> None:
     """Guards against a mark, and so a loss without a word: "done" speaks of the topic that is gone."""
     control = Answers(DONE, DONE, DONE, DONE)
-    control.ids, control.evidence = {"a": "1", "b": "3"}, {DONE: Fate.COMMITTED}
+    control.ids, control.evidence = {"a": "1", "b": "3"}, {DONE: TransactionOutcome.COMMITTED}
     with pytest.raises(Expired, match=r"2 of its parts .*in doubt.*deleted since.*: b:"):
         commit_as_confirmed(control)
 
@@ -314,7 +316,7 @@ def test_parts_that_were_confirmed_a_moment_ago_are_in_doubt_where_their_topic_w
 def test_parts_that_were_confirmed_a_moment_ago_are_lost_where_all_topics_were_made_again() -> None:
     """Nothing of the batch is in any topic of today: the next start writes it once."""
     control = Answers(DONE, DONE, DONE, DONE)
-    control.ids, control.evidence = {"a": "3", "b": "4"}, {DONE: Fate.COMMITTED}
+    control.ids, control.evidence = {"a": "3", "b": "4"}, {DONE: TransactionOutcome.COMMITTED}
     assert {h.part for h in commit_as_confirmed(control)} == {0, 1, 2, 3}
 
 

@@ -10,7 +10,7 @@ import pytest
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Partition
 from exactly_once.participants.kafka.deletion import MOST_TOPICS, Deletion, oldest_times, removed, retention_ms
-from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
+from exactly_once.protocol.records import Decision, OffsetRange, PreparedTransaction
 
 DAY_MS = 86_400_000
 KEPT = {"retention.ms": str(DAY_MS), "cleanup.policy": "delete", "segment.ms": str(7 * DAY_MS)}
@@ -36,13 +36,13 @@ def test_a_topic_deletes_by_the_times_of_records_where_nothing_keeps_it_from_tha
     assert retention_ms({}) is None  # nobody may read the settings
 
 
-def handle(written: dict[tuple[str, int], Extent]) -> PreparedTransaction:
+def handle(written: dict[tuple[str, int], OffsetRange]) -> PreparedTransaction:
     return PreparedTransaction("eo:s:1:0:0.0", 1, 0, 0, 5, written=written)
 
 
 PARTS = (
-    handle({("t", 0): Extent(5, 2, 70), ("t", 1): Extent(-1, 2, 50)}),
-    handle({("t", 0): Extent(3, 2, 60), ("u", 0): Extent(9, 1)}),
+    handle({("t", 0): OffsetRange(5, 2, 70), ("t", 1): OffsetRange(-1, 2, 50)}),
+    handle({("t", 0): OffsetRange(3, 2, 60), ("u", 0): OffsetRange(9, 1)}),
 )
 
 
@@ -72,7 +72,7 @@ class Brokers:
 
 
 def decision(topic: str, oldest_ms: int) -> Decision:
-    return Decision("q", 7, 1, (handle({(topic, 0): Extent(0, 5, oldest_ms)}),), "", 5, 0)
+    return Decision("q", 7, 1, (handle({(topic, 0): OffsetRange(0, 5, oldest_ms)}),), "", 5, 0)
 
 
 def test_a_topic_is_named_once_and_its_settings_are_asked_for_again_before_that(

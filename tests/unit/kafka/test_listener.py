@@ -15,7 +15,7 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.doors import KNOCK_S, Spoken, check_doors, spoken_at
+from exactly_once.kafka.listeners import PROBE_S, Spoken, check_listeners, spoken_at
 from testkit.secure import Authority
 
 Answer = Callable[[socket.socket], None]
@@ -89,7 +89,7 @@ def test_tls_at_a_listener_without_it_is_a_wrong_option_at_once(protocol: str) -
     """Mishap: eleven seconds, and then "start again, unchanged, once the brokers answer"."""
     began = time.monotonic()
     with listening(PLAINTEXT) as port, pytest.raises(InvalidOption) as refused:
-        check_doors(Connection(f"127.0.0.1:{port}", protocol))
+        check_listeners(Connection(f"127.0.0.1:{port}", protocol))
     assert time.monotonic() - began < 1
     said = f"kafka.security.protocol={protocol}, but the listener at 127.0.0.1:{port} speaks PLAINTEXT"
     assert refused.value.what == said and "Set kafka.security.protocol=PLAINTEXT" in refused.value.way_out
@@ -107,10 +107,10 @@ def test_tls_at_a_listener_without_it_is_a_wrong_option_at_once(protocol: str) -
 def test_each_protocol_that_is_not_the_listener_s_is_refused(protocol: str, answer: Answer, spoken: Spoken) -> None:
     """Mishap: ten seconds of silence for one word in the options."""
     with listening(answer) as port:
-        assert spoken_at("127.0.0.1", port, protocol, KNOCK_S) == spoken
+        assert spoken_at("127.0.0.1", port, protocol, PROBE_S) == spoken
         speaks = f"speaks {spoken}" if spoken.sasl is not None else "does not speak TLS"
         with pytest.raises(InvalidOption, match=f"protocol={protocol}, but the listener at") as refused:
-            check_doors(Connection(f"127.0.0.1:{port}", protocol))
+            check_listeners(Connection(f"127.0.0.1:{port}", protocol))
     assert refused.value.what.endswith(speaks)
 
 
@@ -118,17 +118,17 @@ def test_a_listener_with_tls_is_told_from_one_without(tls: Answer) -> None:
     """Mishap: a client without TLS waits for a broker that waits for TLS."""
     with listening(tls) as port:
         for protocol in ("SSL", "SASL_SSL"):
-            check_doors(Connection(f"127.0.0.1:{port}", protocol))
+            check_listeners(Connection(f"127.0.0.1:{port}", protocol))
         for protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
             with pytest.raises(InvalidOption, match="speaks SSL or SASL_SSL"):
-                check_doors(Connection(f"127.0.0.1:{port}", protocol))
+                check_listeners(Connection(f"127.0.0.1:{port}", protocol))
 
 
 @pytest.mark.parametrize(("protocol", "answer"), [("PLAINTEXT", PLAINTEXT), ("SASL_PLAINTEXT", SASL_PLAINTEXT)])
 def test_the_listener_s_own_protocol_is_let_through(protocol: str, answer: Answer) -> None:
     """Mishap: a check that refuses a cluster which works."""
     with listening(answer) as port:
-        check_doors(Connection(f"127.0.0.1:{port}", protocol))
+        check_listeners(Connection(f"127.0.0.1:{port}", protocol))
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"])
@@ -137,12 +137,12 @@ def test_what_does_not_tell_is_left_to_the_clients(protocol: str, answer: Answer
     """Mishap: a proxy whose broker restarts is called a wrong option, and nobody starts the stream again."""
     began = time.monotonic()
     with listening(answer) as port:
-        assert spoken_at("127.0.0.1", port, protocol, KNOCK_S) is None
+        assert spoken_at("127.0.0.1", port, protocol, PROBE_S) is None
         assert time.monotonic() - began < 1
-        check_doors(Connection(f"127.0.0.1:{port}", protocol))
+        check_listeners(Connection(f"127.0.0.1:{port}", protocol))
 
 
 def test_one_address_that_fits_is_enough() -> None:
     """A client that finds another protocol at one address goes on to the next."""
     with listening(SASL_PLAINTEXT) as other, listening(PLAINTEXT) as fits:
-        check_doors(Connection(f"127.0.0.1:{other},127.0.0.1:{fits}"))
+        check_listeners(Connection(f"127.0.0.1:{other},127.0.0.1:{fits}"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +29,7 @@ class Made:
 
     def __init__(self, connection, budget_s, known):
         self.connection, self.known = connection, known
-        self.client, self.closed = SimpleNamespace(failed=False), threading.Event()
+        self.failed, self.closed = False, threading.Event()
 
     def lent(self, budget_s, give_back):
         return Lent(self, give_back)
@@ -73,7 +72,7 @@ def test_what_is_given_back_twice_counts_once(clients):
     first, second = borrowed(clients, 2)
     first.close()
     first.close()
-    second.admin.client.failed = True
+    second.admin.failed = True
     assert not second.admin.closed.is_set()
     second.close()
     assert second.admin.closed.is_set()
@@ -82,7 +81,7 @@ def test_what_is_given_back_twice_counts_once(clients):
 def test_a_client_that_has_failed_is_lent_to_nobody_else(clients):
     """Outage: a start is refused for a certificate that was replaced since."""
     [first] = borrowed(clients, 1)
-    first.admin.client.failed = True
+    first.admin.failed = True
     [second] = borrowed(clients, 1)
     assert second.admin is not first.admin and not first.admin.closed.is_set()
 
@@ -115,7 +114,7 @@ def test_a_cluster_has_been_heard_while_one_of_its_clients_is_sound(clients):
     assert not clients.has_heard(HERE)
     lent.admin.known.alive = time.monotonic(), [1]
     assert clients.has_heard(HERE) and not clients.has_heard(THERE)
-    lent.admin.client.failed = True
+    lent.admin.failed = True
     assert not clients.has_heard(HERE)
 
 

@@ -12,14 +12,14 @@ import pytest
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.protocol.checksum import mismatch, not_whole
-from exactly_once.protocol.records import Extent, PreparedTransaction
+from exactly_once.protocol.records import OffsetRange, PreparedTransaction
 from exactly_once.txn import leaders
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import LeadersAnswer, mismatches
 from testkit.doubles import ask_the_double
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
-WRITTEN = {T0: Extent(100, 10), T1: Extent(40, 5)}
+WRITTEN = {T0: OffsetRange(100, 10), T1: OffsetRange(40, 5)}
 
 
 def test_what_everybody_confirms_is_whole() -> None:
@@ -50,20 +50,20 @@ def test_other_partitions_than_those_written_to_are_another_transaction(
     [
         (None, "the leader of t-0 does not know it"),
         (
-            Extent(106, 10),
+            OffsetRange(106, 10),
             "the leader of t-0 says that it begins at offset 106 instead of 100: records of the task are gone",
         ),
         (
-            Extent(94, 16),
+            OffsetRange(94, 16),
             "the leader of t-0 says that it begins at offset 94 instead of 100: records of another writer are in it",
         ),
-        (Extent(100, 5), "the leader of t-0 counts 5 records instead of 10"),
-        (Extent(100, 11), "the leader of t-0 counts 11 records instead of 10"),
+        (OffsetRange(100, 5), "the leader of t-0 counts 5 records instead of 10"),
+        (OffsetRange(100, 11), "the leader of t-0 counts 11 records instead of 10"),
     ],
     ids=["all gone", "the head is gone", "somebody else's before it", "the tail is gone", "more than was written"],
 )
 def test_a_leader_that_holds_another_transaction_than_the_task_wrote_is_believed(
-    held: Extent | None, says: str
+    held: OffsetRange | None, says: str
 ) -> None:
     """The coordinator says Ongoing, and answers the commit with success: what is gone would be lost in silence."""
     assert mismatch(WRITTEN, (T0, T1), {T0: held, T1: WRITTEN[T1]}) == says
@@ -77,18 +77,18 @@ def test_a_leader_that_was_not_asked_says_nothing() -> None:
 def test_an_offset_that_no_broker_told_is_compared_with_nothing() -> None:
     """A batch that was sent again is acknowledged without its offset: a healthy batch must not fail over that. Its
     records still count."""
-    written = {T0: Extent(-1, 10)}
-    assert mismatch(written, (T0,), {T0: Extent(100, 10)}) == ""
-    assert "counts 9 records" in mismatch(written, (T0,), {T0: Extent(100, 9)})
+    written = {T0: OffsetRange(-1, 10)}
+    assert mismatch(written, (T0,), {T0: OffsetRange(100, 10)}) == ""
+    assert "counts 9 records" in mismatch(written, (T0,), {T0: OffsetRange(100, 9)})
     assert "does not know it" in mismatch(written, (T0,), {T0: None})
 
 
 def test_sequence_numbers_that_wrapped_are_not_taken_for_a_loss() -> None:
     """The sequence number after 2,147,483,647 is 0: the leader counts the records of a large part from there anew."""
     for records in (2**31, 2**31 + 1, 2**33 + 7):
-        held = Extent(0, (records - 1) % 2**31 + 1)
-        assert mismatch({T0: Extent(0, records)}, (T0,), {T0: held}) == ""
-        assert "counts" in mismatch({T0: Extent(0, records + 1)}, (T0,), {T0: held})
+        held = OffsetRange(0, (records - 1) % 2**31 + 1)
+        assert mismatch({T0: OffsetRange(0, records)}, (T0,), {T0: held}) == ""
+        assert "counts" in mismatch({T0: OffsetRange(0, records + 1)}, (T0,), {T0: held})
 
 
 def test_the_error_names_the_transaction_and_what_contradicts_its_task() -> None:
@@ -108,7 +108,9 @@ class Leaders:
     partition that an answer leaves out has a silent leader; ``denied`` are those that may not be read.
     """
 
-    def __init__(self, *answers: dict[tuple[str, int], Extent | None] | str, denied: Collection[tuple[str, int]] = ()):
+    def __init__(
+        self, *answers: dict[tuple[str, int], OffsetRange | None] | str, denied: Collection[tuple[str, int]] = ()
+    ):
         self.answers = list(answers)
         self.denied = denied
         self.deadline = Deadline(1)
@@ -119,7 +121,9 @@ class Leaders:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, str):
             raise BrokerUnreachable(answer, "")
-        found = {p: {(7, 3): e} if e else {(7, 2): Extent(1, 1), (8, 3): Extent(1, 1)} for p, e in answer.items()}
+        found = {
+            p: {(7, 3): e} if e else {(7, 2): OffsetRange(1, 1), (8, 3): OffsetRange(1, 1)} for p, e in answer.items()
+        }
         heard = {p: found[p] for p in partitions if p in found and p not in self.denied}
         out = [p for p in partitions if p not in heard]
         return LeadersAnswer(heard, f"{out[0]} is silent" if out else "", bool(set(out) - set(self.denied)))
@@ -147,7 +151,7 @@ def test_only_the_very_transaction_counts() -> None:
 
 def test_a_leader_that_has_been_deposed_is_asked_again() -> None:
     """Guards against a healthy batch that fails over an answer which is out of date."""
-    assert ask({**WRITTEN, T1: None}, {**WRITTEN, T0: Extent(100, 3)}, WRITTEN) == ({}, "")
+    assert ask({**WRITTEN, T1: None}, {**WRITTEN, T0: OffsetRange(100, 3)}, WRITTEN) == ({}, "")
 
 
 def test_leaders_that_cannot_be_asked_forbid_nothing_and_take_back_nothing() -> None:
@@ -160,7 +164,7 @@ def test_the_silence_of_one_leader_takes_nothing_from_the_word_of_another() -> N
     """Guards against a loss that goes unnoticed because a broker of some other partition is down, as after the failure
     that made another broker leader without the newest records.
     """
-    assert re.match(r"the leader of t-1 .*begins at offset 41\b", ask({T1: Extent(41, 5)})[0]["eo:a"])
+    assert re.match(r"the leader of t-1 .*begins at offset 41\b", ask({T1: OffsetRange(41, 5)})[0]["eo:a"])
     found, unasked = ask({T1: WRITTEN[T1]})
     assert found == {} and "is silent" in unasked
 
@@ -183,7 +187,7 @@ def test_the_coordinator_is_believed_before_any_leader_is_asked() -> None:
 def test_of_very_many_pairs_each_transaction_is_asked_for_somewhere() -> None:
     """Guards against a decision that takes seconds; what an answer holds beyond that is compared all the same."""
     handles = [replace(HANDLE, transactional_id=f"eo:{n}") for n in range(leaders._PAIRS)]
-    double = Leaders({**WRITTEN, T0: Extent(100, 9)})
+    double = Leaders({**WRITTEN, T0: OffsetRange(100, 9)})
     names = {h.transactional_id: described(T0, T1)["eo:a"] for h in handles}
     found, _ = mismatches(double, handles, names)  # type: ignore[arg-type]
     assert double.asked[0] == [T0] and set(found) == set(names)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from exactly_once.protocol.counting import MOST_TOPICS, OTHER, counted
 from exactly_once.protocol.encoding import decode, encode, headers_of
-from exactly_once.protocol.records import Count, Decision, Extent, PreparedTransaction
+from exactly_once.protocol.records import Count, Decision, OffsetRange, PreparedTransaction
 
 
 def decision(batch_id, records=10, query="q", topics=("out",), **more):
-    written = {(topic, 0): Extent(0, records // len(topics)) for topic in topics}
+    written = {(topic, 0): OffsetRange(0, records // len(topics)) for topic in topics}
     handle = PreparedTransaction("eo:s:1:0:0.0", 1, 0, 0, records, written=written)
     return Decision(query, batch_id, 1, (handle,), "digest", 5, 1_000 + batch_id, topics=topics, **more)
 

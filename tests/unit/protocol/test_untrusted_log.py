@@ -103,7 +103,7 @@ def assert_valid_or_refused(value: bytes) -> None:
     state = fold([Entry(record, 0, 0)])
     for decision in state.open_decisions:
         assert decision.records >= 0 and decision.part_count >= 0
-        assert f"{decision.title('s')} {decision.word} {decision.by_participant}"
+        assert f"{decision.title('s')} {decision.consent} {decision.by_participant}"
         for handle in decision.transactions:
             assert 0 <= handle.producer_id < 2**63 and 0 <= handle.epoch < 2**15
             handle.transactional_id.encode()

@@ -9,7 +9,6 @@ import ipaddress
 import json
 import pickle
 import ssl
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -377,13 +376,6 @@ def test_what_contradicts_the_latest_version_is_refused(option: dict[str, str], 
     """The user means another subject than he wrote."""
     with pytest.raises(InvalidSchema, match="of type AVRO"):
         resolve(registry_at(server.url, **option))
-
-
-def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ModuleNotFoundError in a Spark log says nothing to a data engineer."""
-    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
-    with pytest.raises(InvalidOption, match=r"pyspark-kafka-exactly-once\[schema-registry\]"):
-        resolve(registry_at("http://127.0.0.1:9"))
 
 
 def test_a_trust_store_that_is_none_is_refused(tmp_path: Path) -> None:

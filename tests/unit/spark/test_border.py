@@ -9,7 +9,7 @@ import pytest
 
 from exactly_once.errors import ProtocolViolation
 from exactly_once.protocol.planning import Plan
-from exactly_once.protocol.records import Extent, Place, PreparedTransaction
+from exactly_once.protocol.records import OffsetRange, Place, PreparedTransaction
 from exactly_once.spark.border import CommitRequest, PlanRequest, PreparedReport, Request, TaskReport, request_of
 from testkit.border_messages import MESSAGES
 from tools.golden import GOLDEN, differing
@@ -102,7 +102,7 @@ def test_a_report_becomes_a_part_whose_handle_names_its_transaction() -> None:
             bytes=600,
             digest="00ff",
             place=Place("orders", 0, 10),
-            written={("orders", 0): Extent(10, 3, 1_700_000_000_000), ("orders", 1): Extent(-1, 2)},
+            written={("orders", 0): OffsetRange(10, 3, 1_700_000_000_000), ("orders", 1): OffsetRange(-1, 2)},
             form="row+timestamp",
             dead=1,
         ),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exactly_once.protocol.records import Place, PreparedTransaction
-from exactly_once.txn.evidence import Fate, read_marker
+from exactly_once.txn.evidence import TransactionOutcome, read_marker
 
 HANDLE = PreparedTransaction("eo:a", 7, 3, 0, 5, place=Place("t", 0, 100))
 
@@ -39,8 +39,12 @@ def batches(*found: Records) -> Iterator[Any]:
     return iter(found)
 
 
-@pytest.mark.parametrize(("commit", "fate"), [(True, Fate.COMMITTED), (False, Fate.ABORTED)])
-def test_the_first_end_marker_of_the_producer_tells_how_its_transaction_ended(commit: bool, fate: Fate) -> None:
+@pytest.mark.parametrize(
+    ("commit", "outcome"), [(True, TransactionOutcome.COMMITTED), (False, TransactionOutcome.ABORTED)]
+)
+def test_the_first_end_marker_of_the_producer_tells_how_its_transaction_ended(
+    commit: bool, outcome: TransactionOutcome
+) -> None:
     """Guards against the marker of somebody else, and against that of the producer's next transaction."""
     ended = [
         Records(7, 100),
@@ -50,12 +54,12 @@ def test_the_first_end_marker_of_the_producer_tells_how_its_transaction_ended(co
         Records(7, 108),
         Records(7, 109, commit=not commit),
     ]
-    assert read_marker(batches(*ended), HANDLE) is fate
+    assert read_marker(batches(*ended), HANDLE) is outcome
 
 
 def test_without_a_marker_the_transaction_is_open() -> None:
     """Its markers are on their way."""
-    assert read_marker(batches(Records(7, 100), Records(9, 101, commit=True)), HANDLE) is Fate.OPEN
+    assert read_marker(batches(Records(7, 100), Records(9, 101, commit=True)), HANDLE) is TransactionOutcome.OPEN
 
 
 @pytest.mark.parametrize(
@@ -66,4 +70,4 @@ def test_without_a_marker_the_transaction_is_open() -> None:
 def test_a_marker_proves_nothing_where_the_first_record_is_not_found(first: Records | None) -> None:
     """After a truncation or a topic that was made again, another transaction's end stands there."""
     found = [first] if first else []
-    assert read_marker(batches(*found, Records(7, 110, commit=True)), HANDLE) is Fate.UNKNOWN
+    assert read_marker(batches(*found, Records(7, 110, commit=True)), HANDLE) is TransactionOutcome.UNKNOWN

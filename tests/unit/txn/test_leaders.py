@@ -235,7 +235,7 @@ def test_a_leader_is_asked_before_it_is_known_to_lead_and_believed_if_it_did(
     cluster.left |= set(left)
     heard = leaders.end_asking(cluster, leaders.begin_asking(cluster, [], ["t", "input"]))
     assert heard is not None
-    assert heard.open == {("t", 0): {(7, 3): leaders.Extent(100, leader)}}
+    assert heard.open == {("t", 0): {(7, 3): leaders.OffsetRange(100, leader)}}
     assert heard.ids == {"t": "id of t"}, "whoever may not describe its input looks at its output all the same"
     assert sorted(cluster.asked) == asked
 

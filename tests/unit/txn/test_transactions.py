@@ -51,7 +51,7 @@ class Cluster:
 
 def over(cluster: Cluster) -> Admin:
     admin = object.__new__(Admin)
-    admin._beside = []
+    admin._beside, admin._first, admin._failed = [], admin, False
     admin.connection, admin.deadline = Connection("h:1"), Deadline(0.5)
     admin.client = cluster  # type: ignore[assignment]
     return admin

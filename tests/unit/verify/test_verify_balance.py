@@ -9,10 +9,10 @@ import pytest
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.inspection.findings import Inspection
-from exactly_once.protocol.checksum import spread_of
+from exactly_once.protocol.checksum import distribution_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
-from exactly_once.protocol.records import Completed, Decision, Extent, PreparedTransaction
+from exactly_once.protocol.records import Completed, Decision, OffsetRange, PreparedTransaction
 from exactly_once.tools.diagnosis import SinkFacts, diagnose
 from exactly_once.tools.verify import sink_findings
 from exactly_once.tools.verify.by_log import balance
@@ -86,14 +86,14 @@ class Sink:
         return [b for b in self.batches if (b.producer_id, b.epoch) == writer]
 
 
-def clean(count: int = 4, kept: int = 4, spread: bool = True) -> Sink:
+def clean(count: int = 4, kept: int = 4, distribution: bool = True) -> Sink:
     """Batches of two parts, each over two partitions; the log keeps the decisions of the last ``kept``."""
     out, decisions, times = Rows(), [], {}
     for n in range(count):
         times[n] = APART_MS * (n + 1)
         parts = [out.part(n, p, attempt=f"{n}.{p}", at_ms=times[n] + 100) for p in (0, 1)]
         decisions.append(decided(n, *parts))
-    if spread:
+    if distribution:
         ledger = out.ledger(*decisions)
         decisions = [replace(d, handles=tuple(placed(h, ledger) for h in d.transactions)) for d in decisions]
     return Sink(out, out.batches, decisions[-kept:], {*range(count)}, times, out.ids)
@@ -101,7 +101,7 @@ def clean(count: int = 4, kept: int = 4, spread: bool = True) -> Sink:
 
 def placed(handle: PreparedTransaction, ledger: Ledger) -> PreparedTransaction:
     spans = ledger.of((handle.producer_id, handle.epoch))
-    return replace(handle, spread=spread_of({s.where: Extent(s.first, s.records) for s in spans}))
+    return replace(handle, distribution=distribution_of({s.where: OffsetRange(s.first, s.records) for s in spans}))
 
 
 def changes(sink: Sink) -> Iterator[tuple[str, Callable[[Sink], None]]]:
@@ -319,22 +319,22 @@ def commit_files(sink: Sink) -> Iterator[tuple[str, Callable[[Sink], None]]]:
 
 
 #: Without the place of its records, a decision of an earlier version does not tell whether one moved.
-NEEDS_SPREAD = ("moved to the other partition", "partition 0 moved", "partition 1 moved")
+NEEDS_DISTRIBUTION = ("moved to the other partition", "partition 0 moved", "partition 1 moved")
 
 
-@pytest.mark.parametrize("spread", [True, False])
+@pytest.mark.parametrize("distribution", [True, False])
 @pytest.mark.parametrize(("count", "kept"), [(4, 4), (6, 4)])
 def test_whatever_is_removed_doubled_or_moved_is_found_or_unproven(
-    count: int, kept: int, spread: bool, monkeypatch: pytest.MonkeyPatch
+    count: int, kept: int, distribution: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silence over a defect of the sink that no list of anomalies has thought of."""
     monkeypatch.setattr(balance, "KEPT_DECISIONS", 4)
-    sink = clean(count, kept, spread)
+    sink = clean(count, kept, distribution)
     whole = sink.verdict()
     assert whole.findings == [] and not +whole.unproven and whole.batches == kept
     silent = []
     for name, change in changes(sink):
-        if not spread and name.endswith(NEEDS_SPREAD):
+        if not distribution and name.endswith(NEEDS_DISTRIBUTION):
             continue
         changed = sink.copy()
         change(changed)

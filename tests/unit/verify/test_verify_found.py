@@ -115,7 +115,7 @@ def test_what_is_visible_counts_as_visible_wherever_else_it_waits() -> None:
     one = part()
     found = judged(decided(one), marked=False, archive=[right(one, prepared=True)])
     assert found.findings == [] and found.parts == 1 and not found.unproven
-    assert strange(replace(visible(part(0, 3)), prepared=True)) == [("output ahead", "batch 3")]
+    assert foreign(replace(visible(part(0, 3)), prepared=True)) == [("output ahead", "batch 3")]
 
 
 def test_a_part_that_was_written_again_meanwhile_is_no_second_attempt() -> None:
@@ -209,7 +209,7 @@ def test_what_cannot_be_told_counts_for_no_side_of_a_split() -> None:
 # -- what no decision names
 
 
-def strange(*found: Found, **more: Any) -> list[tuple[str, str]]:
+def foreign(*found: Found, **more: Any) -> list[tuple[str, str]]:
     return [(f.anomaly.value, f.batch) for f in judged_strange(*found, **more)]
 
 
@@ -242,7 +242,7 @@ def staged(of: PreparedPart) -> Found:
 def test_a_visible_part_without_a_decision_is_told_by_its_name(of: PreparedPart, anomaly: str | None) -> None:
     """Each of these would go unnoticed, or be called by a name that leads an operator elsewhere."""
     batch = PartName.parse(of.name).batch_id  # type: ignore[union-attr]
-    assert strange(visible(of)) == ([(anomaly, f"batch {batch}")] if anomaly else [])
+    assert foreign(visible(of)) == ([(anomaly, f"batch {batch}")] if anomaly else [])
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,12 @@ def test_a_visible_part_of_the_execution_that_was_given_up_is_an_aborted_read(to
 def test_a_decided_batch_was_not_given_up_for_good() -> None:
     """A second attempt called an aborted read, because the batch had been given up before it was decided."""
     gave_up = Aborted("q", 2, "", 3, "e1", 0)
-    assert strange(visible(part(0, 2, attempt="1.2")), aborted=gave_up) == [("duplicate", "batch 2")]
+    assert foreign(visible(part(0, 2, attempt="1.2")), aborted=gave_up) == [("duplicate", "batch 2")]
 
 
 def test_the_same_part_of_another_output_is_no_decided_attempt() -> None:
     """A phantom called a copy: whoever deletes it, or keeps it, does so for the wrong reason."""
-    assert strange(visible(part(5)), decisions=[decided(part(0), part(5, output="copy"))]) == [("phantom", "batch 1")]
+    assert foreign(visible(part(5)), decisions=[decided(part(0), part(5, output="copy"))]) == [("phantom", "batch 1")]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_the_same_part_of_another_output_is_no_decided_attempt() -> None:
 def test_a_staged_part_without_a_decision_lingers_when_nobody_will_decide_it(of, owner, anomaly) -> None:
     """A false alarm over each live stream; and silence over what holds locks and disk for ever."""
     batch = PartName.parse(of.name).batch_id  # type: ignore[union-attr]
-    assert strange(staged(of), token=owner) == ([(anomaly, f"batch {batch}")] if anomaly else [])
+    assert foreign(staged(of), token=owner) == ([(anomaly, f"batch {batch}")] if anomaly else [])
 
 
 def test_without_a_claim_in_the_log_the_last_decisions_counts() -> None:
@@ -306,15 +306,15 @@ def test_rows_without_a_name_are_phantoms_at_their_place() -> None:
 def test_parts_of_another_commit_log_are_not_judged_and_those_of_earlier_versions_are() -> None:
     """A false alarm over the files of a log that was deleted; silence over all that an earlier version wrote."""
     name = PartName(SINK, 3, 3, 0, "0.1", "a" * 10, "archive")
-    assert strange(visible(replace(part(), name=str(name)))) == []
-    assert strange(visible(replace(part(), name=str(name._replace(incarnation=""))))) == [("output ahead", "batch 3")]
+    assert foreign(visible(replace(part(), name=str(name)))) == []
+    assert foreign(visible(replace(part(), name=str(name._replace(incarnation=""))))) == [("output ahead", "batch 3")]
 
 
 def test_a_part_of_any_claim_of_the_window_is_judged_and_a_name_of_its_own_kind_is_none() -> None:
     """Silence over what an earlier claim left, and an error over a decided part whose name tells nothing."""
     decisions = [decided(replace(part(0), name="odd"), part(1)), decided(part(0, 2, token=5), batch=2, token=5)]
-    assert strange(visible(part(0, 3, token=4)), decisions=decisions, token=5) == [("output ahead", "batch 3")]
-    assert strange(visible(part(0, 3)), decisions=decisions[:1]) == [("output ahead", "batch 3")]
+    assert foreign(visible(part(0, 3, token=4)), decisions=decisions, token=5) == [("output ahead", "batch 3")]
+    assert foreign(visible(part(0, 3)), decisions=decisions[:1]) == [("output ahead", "batch 3")]
 
 
 def test_decisions_that_came_later_explain_what_was_found() -> None:
@@ -330,8 +330,8 @@ def test_decisions_that_came_later_explain_what_was_found() -> None:
 def test_another_querys_decisions_are_not_those_of_the_batch() -> None:
     """A duplicate called right: batch 1 of the query before had other rows."""
     before, now = decided(part(0, token=2), query="old", token=2), decided(part(0, 2), batch=2)
-    assert strange(visible(part(0, attempt="1.1")), decisions=[before, now]) == []
-    assert strange(visible(part(0, 2, token=2)), decisions=[before, now]) == []
+    assert foreign(visible(part(0, attempt="1.1")), decisions=[before, now]) == []
+    assert foreign(visible(part(0, 2, token=2)), decisions=[before, now]) == []
 
 
 # -- looking
@@ -356,12 +356,12 @@ class Output:
 
 
 def test_an_output_is_asked_for_its_own_parts_and_closed() -> None:
-    """Connections that stay open after each evaluation of the check; parts of another output taken for strange."""
+    """Connections that stay open after each evaluation of the check; parts of another output taken for foreign."""
     mine, other = part(0), part(0, output="copy")
     output: Any = Output([right(mine), visible(part(0, 9))])
     seen = read_outputs(SINK, [decided(mine, other)], [output])["archive"]
     assert output.asked == [[mine.name]] and output.closed == 1
-    assert set(seen.parts) == {mine.name} and [f.name for f in seen.strange] == [part(0, 9).name]
+    assert set(seen.parts) == {mine.name} and [f.name for f in seen.foreign] == [part(0, 9).name]
 
 
 def test_an_output_that_fails_says_why_and_a_damaged_log_stops_the_check() -> None:
@@ -386,5 +386,5 @@ def test_only_rows_without_a_name_are_asked_for_again() -> None:
     decision = decided(part(0))
     seen = read_outputs(SINK, [decision], [twice])
     again = read_again(SINK, [decision], [twice], seen)["archive"]
-    assert again.strange == (named, stays) and again.parts == seen["archive"].parts and not again.failed
+    assert again.foreign == (named, stays) and again.parts == seen["archive"].parts and not again.failed
     assert twice.closed == 2

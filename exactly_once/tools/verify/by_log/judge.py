@@ -11,10 +11,10 @@ from exactly_once.inspection.words import are, plural
 from exactly_once.kafka.admin import Partition
 from exactly_once.participants.kafka.digest_scope import SCOPES, TIMESTAMP, has_headers, is_computable
 from exactly_once.protocol.batch_headers import pair_of
-from exactly_once.protocol.checksum import spread_of
+from exactly_once.protocol.checksum import distribution_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId
-from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
+from exactly_once.protocol.records import Decision, OffsetRange, PreparedTransaction
 from exactly_once.protocol.topics import recreated
 from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.tools.verify.by_log.ledger import (
@@ -344,11 +344,11 @@ class _Judge:
 
     def _judge_contents(self, part: PartSpans) -> Answer:
         h = part.handle
-        stands = {s.where: Extent(s.first, s.records) for s in part.spans}
+        stands = {s.where: OffsetRange(s.first, s.records) for s in part.spans}
         visible = f"its {h.records} visible records"
         if outside := {topic for topic, _ in stands}.difference(part.decision.topics):
             wrong = f"its records are in {', '.join(sorted(outside))}, which its decision does not name"
-        elif h.spread and spread_of(stands) != h.spread:
+        elif h.distribution and distribution_of(stands) != h.distribution:
             wrong = f"{visible} are not in the partitions and at the offsets where its task wrote them"
         elif other := part.other_batches:
             wrong = f"the headers of its records name other batches of a sink: {', '.join(sorted(other))}"

@@ -125,7 +125,7 @@ class _Comparison:
         named = named.selectExpr(
             "*",
             f"if({inside}, (offset - first) div {block_size(width)}, null) AS block",
-            f"coalesce(not ({inside}), true){earlier_too} AS stray",
+            f"coalesce(not ({inside}), true){earlier_too} AS is_foreign",
         )
         counted = self._blocks(named.filter("block is not null"), sources, numbered, width).collect()
         wrong, right = ([row for row in counted if row.wrong is verdict] for verdict in (True, False))
@@ -188,7 +188,7 @@ class _Comparison:
 
     def _alone(self, output: DataFrame) -> list[tuple[Any, ...]]:
         """Read the records that Spark cannot read, and return the places of those that name an input record."""
-        places, foreign, strange = list[tuple[Any, ...]](), self._outputs.foreign, list[tuple[int, int]]()
+        places, foreign, foreign_places = list[tuple[Any, ...]](), self._outputs.foreign, list[tuple[int, int]]()
         for w, rows in groupby(_ordered(output.filter(f.col("kind") == ALONE)), lambda row: row.w):
             again, where = Resent(), self._wheres[w]
             for row in rows:
@@ -197,14 +197,14 @@ class _Comparison:
                 named = self._outputs.place_of(where, record, again)
                 if named is not None:
                     places.append((w, row.at, *named.partition, named.offset, named.k, row.hash))
-                elif foreign.count > before and len(strange) < MOST_PLACES:
-                    strange.append((w, row.at))
+                elif foreign.count > before and len(foreign_places) < MOST_PLACES:
+                    foreign_places.append((w, row.at))
             self._outputs.resent += again.arrivals(where)
         its = output.filter(f.col("kind") == FOREIGN)
         [(self._outputs.read, count)] = output.agg(f.count("*"), f.count(f.when(f.col("kind") == FOREIGN, 1))).collect()
         first = its.select("w", "at").orderBy("w", "at").limit(MOST_PLACES).collect() if count else []
         foreign.count += count
-        names = [(self._wheres[w], at) for w, at in sorted([*strange, *map(tuple, first)])[:MOST_PLACES]]
+        names = [(self._wheres[w], at) for w, at in sorted([*foreign_places, *map(tuple, first)])[:MOST_PLACES]]
         foreign.first = [f"{topic}-{partition}@{at}" for (topic, partition), at in names]
         return places
 
@@ -322,7 +322,7 @@ class _Comparison:
     def _left(self, named: DataFrame, wrong: list[tuple[int, int]]) -> DataFrame:
         """Return the records that the driver has to judge, ``open`` where their number is not right."""
         blocks = f.broadcast(self._rows_of(wrong, _BLOCKS).withColumn("bad", f.lit(True)))
-        left = named.join(blocks, ["s", "block"], "left").withColumn("open", f.expr("stray or bad is not null"))
+        left = named.join(blocks, ["s", "block"], "left").withColumn("open", f.expr("is_foreign or bad is not null"))
         if self._question.order == "none":
             return left.filter("open")
         keys, its = ["w", "s"], named.filter("block is not null")

@@ -50,8 +50,8 @@ final class Golden {
             "00ff",
             "row+timestamp",
             List.of(
-                    new Border.PartitionExtent("orders", 0, 10, 3, 1_700_000_000_000L),
-                    new Border.PartitionExtent("orders", 1, -1, 2, null)),
+                    new Border.PartitionRange("orders", 0, 10, 3, 1_700_000_000_000L),
+                    new Border.PartitionRange("orders", 1, -1, 2, null)),
             1,
             List.of("a row is too large", "Make it smaller"));
 

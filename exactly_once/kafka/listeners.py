@@ -17,7 +17,7 @@ from exactly_once.kafka.servers import Address
 
 #: Longest wait for one address. A host that is there refuses at once; one that says nothing is left to the clients'
 #: patience.
-KNOCK_S = 0.5
+PROBE_S = 0.5
 
 #: Request SaslHandshake, version 1, for the mechanism PLAIN: a broker answers it before a login, and says whether it
 #: wants one.
@@ -49,7 +49,7 @@ class Spoken(NamedTuple):
 _NOT_TLS = Spoken(tls=False, sasl=None)
 
 
-def check_doors(connection: Connection) -> None:
+def check_listeners(connection: Connection) -> None:
     """Refuse servers of which none can be there: each name is unknown, its host refuses the connection, or what listens
     speaks another protocol than ``security.protocol``.
 
@@ -63,7 +63,7 @@ def check_doors(connection: Connection) -> None:
     others: dict[Address, Spoken] = {}
     for address in servers.read(connection.bootstrap_servers):
         try:
-            spoken = spoken_at(address.host, address.port, connection.security_protocol, KNOCK_S)
+            spoken = spoken_at(address.host, address.port, connection.security_protocol, PROBE_S)
         except TimeoutError:
             return
         except OSError as e:
