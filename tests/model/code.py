@@ -34,6 +34,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "task asks": ("java:Cluster.checkInTime",),
     "init": ("java:Opening.opened",),
     "begin": ("java:PartWriter.open",),
+    "begin again": ("java:PartWriter.beginAgain", "java:Opening.again"),
     "prepare": ("java:PartWriter.prepare",),
     "task fails": ("spark.jvm.Coordinators._abort",),
     "task retried": ("protocol.names.attempt_of",),

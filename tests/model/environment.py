@@ -70,6 +70,10 @@ class Environment:
                 elif late is not None:
                     text = f"{who} asks again, while its records are on their way"
                     yield "task asks", text, self._to(w, t, "told", t.epoch)
+                if w.left.begins:
+                    nw = abort(w, (id_, t.epoch), "a task's end") if is_open(w, (id_, t.epoch)) else w
+                    nw = nw._replace(left=w.left._replace(begins=w.left.begins - 1))
+                    yield "begin again", f"{who} has sent nothing, and begins again", self._to(nw, t, "waits")
             elif t.pc == "told":
                 if is_open(w, (id_, t.epoch)):
                     yield "prepare", f"{who} prepares", self._to(w, t, "prepared", t.epoch)

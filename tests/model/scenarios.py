@@ -156,6 +156,17 @@ SCENARIOS = {
         ),
         Scenario("a task tried again", _TWO, _ONE_BATCH, faults=Faults(retries=1)),
         Scenario("a task tried again, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(retries=1)),
+        Scenario("a part begun again", _TWO, _ONE_BATCH, faults=Faults(begins=1, timeouts=1)),
+        Scenario(
+            "a part begun again, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(begins=2, retries=1)
+        ),
+        Scenario(
+            "a part begun again, stopped, and a broker away",
+            _TWO,
+            _ONE_BATCH,
+            faults=Faults(begins=1, stops=1, markers=1),
+            long=True,
+        ),
         Scenario("a stage run again", _TWO, _ONE_BATCH, faults=Faults(twins=1), tolerates=ZOMBIE, long=True),
         Scenario(
             "a stage run again, and a recovery",

@@ -95,6 +95,7 @@ class Faults(NamedTuple):
     starved: int = 0  # retention takes the input of a batch that is planned
     retries: int = 0  # Spark gives a task up that goes on, and runs another attempt
     twins: int = 0  # the same in a stage that is run again: the new attempt has the id of the old one
+    begins: int = 0  # a part's transaction was begun with a partition that gets none of its first rows
 
 
 class Scenario(NamedTuple):
