@@ -53,6 +53,9 @@ class FailoverRun:
     sparks_own : float
         With Spark's own sink, whose run was killed just before, with its JVM: from before the request for the next run
         until a look, every 0.2 s, finds a new record.
+    cold, sparks_cold : float
+        From a person's launch of a stream that nothing of before is left of but its checkpoint, until a look, every 0.2
+        s, finds a new decision; and the same until it finds a record of Spark's own sink.
     """
 
     reported: float
@@ -63,6 +66,8 @@ class FailoverRun:
     launched: float
     streamed: float
     sparks_own: float
+    cold: float
+    sparks_cold: float
 
     @property
     def detection(self) -> float:
@@ -103,13 +108,17 @@ def measure(folder: Path, repeats: int) -> list[FailoverRun]:
             story.feed.send(100)
             factory = KafkaTransactionalProducerFactory(bootstrap_servers=broker.bootstrap_servers)
             factory.create_topics({SPARKS_OUTPUT: PARTITIONS, SPARKS_REJECTED: PARTITIONS})
+            story.terminate(story.start())
             runs = [_round(story, dagster) for _ in range(repeats)]
     shutil.rmtree(folder, ignore_errors=True)
     return runs
 
 
 def _round(story: Story, dagster: Dagster) -> FailoverRun:
-    run = story.start()  # launched by a person, which begins a new streak of failures
+    token, asked = _newest(story), time.monotonic()
+    run = dagster.launch(STREAM_JOB, story.config)  # by a person, which begins a new streak of failures
+    until("the first decision of a launch", lambda: _newest(story) > token, BACK_S, 0.2)
+    cold = time.monotonic() - asked
     time.sleep(WORKS_S)
     token = _newest(story)
     killed = time.time()
@@ -132,29 +141,28 @@ def _round(story: Story, dagster: Dagster) -> FailoverRun:
         decided,
     ]
     seconds = [later - earlier for earlier, later in pairwise(moments)]
-    seconds.append(_sparks_own(story, dagster))
-    return FailoverRun(*seconds)
+    sparks_own, sparks_cold = _sparks_own(story, dagster)
+    return FailoverRun(*seconds, sparks_own, cold, sparks_cold)
 
 
-def _sparks_own(story: Story, dagster: Dagster) -> float:
+def _sparks_own(story: Story, dagster: Dagster) -> tuple[float, float]:
+    """Return how long a restart takes behind kill -9, and before that a launch."""
     with Admin(story.site.connection) as admin:
 
         def ends() -> int:
             return sum(w.high for w in admin.watermarks(SPARKS_OUTPUT).values())
 
-        def launched() -> str:
-            before, run = ends(), dagster.launch(SPARKS_JOB)
+        def launched() -> float:
+            asked, before = time.monotonic(), ends()
+            run = dagster.launch(SPARKS_JOB)
             until("a record of Spark's own sink", lambda: ends() > before, BACK_S, every_s=0.2)
-            return run
+            took = time.monotonic() - asked
+            time.sleep(WORKS_S)
+            dagster.kill_run(run, tree=True)
+            return took
 
-        run = launched()
-        time.sleep(WORKS_S)
-        dagster.kill_run(run, tree=True)
-        asked = time.monotonic()
-        run = launched()
-        took = time.monotonic() - asked
-        dagster.kill_run(run, tree=True)
-    return took
+        cold = launched()
+        return launched(), cold
 
 
 def _newest(story: Story) -> int:

@@ -64,7 +64,7 @@ def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
     print(f"From kill -9 of a running stream to its first new decision, s (median of {len(runs)}, smallest, largest);")
     print("sparks_own is a new run of the same query with Spark's own sink, goal is detection + sparks_own + 2:")
     parts = ("total", "detection", "reported", "noticed", "recovery", "queued", "recovered")
-    for name in (*parts, "start", "wanted", "launched", "streamed", "sparks_own", "goal"):
+    for name in (*parts, "start", "wanted", "launched", "streamed", "sparks_own", "goal", "cold", "sparks_cold"):
         values = [getattr(r, name) for r in runs]
         print(f"  {name:10} {median(values):5.1f} ({min(values):.1f} to {max(values):.1f})")
     _keep(args, raw)

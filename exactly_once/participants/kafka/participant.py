@@ -55,8 +55,8 @@ CONTACT_BUDGET_S = 15.0
 
 
 class KafkaParticipant(Participant[PreparedTransaction]):
-    """Kafka's transactions of one sink; one connection until it is closed. A recovery has no ``options``. ``deadline``
-    is that of everything together; with None, each call has a budget of its own.
+    """Kafka's transactions of one sink. A recovery has no ``options``, and a connection of its own; streams share
+    theirs. ``deadline`` is that of everything together; with None, each call has a budget of its own.
     """
 
     name = KAFKA
@@ -91,8 +91,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         budget_s = self._within(budget_s)
         if self._admin is None:
             contact_s = CONTACT_BUDGET_S if self.deadline else ALIVE_BUDGET_S
-            shared = CLIENTS.borrow if self._options is not None else Admin
-            self._admin = shared(self._connection, min(budget_s, contact_s))
+            connect = CLIENTS.borrow if self._options is not None else Admin
+            self._admin = connect(self._connection, min(budget_s, contact_s))
         return self._admin.renew(budget_s)
 
     def beside(self, budget_s: float) -> Admin:
