@@ -21,12 +21,12 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.encoding import encode
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision
 from exactly_once.txn.coordinators import describe, end_txn_version
 from exactly_once.txn.leaders import mismatches
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.kafka_part import PartTransaction
+from testkit.part_ids import part_id
 
 #: Parts of a batch, and the number of batches: opening the parts takes most of the time.
 SIZES = ((1, 20), (16, 20), (32, 20), (128, 10), (1_000, 4), (5_000, 2))

@@ -12,9 +12,10 @@ from confluent_kafka import TopicPartition
 from exactly_once.deadline import Deadline
 from exactly_once.digest import RowDigest
 from exactly_once.protocol.checkpoint_text import digest_of
-from exactly_once.protocol.names import commit_log_topic, offsets_group, part_id
+from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.records import Claim, Completed, Decision
 from testkit import broker as brokers
+from testkit.part_ids import part_id
 from testkit.whole_sinks import PARTITIONS, Row, WholeSink
 
 Damage = Callable[[WholeSink], None]

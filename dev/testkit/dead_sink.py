@@ -12,12 +12,13 @@ from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import PartId, part_id
+from exactly_once.protocol.names import PartId
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 from exactly_once.txn.coordinators import describe, end_txn_version
 from testkit import broker as brokers
 from testkit import oracle
 from testkit.made_sink import begin_of
+from testkit.part_ids import part_id
 
 #: A process id that no machine gives out, for an owner on this host that is dead.
 DEAD = 2**22 + 1

@@ -19,11 +19,11 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS
 from exactly_once.participant import PartName, PartWriter
-from exactly_once.participants.kafka.digest_scope import CHOOSE, place_of, scope_of
+from exactly_once.participants.kafka.digest_scope import CHOOSE, PARTITION, ROW, place_of
 from exactly_once.participants.kafka.participant import KafkaParticipant
-from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.records import OffsetRange, Place, PreparedTransaction
 from exactly_once.txn.coordinators import describe
+from testkit.part_ids import attempt_of, part_id
 
 
 class PartTransaction:
@@ -58,7 +58,7 @@ class PartTransaction:
         self.records += 1
         self.bytes += len(key or b"") + len(value or b"")
         self._digest.add(topic.encode(), key, value, place_of(partition, None, None))
-        self._scope = scope_of(partition, None)
+        self._scope = ROW if partition == CHOOSE else f"{ROW}{PARTITION}"
 
     def flush(self, timeout_s: float) -> None:
         """Wait until every record is acknowledged."""

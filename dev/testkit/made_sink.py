@@ -18,12 +18,12 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.participants.kafka.digest_scope import PLAIN, add_read
 from exactly_once.protocol.batch_headers import Header
 from exactly_once.protocol.checkpoint_text import digest_of
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, Place, PreparedTransaction
 from exactly_once.txn.coordinators import Description, End, describe, end_all, end_txn_version, initialise
 from exactly_once.txn.leaders import open_on
 from testkit import broker as brokers
+from testkit.part_ids import part_id
 
 #: The text of ``offsets/N`` of a batch, unless a test says where its input ends.
 PLANNED = 'v1\n{"batchTimestampMs":5}\n{}'

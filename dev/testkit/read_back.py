@@ -14,11 +14,11 @@ from exactly_once.digest import RowDigest
 from exactly_once.participants.kafka.digest_scope import PLAIN, add_read
 from exactly_once.protocol.batch_headers import Header
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
 from exactly_once.tools.verify.by_log.judge import differing
 from exactly_once.tools.verify.by_log.ledger import Copies, Ledger, Writer
 from exactly_once.txn.scan import LogBatch
+from testkit.part_ids import part_id
 
 SINK, TOPIC, QUERY = "orders", "out", "q"
 

@@ -21,11 +21,12 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.checksum import distribution_of
-from exactly_once.protocol.names import commit_log_topic, offsets_group, part_id
+from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Claim, Completed, Decision, OffsetRange, Place, PreparedTransaction, key_of
 from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
 from testkit import broker as brokers
+from testkit.part_ids import part_id
 from testkit.processes import until
 
 BATCHES, PARTS, PARTITIONS, RECORDS = 5, 3, 3, 40

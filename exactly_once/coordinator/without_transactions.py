@@ -88,10 +88,10 @@ def coordinator_of(options: SinkOptions) -> Coordination:
 
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     """Return the state of a driver whose earlier decisions are all completed."""
-    if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
-        with CLIENTS.borrow(options.connection, CONTACT_BUDGET_S) as admin:
+    with CLIENTS.borrow(options.connection, CONTACT_BUDGET_S) as admin:
+        if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S, admin=admin).owner is None:
             version, timeout_ms, _ = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
-        return DriverState(UNCLAIMED, batch, version, timeout_ms, clock_ahead_ms=0)
+            return DriverState(UNCLAIMED, batch, version, timeout_ms, clock_ahead_ms=0)
     with Session.of(options) as session:
         state = claim_for_stream(session, options, batch, adopts_all=True)
     if state.replay:

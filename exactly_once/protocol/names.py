@@ -19,7 +19,9 @@ from exactly_once.errors import InvalidOption
 #: driver.
 SLOTS = 16
 
-#: Number of variants of an id (see :func:`attempt_of`). It is small, since the broker remembers an id for each variant.
+#: Number of variants of an id, one for each attempt of a task by its unique id, modulo this: when Spark runs a stage
+#: again, attempts count from 0 while tasks of the first run may still be alive. Where two share one, the later
+#: InitProducerId fences the other, and the check before the decision finds that. The broker remembers each.
 VARIANTS = 4
 
 #: Distance to the variants under which a task, with a dead letter topic, shows rows to a broker. It aborts each of
@@ -184,25 +186,6 @@ def _short(text: str) -> str:
 def slot_of(token: int) -> int:
     """Return the id slot under which the claim ``token`` writes."""
     return token % SLOTS
-
-
-def attempt_of(task_attempt: int, task_attempt_id: int) -> str:
-    """Return the attempt part of an id: Spark's attempt number, and a variant from the task attempt's unique id.
-
-    When Spark runs a stage again (after a lost shuffle file), attempts count from 0 again while tasks of the first run
-    may still be alive. The variant distinguishes most of these attempts. Where it does not, the later InitProducerId
-    fences the other attempt, and the check before the decision finds that.
-    """
-    return f"{task_attempt}.{task_attempt_id % VARIANTS}"
-
-
-def part_id(sink_id: str, token: int, part: int, attempt: str) -> str:
-    """Return the transactional id for one attempt of one part, under the claim ``token``.
-
-    ``attempt`` comes from :func:`attempt_of`: two attempts that are alive at once do not share an id, so neither can
-    abort the other's transaction.
-    """
-    return str(PartId(sink_id, slot_of(token), part, attempt))
 
 
 def older_slots(token: int, slots: int) -> frozenset[int]:

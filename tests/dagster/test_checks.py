@@ -31,7 +31,6 @@ from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.error_headers import OFFSET, PARTITION, TOPIC
 from exactly_once.kafka.admin import Admin
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.asset import flights
@@ -40,6 +39,7 @@ from platform_assets.flights.streams import flight_delays
 from testkit import oracle
 from testkit.broker import open_transaction
 from testkit.dead_sink import DEAD
+from testkit.part_ids import part_id
 from testkit.processes import until
 
 PARTITIONS = 2

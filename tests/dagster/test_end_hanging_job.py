@@ -8,13 +8,13 @@ from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import HANGING_JOB
 from dagster_exactly_once.runs.history import classify
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.names import part_id
 from exactly_once.txn import leaders
 from platform_assets.definitions import defs
 from testkit import broker as brokers
 from testkit.dagster_runs import audited
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED, blocked, leave_hanging, wait_until_readable
+from testkit.part_ids import part_id
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ import pytest
 from dagster_exactly_once.sensors import stale_transactions
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.names import part_id
 from exactly_once.txn.leaders import Hanging
 from testkit import broker as brokers
 from testkit.authorizing import AuthorizingBroker
 from testkit.daemon import Daemon
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.part_ids import part_id
 from testkit.rights import Row, granted, input_of, table
 from testkit.sensing import SENSORS, failed_run, sensing, stream_of
 

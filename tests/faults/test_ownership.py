@@ -15,11 +15,11 @@ from exactly_once.checkpoint import batch_in_flight
 from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_txn_version
 from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from testkit.kafka_part import PartTransaction
+from testkit.part_ids import part_id
 from testkit.processes import until
 from testkit.stream import SparkDriver
 

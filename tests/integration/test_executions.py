@@ -22,7 +22,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
-from exactly_once.protocol.names import commit_log_id, commit_log_topic, part_id
+from exactly_once.protocol.names import commit_log_id, commit_log_topic
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Part, Ticket
 from exactly_once.txn.coordinators import describe, end_one, end_txn_version
@@ -30,6 +30,7 @@ from exactly_once.txn.scan import LogBatch, batches
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
 from testkit.kafka_part import KafkaPart, PartTransaction
+from testkit.part_ids import part_id
 from testkit.processes import until
 
 

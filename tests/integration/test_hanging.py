@@ -11,7 +11,6 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import ACCEPTED, PreparedTransaction
 from exactly_once.tools.operation.end_hanging import COMMIT_HANGING, HangingParameters, list_hanging
 from exactly_once.tools.operation.model import OperationContext
@@ -24,6 +23,7 @@ from testkit import oracle
 from testkit.dead_sink import DeadSink
 from testkit.hanging import UNVERIFIED, blocked, leave_hanging, wait_until_readable
 from testkit.made_sink import MadeSink
+from testkit.part_ids import part_id
 from testkit.processes import until
 
 

@@ -10,11 +10,11 @@ from exactly_once.errors import BrokerUnreachable
 from exactly_once.inspection.sink import inspect_sink, sinks
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
 from exactly_once.txn.coordinators import describe, end_one, end_txn_version
 from testkit import broker as brokers
 from testkit.dead_sink import DeadSink
+from testkit.part_ids import part_id
 
 
 @pytest.fixture

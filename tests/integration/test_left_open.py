@@ -17,7 +17,6 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
 from exactly_once.tools.operation.end_hanging import list_hanging
@@ -29,6 +28,7 @@ from testkit import oracle
 from testkit.authorizing import AuthorizingBroker, Right
 from testkit.dead_sink import DeadSink
 from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.part_ids import part_id
 from testkit.rights import granted, table
 
 

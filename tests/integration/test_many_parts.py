@@ -7,11 +7,11 @@ import pytest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.asking import ENDS_A_CONNECTION, IDS_AT_ONCE, MOST_CONNECTIONS
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn import coordinators as transactions
 from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
 from testkit.broker import fresh_name
+from testkit.part_ids import part_id
 
 PARTS = IDS_AT_ONCE + 300
 

@@ -19,7 +19,6 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import name_of
 from exactly_once.participants.kafka.transactions import commit_transactions
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, OffsetRange, PreparedTransaction
 from exactly_once.protocol.replay import rows_of
@@ -28,6 +27,7 @@ from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name, open_transaction
 from testkit.kafka_part import PartTransaction
+from testkit.part_ids import part_id
 from testkit.processes import until
 
 ROWS = ["a", "b", "c"]

@@ -20,7 +20,6 @@ from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
 from exactly_once.tools.metrics import instruments
 from exactly_once.tools.metrics import observer as metrics
@@ -42,6 +41,7 @@ from testkit.authorizing import (
 from testkit.dead_sink import DeadSink
 from testkit.kafka_part import PartTransaction
 from testkit.made_sink import MadeSink
+from testkit.part_ids import part_id
 from testkit.processes import until
 from testkit.rights import Row, granted, input_of, named, table
 from testkit.secure import CERTIFICATE, SCRAM

@@ -26,7 +26,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_offsets
 from exactly_once.protocol.batch_headers import Header, pair_of
-from exactly_once.protocol.names import offsets_group, part_id
+from exactly_once.protocol.names import offsets_group
 from exactly_once.tools.verify import Anomaly, Report, VerifyParameters, run, verify
 from exactly_once.tools.verify.by_log.judge import REMOVED
 from exactly_once.tools.verify.report import OTHERS, UNDECIDED
@@ -35,6 +35,7 @@ from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit.hanging import UNVERIFIED, leave_hanging
 from testkit.made_sink import PLANNED, MadeSink, rows
+from testkit.part_ids import part_id
 from testkit.processes import until
 
 

@@ -59,11 +59,6 @@ def is_computable(scope: str) -> bool:
     return _COMPUTABLE.fullmatch(scope) is not None
 
 
-def scope_of(partition: int, timestamp_ms: int | None) -> str:
-    """Return the scope of the digest of a row with a place."""
-    return f"{ROW}{PARTITION if partition != CHOOSE else ''}{TIMESTAMP if timestamp_ms is not NOW else ''}"
-
-
 def place_of(partition: int, headers: Headers, timestamp_ms: int | None) -> bytes:
     """Return what a row chose besides its topic, key and value.
 

@@ -46,7 +46,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
     /** The age of a transaction is looked at once for so many rows. */
     private static final int ROWS_BETWEEN_LOOKS = 1024;
 
-    /** Transactional ids distinguish so many attempts with the same number; see attempt_of in exactly_once/protocol/names.py. */
+    /** Transactional ids distinguish so many attempts with the same number; see exactly_once/protocol/names.py. */
     private static final int VARIANTS = 4;
 
     /** Makes the writers of an execution's tasks. */

@@ -8,7 +8,6 @@ import pytest
 
 from exactly_once.coordinator.resolve import to_commit
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import (
     ACCEPTED,
     COMMITTED,
@@ -20,6 +19,7 @@ from exactly_once.protocol.records import (
 )
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
+from testkit.part_ids import part_id
 
 NAME = part_id("s", 1, 0, "0.0")
 HANGING = Hanging("out", 0, 7, 3, 0, 100, 1_000, NAME, 5)

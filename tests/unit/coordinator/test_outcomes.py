@@ -26,12 +26,13 @@ from exactly_once.participant import Scope
 from exactly_once.participants.kafka import topics as kafka_topics
 from exactly_once.participants.kafka import transactions as kafka_transactions
 from exactly_once.participants.kafka.transactions import sweep
-from exactly_once.protocol.names import SLOTS, part_id
+from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import Decision, OffsetRange, PreparedTransaction
 from exactly_once.txn.coordinators import Description, End, Listing
 from exactly_once.txn.evidence import TransactionOutcome
 from testkit.doubles import ask_the_double
+from testkit.part_ids import part_id
 from testkit.sessions import session_of
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.micro_batch import earlier_decision
 from exactly_once.digest import RowDigest
 from exactly_once.errors import Expired
-from exactly_once.participants.kafka.digest_scope import PLAIN, add_read, scope_of
+from exactly_once.participants.kafka.digest_scope import PLAIN, add_read
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
 from exactly_once.protocol.replay import lost_handles, match, rows_of, stands_for_lost
@@ -88,7 +88,7 @@ def test_a_lost_part_whose_rows_chose_more_than_key_and_value_needs_a_person_aft
     """
     before, now = RowDigest(), RowDigest()
     add_read(before, old, "t", partition, [Read()])
-    add_read(now, scope_of(partition, timestamp_ms), "t", partition, [Read()])
+    add_read(now, f"row{'+partition' if partition >= 0 else ''}+timestamp", "t", partition, [Read()])
     assert before.text != now.text
     lost = replace(part(0, "a"), digest=before.text, form=old)
     replay = {"kafka": {"0": rows_of(lost)}}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.digest import RowDigest
-from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, add_read, place_of, scope_of
+from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, add_read, place_of
 from testkit.stream import ROOT
 
 ROWS = [(f"k{n % 7}".encode(), f"v{n}".encode()) for n in range(100)]
@@ -129,16 +129,6 @@ def test_a_decision_of_before_is_still_verified(form: str) -> None:
     read = SimpleNamespace(key=b"k", value=b"v", headers=[("h", None)], timestamp=1_700_000_000_000)
     add_read(digest, form, "t", 3, [read])
     assert digest.text == OF_BEFORE[form]
-
-
-def test_rows_of_which_only_some_chose_have_no_form_that_a_reader_could_compute() -> None:
-    """Guards against a part that is called corrupt because a reader cannot know which row chose its partition."""
-    assert {scope_of(CHOOSE, NOW), scope_of(3, NOW), scope_of(CHOOSE, 0), scope_of(3, 1)} == {
-        "row",
-        "row+partition",
-        "row+timestamp",
-        "row+partition+timestamp",
-    }
 
 
 def test_places_are_kept_apart() -> None:

@@ -12,16 +12,15 @@ from exactly_once.protocol.names import (
     SLOTS,
     VARIANTS,
     PartId,
-    attempt_of,
     check_operator,
     check_sink_id,
     commit_log_id,
     commit_log_topic,
     namespace,
     older_slots,
-    part_id,
     slot_of,
 )
+from testkit.part_ids import attempt_of, part_id
 
 #: Sink ids that are prefixes of one another, or look like one another's parts.
 NEIGHBOURS = ("job", "job.1", "job-1", "job_1", "job1", "job10", "jo", "job.0", "1", "log", "eo")

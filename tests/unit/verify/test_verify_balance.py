@@ -11,7 +11,6 @@ from exactly_once.checkpoint import Checkpoint
 from exactly_once.inspection.findings import Inspection
 from exactly_once.protocol.checksum import distribution_of
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, OffsetRange, PreparedTransaction
 from exactly_once.tools.diagnosis import SinkFacts, diagnose
 from exactly_once.tools.verify import sink_findings
@@ -20,6 +19,7 @@ from exactly_once.tools.verify.by_log.balance import TOO_FEW, UNDECIDED, judge_b
 from exactly_once.tools.verify.by_log.judge import OutputState, Verdict
 from exactly_once.tools.verify.by_log.ledger import Ledger, Writer
 from exactly_once.txn.scan import LogBatch
+from testkit.part_ids import part_id
 from testkit.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
 
 #: Between two decisions; before the first one, so much is free in each partition, too.

@@ -17,7 +17,7 @@ from exactly_once.checkpoint import Checkpoint
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction, Owner
 from exactly_once.kafka.groups import Published
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, part_id
+from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS
 from exactly_once.protocol.records import Claim, Decision
 from exactly_once.tools.cli.verify import show
 from exactly_once.tools.diagnosis import SinkFacts, diagnose
@@ -26,6 +26,7 @@ from exactly_once.tools.verify import sink_findings
 from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.tools.verify.report import MOST_FINDINGS, Balance, Report, TopicBalance, limited
 from exactly_once.txn.coordinators import Listing
+from testkit.part_ids import part_id
 from testkit.read_back import SINK, TOPIC, ReadBack, decided, log_of
 
 # -- the findings that diagnoses are
