@@ -344,7 +344,9 @@ class ExtraMissing(ExactlyOnceError):
     default_safe = "Nothing was started"
 
     @classmethod
-    def of(cls, what: str, package: str, extra: str, e: Exception | None = None, where: str = "here") -> ExtraMissing:
+    def of(
+        cls, what: str, package: str, extra: str, e: Exception | None = None, where: str = "where you run it"
+    ) -> ExtraMissing:
         """Make the error of ``what``, which needs ``package`` of the extra."""
         why = f" ({e})" if e is not None else ""
         return cls(

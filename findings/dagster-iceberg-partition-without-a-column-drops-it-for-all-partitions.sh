@@ -8,6 +8,8 @@ set -eEuo pipefail
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 trap 'tail -n 20 "$WORK"/*.log >&2 || true; echo "Could not run (line $LINENO)." >&2; exit 2' ERR
+export DAGSTER_HOME=$WORK/home DAGSTER_DISABLE_TELEMETRY=1
+mkdir "$DAGSTER_HOME"
 python3 -m venv "$WORK/venv"
 PY=$WORK/venv/bin/python
 "$PY" -m pip install --quiet --disable-pip-version-check dagster==1.13.29 dagster-iceberg==0.3.14 \

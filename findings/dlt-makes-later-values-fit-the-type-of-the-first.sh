@@ -2,7 +2,7 @@
 # dlt takes a column's type from the first value that it sees, and describes that a value of another type goes to a column of
 # its own beside it. A value that can be made to fit does not: behind 1.5 the id 9007199254740993 is stored as ...992 and a
 # Decimal's digits are a double's, behind True a 7 is True, behind a date a datetime loses its hours. The order of the
-# rows decides, within a batch and for each later run. The run succeeds.
+# runs decides, and each succeeds.
 # Releases: dlt 1.31.0, duckdb 2.0.1. Needs: bash, Python 3.11 or later with pip. Minutes: 0.5.
 set -eEuo pipefail
 WORK=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A number that has outgrown a field of Avro's type int: fastavro, and confluent-kafka's AvroSerializer over it, write it with as
 # many bytes as it takes, without an error. Python's readers return the whole number, so that a test of the producer sees
-# nothing; Java's decoder, which Spark, Flink and Kafka Connect use, returns another one: 4294967303 is 7, 3000000000 is
+# nothing; Apache's decoder for Java returns another one: 4294967303 is 7, 3000000000 is
 # 852516352. Under ["null", "int"] fastavro refuses the same number, and Apache's package refuses it under both.
 # Releases: fastavro 1.13.1, confluent-kafka 2.16.1, avro 1.12.1 of Python and Java. Needs: bash, Java (JDK), Maven, Python 3.
 # Minutes: 1.

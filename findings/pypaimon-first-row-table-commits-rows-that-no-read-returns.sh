@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Apache Paimon's package for Python writes a table with merge-engine=first-row (the one that drops repeated events) or with
 # deletion-vectors.enabled: the commit succeeds, the snapshot counts the records, their files lie in the table, and every read
-# of the package returns no row. A read of such a table leaves out the files of level 0, and the package writes no other level:
-# its writer does not compact. The same rows in a table with another merge engine come back at once.
+# of the package returns no row. The same rows in a table with another merge engine come back at once.
 # Release: pypaimon 2.1.0. Needs: bash, Python 3.11 or later with pip. Minutes: 0.5.
 set -eEuo pipefail
 WORK=$(mktemp -d)

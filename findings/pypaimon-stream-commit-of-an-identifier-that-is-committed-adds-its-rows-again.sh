@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Apache Paimon's package for Python takes a commit_identifier in its stream writer, as Java's does, where user and identifier
-# tell after a crash what is committed. The Python package stores both in the snapshot and compares them within its own retries
-# alone: an identifier that is committed is committed again, so is a smaller one, and the very messages whose files the table
+# tell after a crash what is committed. The Python package stores both in the snapshot and compares them with no later commit:
+# an identifier that is committed is committed again, so is a smaller one, and the very messages whose files the table
 # has make it list these files a second time. It has no counterpart of Java's filterAndCommit, and a writer that starts anew
 # gets another user.
 # Release: pypaimon 2.1.0. Needs: bash, Python 3.11 or later with pip. Minutes: 0.5.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A Quix Streams application that reads a topic and writes it to another one, which is compacted. A tombstone (a record without a
-# value, which deletes its key) arrives as None and is written as the four bytes of JSON's null: the key is never deleted, and a
-# reader of the new topic finds a record that has a value. The same holds for None out of apply(). A number of more than 64 bits
+# value, which deletes its key) arrives as None and is written as the four bytes of JSON's null: a reader of the new topic finds a
+# record that has a value, which is no tombstone to a broker either. The same holds for None out of apply(). A number of more than 64 bits
 # and a fraction of many digits are written as a double's on the way. No error; with bytes serializers the records stay as they are.
 # Releases: quixstreams 3.28.1, confluent-kafka 2.12.2, Apache Kafka 4.4.0. Needs: bash, Java, Maven, Python 3. Minutes: 1.
 set -eEuo pipefail

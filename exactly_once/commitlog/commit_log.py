@@ -275,7 +275,8 @@ class CommitLog:
         other = self._ahead is not None and self._ahead.record != sent
         if other or self._writer is None or self._writer.spent or owner is None or owner.token != token:
             earlier, self._last_read = self._last_read, None
-            owner = self._init(deadline, earlier).owner  # the remembered one may be an earlier claim of this driver
+            # the remembered one may be an earlier claim of this driver
+            owner = self._init(deadline, earlier, is_claim=False).owner
         if owner is None or owner.token < token:
             self._discard()
             raise CommitLogDamaged(
@@ -308,21 +309,23 @@ class CommitLog:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def _init(self, deadline: Deadline, earlier: tuple[LogState, int] | None = None) -> LogState:
-        """Fence every other writer and read the log to its end, at which nothing of ours is open then."""
+    def _init(self, deadline: Deadline, earlier: tuple[LogState, int] | None = None, is_claim: bool = True) -> LogState:
+        """Fence every other writer and read the log to its end, at which nothing of ours is open then. A claim judges
+        the topic's settings; an owner, whose batches are judged by them, has to roll back whatever they have become.
+        """
         self._discard()
         tries = iter([earlier])
 
         def once() -> LogState:
-            return self._init_once(deadline, next(tries, None))
+            return self._init_once(deadline, next(tries, None), is_claim)
 
         # a leader or a coordinator that moves, or a broker that has not heard of a topic that was just made
         self._state = deadline.repeat(once, BrokerUnreachable, UnknownTopic, first_pause_s=0.1)
         return self._state
 
-    def _init_once(self, deadline: Deadline, earlier: tuple[LogState, int] | None) -> LogState:
+    def _init_once(self, deadline: Deadline, earlier: tuple[LogState, int] | None, is_claim: bool) -> LogState:
         admin = self._asking(max(0.1, deadline.left))
-        self._limit = log_topic.ensure(admin, self.topic, deadline)
+        self._limit = log_topic.ensure(admin, self.topic, deadline, judged=is_claim)
         writer = LogWriter(self._asking, commit_log_id(self.sink_id), LOG_TRANSACTION_TIMEOUT_MS, deadline)
         end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
         state, start = earlier if earlier is not None and earlier[1] <= end else (LogState(), None)

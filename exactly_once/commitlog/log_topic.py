@@ -58,8 +58,9 @@ class Limit(NamedTuple):
     setting: str
 
 
-def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
-    """Create the topic when it is not there, and see that it keeps decisions, dated by the brokers, in one partition.
+def ensure(admin: Admin, topic: str, deadline: Deadline, judged: bool = True) -> Limit | None:
+    """Create the topic when it is not there, and see, if it is to be ``judged``, that it keeps decisions, dated by the
+    brokers, in one partition.
 
     Returns
     -------
@@ -74,8 +75,9 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
         with _similar_refused(admin, topic):
             partitions = create(admin, _log(admin, topic), deadline, RIGHTS)
     config = admin.topic_config(topic)
-    check_config(topic, config)
-    if partitions > 1:
+    if judged:
+        check_config(topic, config)
+    if judged and partitions > 1:
         _check_other_partitions(admin, topic, partitions)
     return limit_of(config)
 

@@ -48,6 +48,10 @@ _STILL_ENDING_S = (0.002, 0.005, 0.01, 0.02, 0.05)
 #: Budget for what is only asked, and not waited for.
 _NOT_WAITED_S = 1.0
 
+#: Time within which a leader answers that replicas have not acknowledged a record: before the client gives up the
+#: request, and with it a connection over which others ask.
+_ACKNOWLEDGED_MS = REQUEST_TIMEOUT_MS - 1_000
+
 #: Share of its timeout from which on an open transaction is not used any more: its coordinator may end it.
 _USABLE = 0.6
 
@@ -265,7 +269,7 @@ class LogWriter:
             ],
             max_version=_COMMIT_OFFSETS,
         )
-        answer = await admin.send(request, offsets.coordinator, timeout_ms=int(offsets.timeout_s * 1000))
+        answer = await admin.wait(admin.send(request, offsets.coordinator), offsets.timeout_s)
         for topic in answer.topics:
             for p in topic.partitions:
                 check(p.error_code, f"TxnOffsetCommit of {topic.name}-{p.partition_index}")
@@ -293,7 +297,7 @@ class LogWriter:
             request = ProduceRequest(
                 transactional_id=self._id,
                 acks=-1,
-                timeout_ms=REQUEST_TIMEOUT_MS,
+                timeout_ms=_ACKNOWLEDGED_MS,
                 topic_data=[of_topic(name=where[0], partition_data=data)],
                 max_version=_PRODUCE,
             )

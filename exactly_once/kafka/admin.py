@@ -26,7 +26,7 @@ from exactly_once.errors import BrokerRefused, NotAuthorized, UnknownTopic
 from exactly_once.kafka.asking import Asking, Partition, id_of
 from exactly_once.kafka.errors import check, lacking, of_new_topic
 
-__all__ = ["EARLIEST", "LATEST", "START_S", "Admin", "Partition", "TopicConfigs", "Watermarks"]
+__all__ = ["EARLIEST", "LATEST", "START_S", "STATIC_S", "Admin", "Partition", "TopicConfigs", "Watermarks"]
 
 #: Age of an answer that names whom to ask for a broker's settings: brokers name one that died for longer.
 _ALIVE_S = 5.0
@@ -36,9 +36,10 @@ START_S = 5.0
 
 EARLIEST, LATEST = -2, -1
 
-#: A setting of which a new value needs a restart of the brokers, and the age of an answer that names it.
 _LONGEST = "transaction.max.timeout.ms"
-_STATIC_S = 60.0
+
+#: Age of an answer that names a setting of which a new value needs a restart of the brokers.
+STATIC_S = 60.0
 
 #: Settings by topic.
 TopicConfigs = Mapping[str, Mapping[str, str]]
@@ -147,9 +148,11 @@ class Admin(Asking):
         """
         return self._config(ConfigResourceType.BROKER, str(self.ask(lambda: self.brokers(_ALIVE_S))[0]), names)
 
-    def longest_transaction_ms(self) -> int | None:
-        """Return the brokers' transaction.max.timeout.ms; None when the principal may not know it."""
-        longest = self.remembered(_LONGEST, lambda: self.broker_config([_LONGEST]), _STATIC_S).get(_LONGEST)
+    def longest_transaction_ms(self, old_s: float = 0.0) -> int | None:
+        """Return the brokers' transaction.max.timeout.ms, by an answer no older than that; None when the principal may
+        not know it.
+        """
+        longest = self.remembered(_LONGEST, lambda: self.broker_config([_LONGEST]), old_s).get(_LONGEST)
         return int(longest) if longest else None
 
     def create_topic(

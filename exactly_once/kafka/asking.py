@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Self, TypeVar, cast
@@ -117,7 +118,8 @@ class Known:
 
 
 class Asking:
-    """Requests to a cluster, within ``budget_s`` seconds (renewable); a context manager that closes its connections.
+    """Requests to a cluster, within ``budget_s`` seconds (renewable); a context manager that closes its connections, or
+    gives them back (:mod:`exactly_once.kafka.sharing`).
 
     ``question`` is a function without arguments that returns an awaitable, most often a coroutine function. Only
     questions call the ``async`` methods.
@@ -128,6 +130,7 @@ class Asking:
         For what kafka-python publishes; :meth:`call` gives it the budget and our errors.
     deadline : Deadline
         What is left of the budget.
+
     Raises
     ------
     BrokerUnreachable
@@ -145,9 +148,11 @@ class Asking:
         self.deadline = Deadline(budget_s)
         self.known = known or Known()
         self._beside: list[Self] = []
+        self._adding = threading.Lock()
         self._give_back: Callable[[], None] | None = None
         self._first = self  # the one of which the others are copies, and which knows whether the client has failed
         self._failed = False
+        self._seen_s = float("-inf")
         connection.check_login()
         try:
             self.client = _Client(
@@ -170,8 +175,13 @@ class Asking:
 
     @property
     def failed(self) -> bool:
-        """True once an answer did not come within its budget, or the brokers refused the login."""
+        """True once an answer did not come within its budget, the brokers refused the login, or the client broke."""
         return self._first._failed
+
+    @property
+    def silent_s(self) -> float:
+        """The seconds since this client was last told which brokers there are."""
+        return time.monotonic() - self._first._seen_s
 
     def lent(self, budget_s: float, give_back: Callable[[], None]) -> Self:
         """Return the same connections with a budget of its own, whose :meth:`close` calls ``give_back``, once."""
@@ -193,7 +203,7 @@ class Asking:
         and what is left of the budget; fewer where the brokers take no more connections. They are kept.
         """
         wanted = min(MOST_CONNECTIONS, -(-requests // ENDS_A_CONNECTION))
-        with contextlib.suppress(ExactlyOnceError):
+        with contextlib.suppress(ExactlyOnceError), self._adding:
             while len(self._beside) < wanted - 1:
                 more = type(self)(self.connection, min(_MORE_S, max(1.0, self.deadline.left)), self.known)
                 self._beside.append(more)
@@ -207,6 +217,7 @@ class Asking:
     def within(self, budget_s: float) -> Self:
         """Return the same connections with a budget of its own, for whoever asks meanwhile; only this one is closed."""
         same = copy.copy(self)
+        same._give_back = None
         return same.renew(budget_s)
 
     # -- asking ---------------------------------------------------------------------------------------------------
@@ -234,22 +245,30 @@ class Asking:
                 failure = e
                 if not e.retriable:
                     break
-        self._first._failed |= may_pass(failure) or isinstance(failure, SaslAuthenticationFailedError)
+        self._first._failed |= may_pass(failure)
         raise self.named(failure) from failure
 
     def remembered(self, what: str, ask: Callable[[], T], old_s: float) -> T:
         """Return the answer to a question about the cluster itself, as anybody who shares ``known`` had it ``old_s``
-        seconds ago or less; or ask.
+        seconds ago or less; or ask. An empty answer, as without a right, is not kept.
         """
         when_s, answer = self.known.answers.get(what, (float("-inf"), None))
         if time.monotonic() - when_s > old_s:
             answer = ask()
-            self.known.answers[what] = time.monotonic(), answer
+            if answer:
+                self.known.answers[what] = time.monotonic(), answer
         return cast("T", answer)
 
     def run(self, question: Callable[[], Awaitable[T]]) -> T:
         """Return the answer to ``question``, asked once; raise kafka-python's own errors."""
-        answer: T = self.client._net.run(question)
+        try:
+            answer: T = self.client._net.run(question)
+        except KafkaError as e:
+            self._first._failed |= isinstance(e, SaslAuthenticationFailedError)
+            raise
+        except (RuntimeError, OSError):  # the client's thread has ended
+            self._first._failed = True
+            raise
         return answer
 
     def begin(self, question: Callable[[], Awaitable[T]]) -> Awaitable[T]:
@@ -274,6 +293,12 @@ class Asking:
         """Send a request to a broker, to any when ``node`` is None; returns what its answer can be awaited from."""
         return self.client._manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
 
+    async def wait(self, answer: Any, seconds: float) -> Any:
+        """Return the answer if it comes within so many seconds; else raise KafkaTimeoutError, and leave the connection
+        open for those who ask over it as well.
+        """
+        return await self.client._manager.wait_for(answer, int(seconds * 1000))
+
     async def pause(self, seconds: float) -> None:
         """Let others ask for so long."""
         await self.client._net.sleep(seconds)
@@ -294,6 +319,7 @@ class Asking:
         return found
 
     def _see(self, alive: list[int]) -> list[int]:
+        self._first._seen_s = time.monotonic()
         self.known.alive = time.monotonic(), alive
         return alive
 

@@ -80,9 +80,8 @@ def published_offsets(admin: Admin, group: str, settled: bool = False) -> Publis
     for topic, partition, offset, metadata in admin.ask(lambda: _committed(admin, group, settled))[1]:
         if offset >= 0:
             found.offsets.setdefault(topic, {})[partition] = offset
-        if match := _METADATA.fullmatch(
-            (metadata or "").rstrip("\0")
-        ):  # drivers with librdkafka sent a C string's end as well
+        text = (metadata or "").rstrip("\0")  # drivers with librdkafka sent a C string's end as well
+        if match := _METADATA.fullmatch(text):
             found.batches[match["query"]] = max(int(match["batch"]), found.batches.get(match["query"], -1))
     return found
 

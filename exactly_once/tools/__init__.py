@@ -19,5 +19,4 @@ def needed() -> Iterator[None]:
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in PACKAGES:
             raise
-        what = "the command exactly-once, and exactly_once.verify as well,"
-        raise ExtraMissing.of(what, str(e.name), "tools") from e
+        raise ExtraMissing.of("the command exactly-once (or exactly_once.verify)", str(e.name), "tools") from e

@@ -92,7 +92,7 @@ def end_txn_version(admin: Admin) -> int:
     BrokerTooOld
         Without EndTxn 3 (Kafka 2.8) or DescribeTransactions (Kafka 3.0).
     """
-    level = transaction_level(admin)
+    level = transaction_level(admin, START_S)
     end_txn = admin.api_version(EndTxnRequest())
     if end_txn < 3 or admin.api_version(DescribeTransactionsRequest()) < 0:
         raise BrokerTooOld(
@@ -103,10 +103,12 @@ def end_txn_version(admin: Admin) -> int:
     return min(end_txn, FENCING_VERSION if level >= 2 else 4)
 
 
-def transaction_level(admin: Admin) -> int:
-    """Return the cluster's finalized transaction.version (KIP-890); 0 where the brokers have none."""
+def transaction_level(admin: Admin, old_s: float = 0.0) -> int:
+    """Return the cluster's finalized transaction.version (KIP-890), by an answer no older than that; 0 where the
+    brokers have none.
+    """
     features: Mapping[str, Any] = admin.remembered(
-        "features", lambda: admin.call(admin.client.describe_features), START_S
+        "features", lambda: admin.call(admin.client.describe_features), old_s
     )
     return int(features.get("transaction.version", {}).get("finalized", (0, 0))[1])
 

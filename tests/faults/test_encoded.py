@@ -40,7 +40,7 @@ REJECTED, BAD_KEY, BAD_VALUE, ASTRAY = 3, 7, 9, 17
 
 @dataclass
 class Mixed:
-    """A stream whose rows have each of the four transaction_outcomes, with a topic for three of them."""
+    """A stream whose rows have each of the four outcomes, with a topic for three of them."""
 
     bench: Bench
     registry: RegistryProcess
@@ -87,8 +87,8 @@ class Mixed:
         found = Counter[tuple[str, str]]()
         for key, value in self.bench.input.expected():
             n = int(value.rsplit("-", 1)[1]) % 50
-            fate = REJECTED if n % 10 == REJECTED else n
-            if fate in numbers or (not numbers and fate not in (REJECTED, BAD_KEY, BAD_VALUE, ASTRAY)):
+            outcome = REJECTED if n % 10 == REJECTED else n
+            if outcome in numbers or (not numbers and outcome not in (REJECTED, BAD_KEY, BAD_VALUE, ASTRAY)):
                 found[key, f"{key}|{value}"] += 1
         return found
 
@@ -109,7 +109,7 @@ class Mixed:
         return lambda key: avro(key, SerializationContext(topic, MessageField.KEY))["id"], line
 
     def assert_each_once(self) -> None:
-        """Each row has the fate that it must have, once, and nothing is under way."""
+        """Each row has the outcome that it must have, once, and nothing is under way."""
         oracle.assert_settled(self.bench.connection, self.bench.sink_id, self.topics)
         good, rejected, dead = (raw(self.bench.connection, topic) for topic in self.topics)
         key, value = self.readers()

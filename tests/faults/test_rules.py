@@ -33,7 +33,7 @@ def assert_refused(bench: Bench, job: Job, warm: SparkDriver, code: str, change:
     bench.assert_exactly(bench.input.expected(slice(0, 1)))
 
 
-@pytest.mark.quick("dead-cleanup.policy-delete-compact-InvalidOption")
+@pytest.mark.quick("log-cleanup.policy-compact-delete-CommitLogDamaged")
 @pytest.mark.parametrize(
     ("topic", "setting", "right", "wrong", "refused"),
     [

@@ -37,7 +37,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "begin again": ("java:PartWriter.beginAgain", "java:Opening.again"),
     "prepare": ("java:PartWriter.prepare",),
     "task fails": ("spark.jvm.Coordinators._abort",),
-    "task retried": ("protocol.names.PartId",),
+    "task retried": ("java:PartWriter.createWriter",),
     "look": ("participants.kafka.transactions.confirm", "commitlog.commit_log.CommitLog.own"),
     "decide": ("coordinator.decide.decide_and_complete", "commitlog.commit_log.CommitLog.append"),
     "complete": ("coordinator.complete.complete", "participants.kafka.transactions.commit_transactions"),

@@ -42,7 +42,7 @@ try:
 
     from exactly_once.outputs.postgres import session as server
     from exactly_once.outputs.postgres.checks import prepared_gids, refuse
-    from exactly_once.outputs.postgres.visible import fate_of, found_rows
+    from exactly_once.outputs.postgres.visible import found_rows, outcome_of
 except ImportError as e:
     raise ExtraMissing.of_output("PostgreSQL", "psycopg", "postgres", e) from None
 
@@ -152,21 +152,21 @@ class PostgresParticipant(Participant[PreparedPart]):
                     _DECIDED,
                 )
             missing = [h for h in handles if not self._finish(session, "COMMIT", h)]
-            transaction_outcomes = {h.name: fate_of(session, h, timeline) for h in missing}
-        if unknown := [h for h in missing if transaction_outcomes[h.name] is None]:
+            outcomes = {h.name: outcome_of(session, h, timeline) for h in missing}
+        if unknown := [h for h in missing if outcomes[h.name] is None]:
             names = [f"{h.name} ({h.records} records, xid {h.data['xid']})" for h in unknown]
             raise Expired(
                 f"PostgreSQL ({self.database.shown}) cannot tell how {len(unknown)} decided transactions ended, after "
                 f"a failover, a restore or a long time: {', '.join(names[:5])}{', ...' if names[5:] else ''}",
                 f"Find out whether table {self.table} holds the rows of these transactions, and write the missing rows",
             )
-        if waiting := [h for h in missing if transaction_outcomes[h.name] == "in progress"]:
+        if waiting := [h for h in missing if outcomes[h.name] == "in progress"]:
             more = f" and {len(waiting) - 1} more" if waiting[1:] else ""
             raise Unfinished(
                 f"PostgreSQL ({self.database.shown}) is still ending {waiting[0].name}{more}",
                 "Start the stream (or the recovery) again",
             )
-        return [h for h in missing if transaction_outcomes[h.name] == "aborted"]
+        return [h for h in missing if outcomes[h.name] == "aborted"]
 
     def abort(self, handles: Sequence[PreparedPart]) -> None:
         with self.database.driver("roll back the undecided transactions", _UNDECIDED) as session:

@@ -89,15 +89,15 @@ def found_rows(of: PostgresParticipant, sink_id: str, handles: Sequence[Prepared
     return views + [Found(gid, prepared=True, places=(f"pg_prepared_xacts, gid {gid}",)) for gid in mine]
 
 
-def fate_of(session: PostgresSession, handle: PreparedPart, timeline: str) -> str | None:
+def outcome_of(session: PostgresSession, handle: PreparedPart, timeline: str) -> str | None:
     """Return how a transaction ended: committed, aborted, in progress; None when the server cannot tell."""
     if handle.data["timeline"] != timeline:
         return None
     try:
-        fate: str | None = session.row("SELECT pg_xact_status(%s::xid8)", handle.data["xid"])[0]
+        outcome: str | None = session.row("SELECT pg_xact_status(%s::xid8)", handle.data["xid"])[0]
     except psycopg.errors.InvalidParameterValue:  # an id of the future: the server was restored to an earlier state
         return None
-    return fate
+    return outcome
 
 
 def _found(
@@ -113,19 +113,19 @@ def _found(
         wrong = "somebody deleted or updated the others" if records < handle.records else ""
         # a column's type that the table does not tell can cause another digest
         return Found(handle.name, True, records=records, digest=digest if proven else "", places=place, wrong=wrong)
-    fate = fate_of(session, handle, timeline)
-    if fate is None and handle.data["timeline"] != timeline and not shared:
+    outcome = outcome_of(session, handle, timeline)
+    if outcome is None and handle.data["timeline"] != timeline and not shared:
         wrong = "a failover or a restore lost its transaction, or somebody deleted or updated the rows since"
         return Found(handle.name, wrong=wrong, places=place)
-    if fate is None:
+    if outcome is None:
         return Found(handle.name, unproven="PostgreSQL cannot tell how its transaction ended")
-    if fate == "committed" and shared:
+    if outcome == "committed" and shared:
         return Found(handle.name, unproven="other sessions change the table, and all of its rows are gone")
-    if fate == "committed":
+    if outcome == "committed":
         return Found(
             handle.name, wrong="its transaction is committed: somebody deleted or updated the rows", places=place
         )
-    return Found(handle.name, prepared=fate == "in progress", places=place)
+    return Found(handle.name, prepared=outcome == "in progress", places=place)
 
 
 def _counts(session: PostgresSession, table: sql.Identifier, handles: Sequence[PreparedPart]) -> dict[int, int]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from exactly_once.checkpoint import begins_of, repair_command
 from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
-from exactly_once.kafka.admin import START_S, Admin
+from exactly_once.kafka.admin import START_S, STATIC_S, Admin
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.protocol.checkpoint_text import kafka_offsets
@@ -37,8 +37,15 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
         admin.topic_partitions([options.topic], rights, START_S)
     if options.dead_letters is not None:
         _check_dead_letters(options.dead_letters.topic, admin)
-    longest = admin.longest_transaction_ms() or DEFAULT_TRANSACTION_TIMEOUT_MS
-    return version, timeout_within(options.timeout_ms, longest), longest
+    try:
+        return version, *_timeout(options, admin, STATIC_S)
+    except InvalidTransactionTimeout:  # the brokers may have been started with another limit since
+        return version, *_timeout(options, admin, 0.0)
+
+
+def _timeout(options: SinkOptions, admin: Admin, old_s: float) -> tuple[int, int]:
+    longest = admin.longest_transaction_ms(old_s) or DEFAULT_TRANSACTION_TIMEOUT_MS
+    return timeout_within(options.timeout_ms, longest), longest
 
 
 def timeout_within(wanted: int | None, longest: int) -> int:

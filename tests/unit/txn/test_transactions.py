@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -51,7 +52,7 @@ class Cluster:
 
 def over(cluster: Cluster) -> Admin:
     admin = object.__new__(Admin)
-    admin._beside, admin._first, admin._failed = [], admin, False
+    admin._beside, admin._adding, admin._first, admin._failed = [], Lock(), admin, False
     admin.connection, admin.deadline = Connection("h:1"), Deadline(0.5)
     admin.client = cluster  # type: ignore[assignment]
     return admin

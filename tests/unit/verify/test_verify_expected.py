@@ -204,8 +204,8 @@ def test_a_batch_of_records_that_goes_over_a_block_comes_in_both() -> None:
 def test_the_next_marker_of_its_producer_says_whether_a_batch_was_aborted() -> None:
     """Unseen called lost, or the other way round: one producer has many transactions behind the last stable offset."""
     ends = {7: [(10, True), (20, False), (30, True)], 8: [(5, False)]}
-    transaction_outcomes = [_aborted(SimpleNamespace(producer_id=7, last_offset=at), ends) for at in (3, 9, 11, 25, 31)]  # type: ignore[arg-type]
-    assert transaction_outcomes == [False, False, True, False, False]
+    outcomes = [_aborted(SimpleNamespace(producer_id=7, last_offset=at), ends) for at in (3, 9, 11, 25, 31)]  # type: ignore[arg-type]
+    assert outcomes == [False, False, True, False, False]
     assert not _aborted(SimpleNamespace(producer_id=9, last_offset=1), ends)  # type: ignore[arg-type]
 
 

@@ -210,10 +210,10 @@ def test_what_cannot_be_told_counts_for_no_side_of_a_split() -> None:
 
 
 def foreign(*found: Found, **more: Any) -> list[tuple[str, str]]:
-    return [(f.anomaly.value, f.batch) for f in judged_strange(*found, **more)]
+    return [(f.anomaly.value, f.batch) for f in judged_foreign(*found, **more)]
 
 
-def judged_strange(*found: Found, decisions: Sequence[Decision] | None = None, **log: Any) -> list[Finding]:
+def judged_foreign(*found: Found, decisions: Sequence[Decision] | None = None, **log: Any) -> list[Finding]:
     decisions = [decided(part(0)), decided(part(0, 2), batch=2)] if decisions is None else decisions
     verdict = Verdict()
     shown = {h.name: right(h) for d in decisions for h in d.handles if isinstance(h, PreparedPart)}
@@ -251,7 +251,7 @@ def test_a_visible_part_without_a_decision_is_told_by_its_name(of: PreparedPart,
 def test_a_visible_part_of_the_execution_that_was_given_up_is_an_aborted_read(token, batch, anomaly) -> None:
     """Aborted read called output ahead; and the other way round after another claim, or another batch, was given up."""
     gave_up = Aborted("q", batch, "", token, "e1", 0)
-    (one,) = judged_strange(visible(part(0, 3)), aborted=gave_up)
+    (one,) = judged_foreign(visible(part(0, 3)), aborted=gave_up)
     assert (one.anomaly.value, one.batch, one.records) == (anomaly, "batch 3", 3)
     assert one.transaction == part(0, 3).name
     assert one.what.endswith("gave up this execution of batch 3") == (anomaly == "aborted read")

@@ -132,18 +132,16 @@ DEFECTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("transaction_outcomes", "due", "marked", "anomalies", "records", "says"), DEFECTS.values(), ids=DEFECTS
-)
+@pytest.mark.parametrize(("outcomes", "due", "marked", "anomalies", "records", "says"), DEFECTS.values(), ids=DEFECTS)
 def test_a_part_that_is_not_just_there_is_under_way_or_has_the_name_and_the_number_of_its_defect(
-    out: ReadBack, transaction_outcomes, due: int, marked: bool, anomalies: list[str], records: int, says: str
+    out: ReadBack, outcomes, due: int, marked: bool, anomalies: list[str], records: int, says: str
 ) -> None:
     """A false alarm over the commit of a live batch, or in the moment between two markers; silence over one that the
     sink calls completed; loss called a commit under way, and unseen called lost; a proof of a transaction that is not
     over; a sentence that hides the second defect.
     """
     part = out.part(0, commit=None)
-    for partition, (commit, hidden) in enumerate(transaction_outcomes):
+    for partition, (commit, hidden) in enumerate(outcomes):
         out.batches[partition] = replace(out.batches[partition], hidden=hidden)
         if commit is not None:
             out.end((part.producer_id, part.epoch), partition, commit)
@@ -153,7 +151,7 @@ def test_a_part_that_is_not_just_there_is_under_way_or_has_the_name_and_the_numb
     assert +found.unproven == ({} if anomalies else {judge.UNDER_WAY: 1})
     if anomalies:
         assert found.findings[0].records == records and re.search(says, found.findings[0].what)
-    if UNDONE in transaction_outcomes:
+    if UNDONE in outcomes:
         assert found.findings[0].places == ("out-1@0..1",)
 
 
