@@ -11,7 +11,7 @@ from exactly_once.commitlog.log_reader import PARTITION
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerRefused, CommitLogDamaged, InvalidOption, UnknownTopic
 from exactly_once.kafka import new_topic
-from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.admin import START_S, Admin
 from exactly_once.kafka.new_topic import MIN_IN_SYNC, NewTopic
 from exactly_once.protocol.names import sink_of_log
 
@@ -112,20 +112,20 @@ def left_out(admin: Admin, topic: str) -> list[str]:
     Raises NotAuthorized, InvalidOption or BrokerRefused, as :func:`ensure` would.
     """
     with _similar_refused(admin, topic):
-        return new_topic.create(admin, _log(admin, topic), validate_only=True)
+        return new_topic.create(admin, _log(admin, topic, START_S), validate_only=True)
 
 
-def compacted(admin: Admin, topic: str, called: str, needed: Collection[str]) -> NewTopic:
-    """Return a compacted topic of one partition that outlives the loss of a broker where there are three, and is of no
-    use without the settings ``needed``.
+def compacted(admin: Admin, topic: str, called: str, needed: Collection[str], old_s: float = 0.0) -> NewTopic:
+    """Return a compacted topic of one partition that outlives the loss of a broker where there are three, as they were
+    ``old_s`` seconds ago or less, and is of no use without the settings ``needed``.
     """
-    replication = min(3, admin.broker_count())
+    replication = min(3, admin.broker_count(old_s))
     wished = {MIN_IN_SYNC: str(max(1, replication - 1)), **TOPIC_CONFIG}
     return NewTopic(topic, called, 1, replication, {name: wished.pop(name) for name in needed}, wished)
 
 
-def _log(admin: Admin, topic: str) -> NewTopic:
-    return compacted(admin, topic, f"the commit log {topic}", NEEDED)
+def _log(admin: Admin, topic: str, old_s: float = 0.0) -> NewTopic:
+    return compacted(admin, topic, f"the commit log {topic}", NEEDED, old_s)
 
 
 @contextmanager

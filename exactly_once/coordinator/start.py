@@ -39,7 +39,7 @@ from exactly_once.protocol.planning import Batch, history_consent
 from exactly_once.protocol.row_schema import Column
 from exactly_once.protocol.spelling import did_you_mean
 from exactly_once.protocol.takeover import check_not_retired
-from exactly_once.txn.coordinators import FENCING_VERSION, check_seen, refuse_lowered
+from exactly_once.txn.coordinators import FENCING_VERSION, begin_check_seen, check_seen, refuse_lowered
 
 #: Budget of each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
 READ_BUDGET_S = 10.0
@@ -78,6 +78,8 @@ def check(
     if not CLIENTS.has_heard(options.connection):
         check_listeners(options.connection)
     with CLIENTS.borrow(options.connection, round(deadline.left, 1)) as admin:
+        if options.guarantee is Guarantee.EXACTLY_ONCE:
+            begin_check_seen(admin, namespace(options.sink_id))
         admin.sizes([t for t in (options.topic, commit_log_topic(options.sink_id)) if t])  # both at once
         version, *_ = check_cluster(options, admin)
         if options.topic is not None and "timestamp" in names:

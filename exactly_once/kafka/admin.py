@@ -56,9 +56,9 @@ class Watermarks(NamedTuple):
 class Admin(Asking):
     """Questions about a cluster, its topics, their offsets and settings: see :class:`Asking` for budget and errors."""
 
-    def broker_count(self) -> int:
-        """Return the number of live brokers."""
-        return len(self.ask(self.brokers))
+    def broker_count(self, old_s: float = 0.0) -> int:
+        """Return the number of live brokers, as an answer had them that is no older than that."""
+        return len(self.ask(lambda: self.brokers(old_s)))
 
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""

@@ -22,7 +22,7 @@ from exactly_once.kafka.asking import Known
 from exactly_once.kafka.connection import Connection
 
 #: Streams of a client before another one is made, and the most clients of a cluster: then clients have more streams.
-STREAMS_A_CLIENT = 4
+STREAMS_A_CLIENT = 8
 MOST_CLIENTS = 8
 
 #: Time for which a client stays open that nobody uses: the first batch follows the check of a start.

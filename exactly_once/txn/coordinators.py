@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -163,7 +164,7 @@ def check_seen(admin: Admin, prefix: str) -> None:
     nothing is open as far as this principal can see.
     """
     try:
-        describe(admin, [f"{prefix}check"])  # never initialised
+        describe(admin, [_check_id(prefix)])
     except NotAuthorized as e:
         raise NotAuthorized(
             f"this principal may not see the transactional ids with the prefix {prefix}, so the brokers leave them "
@@ -171,6 +172,21 @@ def check_seen(admin: Admin, prefix: str) -> None:
             f"Grant DESCRIBE on the transactional ids with the prefix {prefix} (principals that run streams, "
             "writes or recoveries need WRITE, which includes it)",
         ) from e
+
+
+def begin_check_seen(admin: Admin, prefix: str) -> None:
+    """Have the coordinator that :func:`check_seen` asks looked up, while its caller asks something else."""
+
+    async def question() -> None:
+        with suppress(KafkaError):  # it is looked up again, then
+            await admin.coordinators([_check_id(prefix)])
+
+    admin.begin(question)
+
+
+def _check_id(prefix: str) -> str:
+    """Return an id with this prefix that nobody initialises."""
+    return f"{prefix}check"
 
 
 def check_all_seen(admin: Admin) -> None:
