@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,26 +70,6 @@ def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
     assert marker.exists()
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("point", ["some-sent", "mid-write", "after-flush"])
-def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
-    point: str, bench: Bench, retrying: SparkDriver
-) -> None:
-    """Guards against what a dead worker leaves: an open transaction with rows (readers stand still until it is swept),
-    and a handle of a part that another attempt has written too.
-    """
-    bench.input.add()
-    run = retrying.start(replace(bench.job.until_stopped(), participants=[]))
-    run.await_commit(0)
-    retrying.arm(point, "exit")
-    bench.input.add()
-    run.await_commit(1)
-    assert retrying.has_reached(point)
-
-    bench.assert_exactly_once()  # while the driver lives: its own sweep has to clear the dead attempt
-    run.stop()()
 
 
 @pytest.mark.long
