@@ -142,7 +142,8 @@ def _round(story: Story, dagster: Dagster) -> FailoverRun:
     ]
     seconds = [later - earlier for earlier, later in pairwise(moments)]
     sparks_own, sparks_cold = _sparks_own(story, dagster)
-    return FailoverRun(*seconds, *[sparks_own, cold, sparks_cold])
+    seconds += [sparks_own, cold, sparks_cold]
+    return FailoverRun(*seconds)
 
 
 def _sparks_own(story: Story, dagster: Dagster) -> tuple[float, float]:

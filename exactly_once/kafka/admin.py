@@ -80,7 +80,7 @@ class Admin(Asking):
         may be ``old_s`` seconds old.
         """
         wanted = list(topics)
-        if old_s and (remembered := self._remembered(wanted, operations, old_s)) is not None:
+        if old_s and (remembered := self._sizes_remembered(wanted, operations, old_s)) is not None:
             return remembered
         described = self._described(wanted)
         sizes = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
@@ -285,7 +285,9 @@ class Admin(Asking):
             self.known.topics |= {t["name"]: (time.monotonic(), t) for t in found}
         return found
 
-    def _remembered(self, topics: Sequence[str], operations: Collection[str], old_s: float) -> dict[str, int] | None:
+    def _sizes_remembered(
+        self, topics: Sequence[str], operations: Collection[str], old_s: float
+    ) -> dict[str, int] | None:
         """Return what :meth:`topic_partitions` would, without asking; None where it must ask, or would raise."""
         since_s, found = time.monotonic() - old_s, dict[str, int]()
         for name in topics:

@@ -192,7 +192,7 @@ class Asking:
     def close(self) -> None:
         """Close the connections, or give them back."""
         if self._give_back is not None:
-            give_back, self._give_back = self._give_back, _nothing
+            give_back, self._give_back = self._give_back, lambda: None
             return give_back()
         for beside in self._beside:
             beside.client.close()
@@ -433,10 +433,6 @@ class Asking:
     def _cluster(self) -> Any:
         """The client's own memory of the cluster."""
         return self.client._manager.cluster
-
-
-def _nothing() -> None:
-    """Return: what is closed twice needs nothing more."""
 
 
 def id_of(topic: Any) -> str:

@@ -287,9 +287,9 @@ def commit_transactions(
             "only a start of the stream can write their rows (EO-LOST)",
         )
     # a committed transaction may have been in a topic that is gone
-    unproven = (
-        (TransactionOutcome.UNKNOWN, TransactionOutcome.COMMITTED) if topics.changed else (TransactionOutcome.UNKNOWN,)
-    )
+    unproven = [TransactionOutcome.UNKNOWN]
+    if topics.changed:
+        unproven.append(TransactionOutcome.COMMITTED)
     unknown = [by_id[i] for i, outcome in ended.items() if outcome in unproven]
     lost += [by_id[i] for i, outcome in ended.items() if outcome is TransactionOutcome.ABORTED]
     if unknown:  # it names the rolled back ones, too: who accepts the parts in doubt accepts these as well
