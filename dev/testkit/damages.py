@@ -128,7 +128,7 @@ def the_last_decision_without_handles(sink: WholeSink) -> None:
 
 
 def totals_in_place_of_handles(sink: WholeSink) -> None:
-    state = sink.log.read(Deadline(30))
+    state = sink.log.read(Deadline(30), whole=True)
     last = sink.decisions[-1]
     sink.decide_again(last.without_handles(state.decided_ms[last.query_id, last.batch_id]))
 

@@ -219,7 +219,7 @@ def test_nothing_shows_the_hanging_rest_of_what_a_person_gave_up_as_lost(unverif
         consent = Consent(accept_lost=decision.consent)
         found = resolve.complete_decided(session, sink.token, consent, Deadline(30))
     assert [d.batch_id for d in found.completed] == [0]
-    assert sink.log.read(Deadline(30)).marks["q", 0].how == ACCEPTED
+    assert sink.log.read(Deadline(30), whole=True).marks["q", 0].how == ACCEPTED
 
     [found] = list_hanging(unverified, sink.sink_id, older_than_s=0, budget_s=60)
     assert found.decided is not None and found.completed == ACCEPTED
