@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.failover_location import SPARKS_JOB, SPARKS_OUTPUT, SPARKS_REJECTED
-from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.admin import Admin
@@ -115,10 +115,11 @@ def measure(folder: Path, repeats: int) -> list[FailoverRun]:
 
 
 def _round(story: Story, dagster: Dagster) -> FailoverRun:
-    token, asked = _newest(story), time.monotonic()
+    token, asked, launched = _newest(story), time.monotonic(), time.time()
     run = dagster.launch(STREAM_JOB, story.config)  # by a person, which begins a new streak of failures
     until("the first decision of a launch", lambda: _newest(story) > token, BACK_S, 0.2)
     cold = time.monotonic() - asked
+    until("the checks of a start to end, which take processors", lambda: _checked(dagster, launched), BACK_S, 1.0)
     time.sleep(WORKS_S)
     token = _newest(story)
     killed = time.time()
@@ -164,6 +165,12 @@ def _sparks_own(story: Story, dagster: Dagster) -> tuple[float, float]:
 
         cold = launched()
         return launched(), cold
+
+
+def _checked(dagster: Dagster, launched: float) -> bool:
+    """Return whether the checks have ended that a sensor requests when a stream begins to work."""
+    since = [run for run in dagster.runs(CHECKS_JOB) if run["creationTime"] > launched]
+    return bool(since) and not dagster.live(CHECKS_JOB)
 
 
 def _newest(story: Story) -> int:

@@ -319,3 +319,10 @@ def test_one_recovery_at_a_time_is_a_limit_of_the_queue():
     request = recovery_request(flight_delays.spec, StreamHistory(0.0), RecoveryNeed("incident", "cause"))
     assert limits[TAG_RECOVERS] == 1 and request.tags[TAG_RECOVERS] == SINK_ID
     assert settings["run_coordinator"]["config"]["dequeue_interval_seconds"] == 1
+
+
+@pytest.mark.parametrize("path", ["dagster_exactly_once/dagster.yaml", "deploy/dagster/dagster.yaml"])
+def test_the_next_run_is_launched_beside_its_recovery(path: str):
+    """Mishap: Dagster waits until a run's process has loaded the code before it launches the next one of the queue."""
+    queue = yaml.safe_load((ROOT / path).read_text())["run_coordinator"]["config"]
+    assert queue["dequeue_use_threads"] and queue["dequeue_num_workers"] >= 2
