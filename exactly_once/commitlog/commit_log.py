@@ -37,6 +37,7 @@ from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, encode, headers
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace, offsets_group
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, key_of
+from exactly_once.txn.coordinators import begin_initialise
 
 log = logging.getLogger(__name__)
 
@@ -325,6 +326,7 @@ class CommitLog:
 
     def _init_once(self, deadline: Deadline, earlier: tuple[LogState, int] | None, is_claim: bool) -> LogState:
         admin = self._asking(max(0.1, deadline.left))
+        begin_initialise(admin, commit_log_id(self.sink_id))
         self._limit = log_topic.ensure(admin, self.topic, deadline, judged=is_claim)
         writer = LogWriter(self._asking, commit_log_id(self.sink_id), LOG_TRANSACTION_TIMEOUT_MS, deadline)
         end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)

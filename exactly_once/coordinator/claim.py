@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import psutil
 
@@ -21,7 +22,8 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import CheckpointRewound, ExactlyOnceError, Expired, SinkOwned
 from exactly_once.failpoints import reach
-from exactly_once.kafka.groups import published_offsets
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.groups import Committed, begin_published, published_offsets
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka.checks import (
     check_cluster,
@@ -165,18 +167,17 @@ def _claim(
     with session.trace.step("claim"), session.within(deadline):
         version, timeout_ms, longest_ms = check_cluster(options, session.kafka.admin())
 
-        def forgotten(state: LogState, settled: bool = False) -> int | None:
-            return _forgotten(options, batch, session, state, deadline, settled)
-
         def make(state: LogState) -> Claim:
             # checked again: the earlier driver's last transaction has ended now, and soon will on the group's partition
-            check(state, forgotten(state, settled=True))
+            check(state, _forgotten(options, batch, session, state, deadline))
             bound = WRITE if purpose == "write" else batch.query_id
             told = options.operator, options.progress_topic
             return make_claim(state, bound, now_ms(), purpose, options.checkpoint, *told)
 
+        group = offsets_group(options.sink_id) if _tells(options, batch) else ""
+        begun = begin_published(session.kafka.admin(), group) if group else None  # while the log is read
         before = session.log.read(deadline)
-        check(before, forgotten(before))
+        check(before, _forgotten(options, batch, session, before, deadline, begun))
         if version < FENCING_VERSION:
             refuse_lowered(session.kafka.admin(), [d.end_txn_version for d in before.decisions])
         decision = before.last_decision(batch.query_id)
@@ -216,25 +217,42 @@ def _claim(
         )
         written = topics or (decision.topics if decision else ())
         dead = [options.dead_letters.topic] if options.dead_letters else []
-        warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written, *dead})
-        warn_of_lost_input(options, batch, session.kafka.admin(GROUP_BUDGET_S), after)
+        about, admin = {session.log.topic, *written, *dead}, session.kafka.beside(GROUP_BUDGET_S)
+        session.beside(partial(_warn, options, batch, about, after, admin))  # while the tasks begin
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, resolved, state)
     return state
 
 
+def _warn(options: SinkOptions, batch: Batch, topics: set[str], state: LogState, admin: Admin) -> None:
+    warn_of_elections(options.sink_id, admin, topics)
+    warn_of_lost_input(options, batch, admin, state)
+
+
+def _tells(options: SinkOptions, batch: Batch) -> bool:
+    """Return whether the sink's consumer group knows its batches."""
+    return bool(options.input_offsets and kafka_offsets(batch.sources))
+
+
 def _forgotten(
-    options: SinkOptions, batch: Batch, session: Session, state: LogState, deadline: Deadline, settled: bool
+    options: SinkOptions,
+    batch: Batch,
+    session: Session,
+    state: LogState,
+    deadline: Deadline,
+    begun: Awaitable[Committed] | None = None,
 ) -> int | None:
     """Return the batch whose decision the sink's consumer group knows, and the log, in this state, does not; None
     without one, and where nothing tells it: the input is not Kafka, or the group cannot be asked now.
+
+    The group is asked for what it knows once no transaction of it is open, unless the question was ``begun`` before.
     """
-    if not (options.input_offsets and kafka_offsets(batch.sources)):
+    if not _tells(options, batch):
         return None
-    published = None
+    published, group = None, offsets_group(options.sink_id)
     with suppress(ExactlyOnceError):
         admin = session.kafka.admin(GROUP_BUDGET_S)
-        published = published_offsets(admin, offsets_group(options.sink_id), settled).batches.get(batch.query_id)
+        published = published_offsets(admin, group, begun is None, begun).batches.get(batch.query_id)
     if not forgotten_by(published, state.last_decision(batch.query_id)):
         return None
     now = session.log.read(deadline, whole=True)  # a driver that lives may have decided between the two looks

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight
@@ -41,10 +42,6 @@ SWEEP_EVERY_MS = 30_000
 #: below that transaction's timeout.
 QUICK_S = 5.0
 
-#: Threads of a coordinator: one writes the mark, and another sweeps. They live as long as the query: an interpreter
-#: starts its threads one after the other, and with 50 queries in one driver a batch of 2.0 s waited 0.8 s for that.
-THREADS = 2
-
 
 class Coordinator(Coordination):
     """The driver's side of one query that runs: made when it starts, closed when it ends. ``others`` are its outputs
@@ -63,7 +60,6 @@ class Coordinator(Coordination):
         self._marking: Future[DriverState] | None = None
         self._beginning: Future[None] | None = None
         self._took_s = float("inf")
-        self._threads = ThreadPoolExecutor(THREADS, "exactly-once-mark")
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
         """Plan the batch in flight; claim the sink first, if this is the query's first batch.
@@ -93,7 +89,7 @@ class Coordinator(Coordination):
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends, ended)
         if may is not Plan.DRAIN:  # while tasks run, so that the decision need not wait for the answers
-            self._beginning = self._threads.submit(self._begin_decision, ends)
+            self._beginning = self._session.beside(partial(self._begin_decision, ends))
         return state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
 
     def _begin_decision(self, ends: Offsets) -> None:
@@ -166,7 +162,7 @@ class Coordinator(Coordination):
                 dead_letters=decision.dead_letters,
             )
             self._state = state = replace(state, last=decision, replay={}, too_long=0, finished=True)
-            self._marking = self._threads.submit(self._marked, done, state, batch)
+            self._marking = self._session.beside(partial(self._marked, done, state, batch))
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
@@ -210,7 +206,6 @@ class Coordinator(Coordination):
             return abort_execution(self._session, state, state.batch.batch_id, (), reported=False)
         finally:
             self._session.trace.end()
-            self._threads.shutdown(wait=False)
             self._session.close()
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -299,7 +294,7 @@ class Coordinator(Coordination):
         scope = own_scope(session.sink_id, state, batch.log)  # the scope spares the parts of this decision
         progress = progress_to_tell(session, batch.decision, batch.log.owner, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
-        sweeping = self._threads.submit(self._sweep_kafka, scope, batch.decision)  # the mark asks the log
+        sweeping = self._session.beside(partial(self._sweep_kafka, scope, batch.decision))  # the mark asks the log
         try:
             with session.trace.step("mark"):
                 mark(session, batch, progress)

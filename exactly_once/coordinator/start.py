@@ -6,7 +6,7 @@ here writes, fences or creates anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
@@ -78,8 +78,8 @@ def check(
     if not CLIENTS.has_heard(options.connection):
         check_listeners(options.connection)
     with CLIENTS.borrow(options.connection, round(deadline.left, 1)) as admin:
-        if options.guarantee is Guarantee.EXACTLY_ONCE:
-            begin_check_seen(admin, namespace(options.sink_id))
+        decides = options.guarantee is Guarantee.EXACTLY_ONCE
+        seen = begin_check_seen(admin, namespace(options.sink_id)) if decides else None
         admin.sizes([t for t in (options.topic, commit_log_topic(options.sink_id)) if t])  # both at once
         version, *_ = check_cluster(options, admin)
         if options.topic is not None and "timestamp" in names:
@@ -87,7 +87,7 @@ def check(
         admin.renew(READ_BUDGET_S)
         if options.progress_topic:
             check_progress(admin, options.progress_topic)
-        is_new = options.guarantee is Guarantee.EXACTLY_ONCE and not _check_rights(options, admin)
+        is_new = seen is not None and not _check_rights(options, admin, seen)
         log = LogState() if is_new else read_log(options.connection, options.sink_id, READ_BUDGET_S, admin=admin)
         if version < FENCING_VERSION:
             refuse_lowered(admin, [d.end_txn_version for d in log.decisions])
@@ -183,19 +183,19 @@ def check_start(
         )
 
 
-def _check_rights(options: SinkOptions, admin: Admin) -> bool:
+def _check_rights(options: SinkOptions, admin: Admin, seen: Awaitable[object]) -> bool:
     """Make sure of the rights on the commit log, or that the brokers would create it, and of those on the transactional
-    ids; return whether the log is there.
+    ids, which ``seen`` asks for; return whether the log is there.
     """
-    try:
-        check_seen(admin, namespace(options.sink_id))
-    except NotAuthorized as e:
-        way_out = f"Grant WRITE on the transactional ids with the prefix {namespace(options.sink_id)}"
-        raise NotAuthorized(e.what, way_out) from e
-    log = commit_log_topic(options.sink_id)
+    log, is_there = commit_log_topic(options.sink_id), True
     try:
         admin.topic_partitions([log], RIGHTS, START_S)
     except UnknownTopic:
         warn_left_out(log, left_out(admin, log))
-        return False
-    return True
+        is_there = False
+    try:
+        check_seen(admin, namespace(options.sink_id), seen)
+    except NotAuthorized as e:
+        way_out = f"Grant WRITE on the transactional ids with the prefix {namespace(options.sink_id)}"
+        raise NotAuthorized(e.what, way_out) from e
+    return is_there

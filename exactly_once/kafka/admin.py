@@ -76,13 +76,13 @@ class Admin(Asking):
         self, topics: Iterable[str], operations: Collection[str] = (), old_s: float = 0.0
     ) -> dict[str, int]:
         """Return the number of partitions of each topic; raise UnknownTopic when one of them does not exist, or may not
-        be described, and NotAuthorized as :meth:`check_rights` does for ``operations``. An answer that raises neither
-        may be ``old_s`` seconds old.
+        be described, and NotAuthorized as :meth:`check_rights` does for ``operations``. An answer may be ``old_s``
+        seconds old, but for one that denies something.
         """
         wanted = list(topics)
-        if old_s and (remembered := self._sizes_remembered(wanted, operations, old_s)) is not None:
-            return remembered
-        described = self._described(wanted)
+        described = self._remembered(wanted, operations, old_s) if old_s else None
+        if described is None:
+            described = self._described(wanted)
         sizes = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
         if denied := [t["name"] for t in described if t["error_code"] == TopicAuthorizationFailedError.errno]:
             raise NotAuthorized(
@@ -283,18 +283,20 @@ class Admin(Asking):
         found: list[Any] = self.call(lambda: self.client.describe_topics(topics))
         if topics is not None:
             self.known.topics |= {t["name"]: (time.monotonic(), t) for t in found}
+            led = {(t["name"], p["partition_index"]): p["leader_id"] for t in found for p in t["partitions"]}
+            self.known.led_by |= led
         return found
 
-    def _sizes_remembered(
-        self, topics: Sequence[str], operations: Collection[str], old_s: float
-    ) -> dict[str, int] | None:
-        """Return what :meth:`topic_partitions` would, without asking; None where it must ask, or would raise."""
-        since_s, found = time.monotonic() - old_s, dict[str, int]()
+    def _remembered(self, topics: Sequence[str], operations: Collection[str], old_s: float) -> list[Any] | None:
+        """Return what :meth:`_described` returned within ``old_s`` seconds; None where it must ask."""
+        since_s, found = time.monotonic() - old_s, list[Any]()
         for name in topics:
             when_s, topic = self.known.topics.get(name, (float("-inf"), {}))
-            if when_s < since_s or topic["error_code"] or _lacks(topic, operations):
+            if when_s < since_s or topic["error_code"] not in (0, UnknownTopicOrPartitionError.errno):
                 return None
-            found[name] = len(topic["partitions"])
+            if _lacks(topic, operations):
+                return None
+            found.append(topic)
         return found
 
     def _config(self, kind: Any, name: str, names: Iterable[str] = ()) -> dict[str, str]:

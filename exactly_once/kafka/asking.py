@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain, repeat
 from typing import Any, Self, TypeVar, cast
 
 from kafka.admin import KafkaAdminClient
@@ -55,6 +56,9 @@ _MORE_S = 2.0
 #: Ids in one request. A request is given up after a fixed time, so what it asks must not grow with a batch; a thousand
 #: take a broker some tens of milliseconds.
 IDS_AT_ONCE = 1_000
+
+#: Age of an answer up to which a group's coordinator is not looked up again: a broker that dies is named for longer.
+_COORDINATES_S = 5.0
 
 #: Longest wait for a refusal, in ms: a broker refuses within milliseconds, a password after a tenth of a second.
 _LOGIN_MS = 2_000
@@ -108,13 +112,14 @@ class _Client(KafkaAdminClient):
 
 
 class Known:
-    """Leaders, brokers and topics, as the newest answers to the clients of a cluster named them."""
+    """Leaders, brokers, topics, groups' coordinators, as the newest answers to the clients of a cluster named them."""
 
     def __init__(self) -> None:
         self.led_by: dict[Partition, int] = {}
         self.alive: tuple[float, list[int]] = (float("-inf"), [])
         self.topics: dict[str, tuple[float, Any]] = {}
         self.answers: dict[str, tuple[float, Any]] = {}
+        self.groups: dict[str, tuple[float, int]] = {}
 
 
 class Asking:
@@ -222,14 +227,15 @@ class Asking:
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
-    def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """Return the answer to ``question``.
+    def ask(self, question: Callable[[], Awaitable[T]], begun: Awaitable[T] | None = None) -> T:
+        """Return the answer to ``question``, of which ``begun`` is what :meth:`begin` has returned, if it was begun.
 
         It is asked again after errors that Kafka calls retriable until the budget is spent.
 
         Raises BrokerUnreachable, NotAuthorized or BrokerRefused.
         """
-        return self.call(lambda: self.run(question))
+        questions = chain([] if begun is None else [lambda: begun], repeat(question))
+        return self.call(lambda: self.run(next(questions)))
 
     def call(self, act: Callable[[], T]) -> T:
         """Do as :meth:`ask` does, for an act that waits for its answer itself, such as the methods of ``client``."""
@@ -339,9 +345,17 @@ class Asking:
         self._cluster._coordinators.pop((CoordinatorType.TRANSACTION, transactional_id), None)
 
     async def group_coordinator(self, group: str) -> int:
-        """Return the coordinator of a consumer group, by a fresh FindCoordinator."""
-        self._cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
-        return int((await self.client._find_coordinator_ids([group]))[group])
+        """Return the coordinator of a consumer group, by a FindCoordinator of the last seconds."""
+        when_s, node = self.known.groups.get(group, (float("-inf"), -1))
+        if time.monotonic() - when_s > _COORDINATES_S:
+            self._cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
+            node = int((await self.client._find_coordinator_ids([group]))[group])
+            self.known.groups[group] = time.monotonic(), node
+        return node
+
+    def forget_group_coordinator(self, group: str) -> None:
+        """Look it up again next time: it may have moved."""
+        self.known.groups.pop(group, None)
 
     async def leaders(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from kafka.errors import KafkaError
@@ -15,6 +16,9 @@ from exactly_once.kafka.errors import check
 
 #: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
 _GROUPS_AT_ONCE = 100
+
+#: A group's coordinator, and what it knows: topic, partition, offset and metadata of each offset.
+Committed = tuple[int, list[tuple[str, int, int, str | None]]]
 
 #: Text beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
 _METADATA = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
@@ -68,16 +72,23 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
     return Readers(groups_by_partition, complete and not waiting)
 
 
-def published_offsets(admin: Admin, group: str, settled: bool = False) -> Published:
+def begin_published(admin: Admin, group: str) -> Awaitable[Committed]:
+    """Ask for :func:`published_offsets` while its caller asks something else."""
+    return admin.begin(partial(_committed, admin, group, False))
+
+
+def published_offsets(
+    admin: Admin, group: str, settled: bool = False, begun: Awaitable[Committed] | None = None
+) -> Published:
     """Return offsets and batches of one answer: a decision commits all of its offsets at once, and names the batch in
     the group's metadata. Both are empty for a group that does not exist.
 
     While a decision's transaction is open, and until its end marker is in the group's partition, brokers give the
     offsets before it. With ``settled`` they are asked until there is no such transaction (KIP-447); raises
-    BrokerUnreachable when it outlasts the budget.
+    BrokerUnreachable when it outlasts the budget. ``begun`` is what :func:`begin_published` has returned.
     """
     found = Published({}, {})
-    for topic, partition, offset, metadata in admin.ask(lambda: _committed(admin, group, settled))[1]:
+    for topic, partition, offset, metadata in admin.ask(lambda: _committed(admin, group, settled), begun)[1]:
         if offset >= 0:
             found.offsets.setdefault(topic, {})[partition] = offset
         text = (metadata or "").rstrip("\0")  # drivers with librdkafka sent a C string's end as well
@@ -93,20 +104,22 @@ def answering_coordinator(admin: Admin, group: str, partition: Partition) -> int
     return admin.ask(lambda: _committed(admin, group, False, [topic]))[0]
 
 
-async def _committed(
-    admin: Admin, group: str, settled: bool, topics: list[Any] | None = None
-) -> tuple[int, list[tuple[str, int, int, str | None]]]:
+async def _committed(admin: Admin, group: str, settled: bool, topics: list[Any] | None = None) -> Committed:
     """Return the group's coordinator, and what it knows: topic, partition, offset and metadata of each offset, of all
     unless ``topics`` names some.
     """
     wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
     request = OffsetFetchRequest(groups=[wanted], require_stable=settled, min_version=8, max_version=8)
     node = await admin.group_coordinator(group)
-    [answer] = (await admin.send(request, node)).groups
-    check(answer.error_code, f"offsets of {group}")
-    found = [(topic.name, p) for topic in answer.topics for p in topic.partitions]
-    for topic, p in found:
-        check(p.error_code, f"offset of {group} on {topic}-{p.partition_index}")
+    try:
+        [answer] = (await admin.send(request, node)).groups
+        check(answer.error_code, f"offsets of {group}")
+        found = [(topic.name, p) for topic in answer.topics for p in topic.partitions]
+        for topic, p in found:
+            check(p.error_code, f"offset of {group} on {topic}-{p.partition_index}")
+    except KafkaError:
+        admin.forget_group_coordinator(group)
+        raise
     return node, [(topic, p.partition_index, p.committed_offset, p.metadata) for topic, p in found]
 
 

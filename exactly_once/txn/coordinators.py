@@ -7,9 +7,10 @@ Sources: KIP-98 and KIP-890 (EndTxn), KIP-664 (List- and DescribeTransactions), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -159,12 +160,12 @@ def ids_of(admin: Admin, producer_ids: set[int]) -> dict[int, str]:
     return {t.producer_id: t.transactional_id for rows in answer.values() for t in rows}
 
 
-def check_seen(admin: Admin, prefix: str) -> None:
+def check_seen(admin: Admin, prefix: str, begun: Awaitable[object] | None = None) -> None:
     """Raise NotAuthorized unless :func:`list_transactions` lists the ids that begin with ``prefix``: without the right,
-    nothing is open as far as this principal can see.
+    nothing is open as far as this principal can see. ``begun`` is what :func:`begin_check_seen` has returned.
     """
     try:
-        describe(admin, [_check_id(prefix)])
+        admin.ask(partial(_describe, admin, [_check_id(prefix)]), begun)
     except NotAuthorized as e:
         raise NotAuthorized(
             f"this principal may not see the transactional ids with the prefix {prefix}, so the brokers leave them "
@@ -174,14 +175,9 @@ def check_seen(admin: Admin, prefix: str) -> None:
         ) from e
 
 
-def begin_check_seen(admin: Admin, prefix: str) -> None:
-    """Have the coordinator that :func:`check_seen` asks looked up, while its caller asks something else."""
-
-    async def question() -> None:
-        with suppress(KafkaError):  # it is looked up again, then
-            await admin.coordinators([_check_id(prefix)])
-
-    admin.begin(question)
+def begin_check_seen(admin: Admin, prefix: str) -> Awaitable[object]:
+    """Ask what :func:`check_seen` does while its caller asks something else."""
+    return admin.begin(partial(_describe, admin, [_check_id(prefix)]))
 
 
 def _check_id(prefix: str) -> str:
@@ -203,27 +199,27 @@ def check_all_seen(admin: Admin) -> None:
 def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Description]:
     """Return the coordinators' view of these ids, all coordinators asked at once."""
     ids = list(dict.fromkeys(transactional_ids))
+    return admin.ask(partial(_describe, admin, ids)) if ids else {}
 
-    async def question() -> dict[str, Description]:
-        by_node: dict[int, list[str]] = {}
-        for transactional_id, node in (await admin.coordinators(ids)).items():
-            by_node.setdefault(node, []).append(transactional_id)
-        rows: list[tuple[int, Any]] = []
-        try:
-            while by_node:
-                sent = [
-                    (node, admin.send(DescribeTransactionsRequest(transactional_ids=some[:IDS_AT_ONCE]), node))
-                    for node, some in by_node.items()
-                ]
-                rows += [(node, t) for node, answer in sent for t in (await answer).transaction_states]
-                by_node = {node: rest for node, some in by_node.items() if (rest := some[IDS_AT_ONCE:])}
-        except KafkaError:
-            for transactional_id in ids:  # the coordinator died: its successor has to be looked up
-                admin.forget_coordinator(transactional_id)
-            raise
-        return {t.transactional_id: _description(admin, node, t) for node, t in rows}
 
-    return admin.ask(question) if ids else {}
+async def _describe(admin: Admin, ids: list[str]) -> dict[str, Description]:
+    by_node: dict[int, list[str]] = {}
+    for transactional_id, node in (await admin.coordinators(ids)).items():
+        by_node.setdefault(node, []).append(transactional_id)
+    rows: list[tuple[int, Any]] = []
+    try:
+        while by_node:
+            sent = [
+                (node, admin.send(DescribeTransactionsRequest(transactional_ids=some[:IDS_AT_ONCE]), node))
+                for node, some in by_node.items()
+            ]
+            rows += [(node, t) for node, answer in sent for t in (await answer).transaction_states]
+            by_node = {node: rest for node, some in by_node.items() if (rest := some[IDS_AT_ONCE:])}
+    except KafkaError:
+        for transactional_id in ids:  # the coordinator died: its successor has to be looked up
+            admin.forget_coordinator(transactional_id)
+        raise
+    return {t.transactional_id: _description(admin, node, t) for node, t in rows}
 
 
 def _description(admin: Admin, node: int, t: Any) -> Description:
@@ -280,6 +276,16 @@ def initialise(
         return answer.producer_id, answer.producer_epoch
 
     return admin.ask(question)
+
+
+def begin_initialise(admin: Admin, transactional_id: str) -> None:
+    """Look up whom :func:`initialise` will ask while its caller asks something else."""
+
+    async def question() -> None:
+        with suppress(KafkaError):  # it is looked up again, then
+            await admin.coordinators([transactional_id])
+
+    admin.begin(question)
 
 
 def add_partitions(

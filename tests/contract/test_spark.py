@@ -126,7 +126,9 @@ def test_where_a_kafka_source_began_is_behind_a_zero_byte_and_its_offsets_are_js
 def test_without_its_metadata_a_checkpoint_with_batches_is_refused(stream: Stream) -> None:
     """Duplicate: a query with a new id would run the last batch again as its own."""
     if tuple(map(int, stream.spark.version.split(".")[:2])) < (4, 2):
-        pytest.skip("this Spark makes a new id: spark.sql.streaming.checkpoint.verifyMetadataExists.enabled is new in 4.2")
+        pytest.skip(
+            "this Spark makes a new id: spark.sql.streaming.checkpoint.verifyMetadataExists.enabled is new in 4.2"
+        )
     stream.batch()
     (stream.checkpoint / "metadata").unlink()
     with pytest.raises(Exception, match="STREAMING_CHECKPOINT_MISSING_METADATA_FILE"):

@@ -26,6 +26,7 @@ from exactly_once.txn.coordinators import (
     FENCING_VERSION,
     Description,
     End,
+    begin_check_seen,
     check_seen,
     describe,
     end_all,
@@ -409,10 +410,12 @@ def sweep(
         When the principal may not see the sink's transactions, or not abort them.
     """
     aborted: list[Description] = []
-    if not sees:
-        check_seen(admin, namespace(sink_id))
+    seen = None if sees else begin_check_seen(admin, namespace(sink_id))
     for _ in Deadline(SWEEP_BUDGET_S).tries():
         found = [d for d in open_transactions(sink_id, admin, mine, _ALIVE_S if sees else 0.0) if d.end not in spare]
+        if seen is not None:
+            check_seen(admin, namespace(sink_id), seen)
+            seen = None
         if not found:
             return aborted
         outcomes = end_all(admin, [d.end for d in found], False, end_txn_version(admin))

@@ -165,10 +165,11 @@ public final class Cluster {
         try {
             Topic seen = known == null ? null : again(topic, known);
             if (seen == null) {
+                KafkaFuture<Config> settings = settingsOf(topic);
                 TopicDescription found = ask(
                         admin.describeTopics(List.of(topic)).topicNameValues().get(topic));
                 awaitLeaders(topic, found.partitions());
-                seen = new Topic(found.topicId(), found.partitions().size(), largestBatch(settingsOf(topic)));
+                seen = new Topic(found.topicId(), found.partitions().size(), largestBatch(settings));
             }
             topics.put(topic, seen);
             return seen;

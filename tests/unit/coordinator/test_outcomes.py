@@ -141,7 +141,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
         kafka_transactions,
         *("describe", "end_all", "end_txn_version", "transaction_outcomes", "list_transactions", "transaction_level"),
     )
-    monkeypatch.setattr(kafka_transactions, "check_seen", lambda admin, prefix: None)
+    monkeypatch.setattr(kafka_transactions, "begin_check_seen", lambda admin, prefix: object())
+    monkeypatch.setattr(kafka_transactions, "check_seen", lambda admin, prefix, begun: None)
     monkeypatch.setattr(kafka_transactions, "_end_hanging", lambda admin, handles: None)
 
 

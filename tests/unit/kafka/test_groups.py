@@ -40,7 +40,7 @@ class Answering:
     def __init__(self, words):
         self.words = words
 
-    def ask(self, question):
+    def ask(self, question, begun=None):
         return asyncio.run(question())
 
     async def group_coordinator(self, group):
