@@ -15,6 +15,7 @@ from dagster_exactly_once.runs.failures import diagnose
 from faultlab.state import TRANSFORM
 from testkit import repair
 from testkit.fixtures import Bench, KafkaInput
+from testkit.processes import until
 from testkit.stream import Job, SparkDriver
 
 SELECT = ["cast(key as string) key", "cast(value as string) value"]
@@ -43,6 +44,19 @@ def lose_input_of_second_batch(point: str, job: Job, source: KafkaInput, driver:
     delete_records(source)
 
 
+def warned(bench: Bench, driver: SparkDriver) -> str:
+    """Wait for the one warning, which a start asks for beside the tasks that fail."""
+    found: list[str] = []
+
+    def said() -> list[str]:
+        found[:] = re.findall(rf"sink {bench.sink_id}: EO-WARN-INPUT .*", driver.log.read_text())
+        return found
+
+    until("the warning", said)
+    [warning] = found
+    return warning
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("transform", ["", pytest.param(TRANSFORM, marks=pytest.mark.long, id="with state")])
 def test_a_committed_batch_whose_input_is_gone_is_marked_by_the_repair_and_the_stream_goes_on(
@@ -56,7 +70,7 @@ def test_a_committed_batch_whose_input_is_gone_is_marked_by_the_repair_and_the_s
     stuck = warm.run(job)
     assert stuck.code is None and diagnose(RuntimeError(stuck.failure)).code == "SPARK-INPUT-LOST", stuck.failure
     assert sorted(bench.visible()) == sorted(kafka_input.sent)
-    [warning] = re.findall(rf"sink {bench.sink_id}: EO-WARN-INPUT .*", warm.log.read_text())
+    warning = warned(bench, warm)
     assert "batch 1 is completed" in warning and f"--sink {bench.sink_id} --write-commit --apply" in warning
 
     done = repair.mend(bench, write_commit=True)
@@ -78,7 +92,7 @@ def test_the_records_of_an_undecided_batch_whose_input_is_gone_are_named_as_lost
     job = reading(bench, kafka_input)
     lose_input_of_second_batch("all-prepared", job, kafka_input, warm)
     assert diagnose(RuntimeError(warm.run(job).failure)).code == "SPARK-INPUT-LOST"
-    assert re.search(rf"sink {bench.sink_id}: EO-WARN-INPUT .* batch 1 is not decided", warm.log.read_text())
+    assert "batch 1 is not decided" in warned(bench, warm)
 
     found = repair.mend(bench, write_commit=True)
 
@@ -102,7 +116,7 @@ def test_rolled_back_rows_whose_input_is_gone_are_named_as_lost(
     decision = bench.log().decisions[-1]
     bench.abort_parts(decision, *(h.part for h in decision.transactions))
     assert diagnose(RuntimeError(warm.run(job).failure)).code == "SPARK-INPUT-LOST"
-    assert re.search(rf"sink {bench.sink_id}: EO-WARN-INPUT .* part that was rolled", warm.log.read_text())
+    assert "part that was rolled" in warned(bench, warm)
     source = {**job.source, "options": {**job.source["options"], "failOnDataLoss": "false"}}
     job = replace(job, source=source)
     expired = warm.run(job).with_code("EO-EXPIRED")

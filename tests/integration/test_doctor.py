@@ -103,7 +103,9 @@ def test_a_start_names_the_topic_that_may_lose_what_is_committed(
         topic = brokers.create_topic(connection.bootstrap_servers, config=config)
         sink = {"sink.id": brokers.fresh_name("sink"), "topic": topic, "write.id": "w"}
         with caplog.at_level(logging.WARNING):
-            WriteCoordinator(SinkOptions.parse({**connection.spark(), **sink}, batch=True)).plan()
+            started = WriteCoordinator(SinkOptions.parse({**connection.spark(), **sink}, batch=True))
+            started.plan()
+            started._session._threads.shutdown(wait=True)  # on one of which it looks, while the tasks begin
         assert caplog.text.count("EO-WARN-UNCLEAN") == said and (topic in caplog.text) is bool(said)
         caplog.clear()
 
