@@ -35,6 +35,7 @@ from exactly_once.participants.kafka.checks import (
 from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
+from exactly_once.protocol.named_sources import Ends
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.planning import (
     Batch,
@@ -80,7 +81,8 @@ def claim_for_stream(session: Session, options: SinkOptions, batch: Batch, adopt
         return holder_of(session.kafka.beside(SEARCH_BUDGET_S), query_id, options.sink_id)
 
     def check(state: LogState, forgotten: int | None) -> None:
-        check_stream(options, batch, state, consent, forgotten, holder, session.kafka.admin().topic_ids)
+        ids, ends = session.kafka.admin().topic_ids, lambda: group_offsets(options, session.kafka.admin(GROUP_BUDGET_S))
+        check_stream(options, batch, state, consent, forgotten, holder, ids, ends)
 
     return _claim(session, options, "stream", batch, check, consent)
 
@@ -104,17 +106,19 @@ def check_stream(
     published: int | None = None,
     holder: Callable[[str], Holder | None] | None = None,
     ids: Callable[[list[str]], Mapping[str, str]] | None = None,
+    ends: Callable[[], Ends] = dict,
 ) -> None:
     """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision; and
     every batch of a sink that is retired.
 
     ``holder`` finds the sink that holds a query of which this log knows nothing, for the refusal. ``ids`` returns the
-    ids of topics, as the brokers say; a query that takes the sink asks for those of its input.
+    ids of topics, as the brokers say, and ``ends`` the offsets of the sink's consumer group; a query that takes the
+    sink asks for those of its input.
     """
     check_not_retired(options.sink_id, state)
     last = state.last_decision(batch.query_id)
     try:
-        _check_history(options, batch, state, consent, published, ids)
+        _check_history(options, batch, state, consent, published, ids, ends)
     except (SinkOwned, CheckpointRewound) as e:
         held = holder(batch.query_id) if holder and last is None and batch.query_id else None
         if held is None:
@@ -132,6 +136,7 @@ def _check_history(
     consent: Consent,
     published: int | None,
     ids: Callable[[list[str]], Mapping[str, str]] | None,
+    ends: Callable[[], Ends],
 ) -> None:
     owner = state.owner
     bound = owner.query_id if owner else None
@@ -139,7 +144,8 @@ def _check_history(
     check_binding(options.sink_id, owner, batch.query_id, options.checkpoint, taken, state.decisions)
     if taken and batch.sources:
         begins, now = begins_of(options.checkpoint, batch.batch_id), ids(input_topics(options, batch)) if ids else {}
-        check_takeover(options.sink_id, batch, begins, state.decisions, now, lambda: consent.adopts_batch(batch))
+        adopts = lambda: consent.adopts_batch(batch)  # noqa: E731
+        check_takeover(options.sink_id, batch, begins, state.decisions, now, adopts, ends)
     last = state.last_decision(batch.query_id)
     adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
     adopts = lambda: consent.adopts_history(batch, bound)  # noqa: E731
@@ -147,6 +153,14 @@ def _check_history(
     check_published(options.sink_id, batch, last, published, adopts)
     if plan is Plan.WRITE:
         checked_ends(options, batch, last, adopts)
+
+
+def group_offsets(options: SinkOptions, admin: Admin) -> Ends:
+    """Return how far the sink's consumer group says that its input is read; nothing where nobody can tell."""
+    with suppress(ExactlyOnceError):
+        if options.input_offsets:
+            return published_offsets(admin, offsets_group(options.sink_id), settled=True).offsets
+    return {}
 
 
 def claim_for_write(session: Session, options: SinkOptions) -> DriverState:

@@ -118,6 +118,32 @@ def test_a_query_that_begins_behind_the_decisions_end_needs_the_word_of_its_batc
     check_takeover("job", Batch("q", 0, "d"), {"orders": {0: 31, 1: 20}}, DECISIONS, {}, lambda: True)
 
 
+@pytest.mark.parametrize(
+    ("decisions", "at", "committed", "may"),
+    [
+        pytest.param(DECISIONS, 31, 31, True, id="the log has lost decisions"),
+        pytest.param(DECISIONS, 31, 32, False, id="the query would write again"),
+        pytest.param(DECISIONS, 31, 30, False, id="the query would leave out"),
+        pytest.param((replace(DECISIONS[1], offsets=""),), 20, 20, True, id="a decision without its offsets"),
+        pytest.param((replace(DECISIONS[1], offsets=""),), 20, 21, False, id="a decision without them, elsewhere"),
+    ],
+)
+def test_a_query_that_begins_at_the_offsets_of_the_sinks_group_takes_the_sink(
+    decisions: tuple[Decision, ...], at: int, committed: int, may: bool
+) -> None:
+    """Mishap: a refusal said to begin there, and behind a log that had lost decisions refused that, too."""
+    begins, group = {"orders": {0: at}}, {"orders": {0: committed}}
+
+    def take() -> None:
+        check_takeover("job", Batch("q", 0, "d"), begins, decisions, {}, lambda: False, lambda: group)
+
+    if may:
+        take()
+    else:
+        with pytest.raises(CheckpointRewound):
+            take()
+
+
 def test_a_decision_without_its_offsets_allows_no_takeover_unseen() -> None:
     """Guards against thousands of partitions, whose offsets no decision keeps, written again in silence."""
     assert refusal({"orders": {0: 0}}, (replace(DECISIONS[1], offsets=""),)) is not None
