@@ -52,7 +52,7 @@ for name, values in FILES.items():
         DeltaTable(changed).update({"word": "'new'"}, predicate=predicate)
         print(f"  deltalake, after an update of word where {predicate}:", rows(DeltaTable(changed).to_pyarrow_table()))
 sys.stdout.flush()
-os._exit(0)  # at times a thread aborts at the end of the process
+os._exit(0)  # without waiting for the threads of the library
 PYTHON
 "$PY" "$WORK/show.py" "$WORK" >"$WORK/seen" 2>"$WORK/show.log"
 

@@ -60,7 +60,7 @@ for number, (kind, name, values) in enumerate(CASES):
         counts["delete"] = DeltaTable(other).delete(sql)["num_deleted_rows"]
         print(f"  v >= {value}:", ", ".join(f"{reader} {count}" for reader, count in counts.items()))
 sys.stdout.flush()
-os._exit(0)  # at times a thread aborts at the end of the process
+os._exit(0)  # without waiting for the threads of the library
 PYTHON
 "$PY" "$WORK/show.py" "$WORK" >"$WORK/seen" 2>"$WORK/show.log"
 

@@ -74,7 +74,7 @@ except deltalake.exceptions.CommitFailedError as error:
     print("  upsert of 2:", type(error).__name__)
 show("the table", deltalake.DeltaTable(path).to_pyarrow_table())
 sys.stdout.flush()
-os._exit(0)  # at times a thread of Lance aborts at the end of the process
+os._exit(0)  # without waiting for the threads of the library
 PYTHON
 "$PY" "$WORK/show.py" "$WORK" >"$WORK/seen" 2>"$WORK/show.log"
 
