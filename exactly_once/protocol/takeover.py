@@ -131,6 +131,14 @@ def below(one: Ends, other: Ends) -> dict[str, dict[int, int]]:
     return {topic: its for topic, its in found.items() if its}
 
 
+def _furthest(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
+    return {**one, **{p: at for p, at in other.items() if at > one.get(p, -1)}}
+
+
+def _each(ends: Ends) -> list[tuple[str, int]]:
+    return [(topic, p) for topic, its in ends.items() for p in its]
+
+
 def check_takeover(
     sink_id: str,
     batch: Batch,
@@ -154,8 +162,8 @@ def check_takeover(
     adopts
         Whether the user consents to ``batch`` itself; asked only when that is needed.
     committed
-        The offsets of the sink's consumer group, asked for only where the log does not know those at which the query
-        begins. Each decision commits its own with itself: where the group has the query's, nothing is left out.
+        The offsets of the sink's consumer group; {} where nobody knows them. Each decision commits its own with itself,
+        so a group that is ahead of the log knows decisions that the log has lost.
 
     Raises
     ------
@@ -164,15 +172,12 @@ def check_takeover(
     """
     if not decisions or not begins:
         return
-    last, ends = decisions[-1], read_up_to(decisions, ids)
+    last, known = decisions[-1], committed()
+    ends = {topic: _furthest(its, known.get(topic, {})) for topic, its in read_up_to(decisions, ids).items()}
     again, gap = below(begins, ends), below(ends, begins)
-    if not (again or gap or not last.offsets) or adopts():
+    is_known = bool(last.offsets) or all(known.get(topic, {}).get(p) == begins[topic][p] for topic, p in _each(begins))
+    if not (again or gap or not is_known) or adopts():
         return
-    unproven = gap if last.offsets else begins
-    if unproven and not again:
-        known = committed()
-        if all(known.get(topic, {}).get(p) == begins[topic][p] for topic, its in unproven.items() for p in its):
-            return
     if again:
         at, up_to = shown(again), shown({topic: ends[topic] for topic in again})
     else:

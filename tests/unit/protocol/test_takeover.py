@@ -122,6 +122,7 @@ def test_a_query_that_begins_behind_the_decisions_end_needs_the_word_of_its_batc
     ("decisions", "at", "committed", "may"),
     [
         pytest.param(DECISIONS, 31, 31, True, id="the log has lost decisions"),
+        pytest.param(DECISIONS, 30, 31, False, id="the log has lost decisions, and the query begins at its end"),
         pytest.param(DECISIONS, 31, 32, False, id="the query would write again"),
         pytest.param(DECISIONS, 31, 30, False, id="the query would leave out"),
         pytest.param((replace(DECISIONS[1], offsets=""),), 20, 20, True, id="a decision without its offsets"),
@@ -131,7 +132,9 @@ def test_a_query_that_begins_behind_the_decisions_end_needs_the_word_of_its_batc
 def test_a_query_that_begins_at_the_offsets_of_the_sinks_group_takes_the_sink(
     decisions: tuple[Decision, ...], at: int, committed: int, may: bool
 ) -> None:
-    """Mishap: a refusal said to begin there, and behind a log that had lost decisions refused that, too."""
+    """Mishap: a refusal said to begin there, and behind a log that had lost decisions refused that, too. A duplicate:
+    where the query began at the end of that log, what it had lost was written again.
+    """
     begins, group = {"orders": {0: at}}, {"orders": {0: committed}}
 
     def take() -> None:
