@@ -144,15 +144,15 @@ def _check_history(
     check_binding(options.sink_id, owner, batch.query_id, options.checkpoint, taken, state.decisions)
     if taken and batch.sources:
         begins, now = begins_of(options.checkpoint, batch.batch_id), ids(input_topics(options, batch)) if ids else {}
-        adopts = lambda: consent.adopts_batch(batch)  # noqa: E731
+        adopts = partial(consent.adopts_batch, batch)
         check_takeover(options.sink_id, batch, begins, state.decisions, now, adopts, ends)
     last = state.last_decision(batch.query_id)
     adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
-    adopts = lambda: consent.adopts_history(batch, bound)  # noqa: E731
+    adopts_history = partial(consent.adopts_history, batch, bound)
     plan = plan_batch(options.sink_id, batch, last, adopt)
-    check_published(options.sink_id, batch, last, published, adopts)
+    check_published(options.sink_id, batch, last, published, adopts_history)
     if plan is Plan.WRITE:
-        checked_ends(options, batch, last, adopts)
+        checked_ends(options, batch, last, adopts_history)
 
 
 def group_offsets(options: SinkOptions, admin: Admin) -> Ends:

@@ -195,7 +195,7 @@ def _check_rights(options: SinkOptions, admin: Admin, seen: Awaitable[object]) -
     """
     log, is_there = commit_log_topic(options.sink_id), True
     try:
-        admin.topic_partitions([log], RIGHTS, START_S)
+        admin.topic_partitions([log], RIGHTS, START_S, absent=True)  # it was asked for a moment ago
     except UnknownTopic:
         warn_left_out(log, left_out(admin, log))
         is_there = False

@@ -73,14 +73,15 @@ class Admin(Asking):
         return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
 
     def topic_partitions(
-        self, topics: Iterable[str], operations: Collection[str] = (), old_s: float = 0.0
+        self, topics: Iterable[str], operations: Collection[str] = (), old_s: float = 0.0, absent: bool = False
     ) -> dict[str, int]:
         """Return the number of partitions of each topic; raise UnknownTopic when one of them does not exist, or may not
-        be described, and NotAuthorized as :meth:`check_rights` does for ``operations``. An answer may be ``old_s``
-        seconds old, but for one that denies something.
+        be described, and NotAuthorized as :meth:`check_rights` does for ``operations``. An answer that raises neither
+        may be ``old_s`` seconds old, and so may one by which a topic is ``absent``.
         """
         wanted = list(topics)
-        described = self._remembered(wanted, operations, old_s) if old_s else None
+        allowed = (0, UnknownTopicOrPartitionError.errno) if absent else (0,)
+        described = self._remembered(wanted, operations, old_s, allowed) if old_s else None
         if described is None:
             described = self._described(wanted)
         sizes = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
@@ -287,14 +288,16 @@ class Admin(Asking):
             self.known.led_by |= led
         return found
 
-    def _remembered(self, topics: Sequence[str], operations: Collection[str], old_s: float) -> list[Any] | None:
-        """Return what :meth:`_described` returned within ``old_s`` seconds; None where it must ask."""
+    def _remembered(
+        self, topics: Sequence[str], operations: Collection[str], old_s: float, errors: Collection[int]
+    ) -> list[Any] | None:
+        """Return what :meth:`_described` returned within ``old_s`` seconds, with one of these ``errors``; None where it
+        must ask.
+        """
         since_s, found = time.monotonic() - old_s, list[Any]()
         for name in topics:
             when_s, topic = self.known.topics.get(name, (float("-inf"), {}))
-            if when_s < since_s or topic["error_code"] not in (0, UnknownTopicOrPartitionError.errno):
-                return None
-            if _lacks(topic, operations):
+            if when_s < since_s or topic["error_code"] not in errors or _lacks(topic, operations):
                 return None
             found.append(topic)
         return found
