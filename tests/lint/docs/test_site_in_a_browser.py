@@ -19,7 +19,7 @@ from tests.ui.browser import ARGUMENTS, REQUIRED, chromium
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[3]
+CONFIG = Path(__file__).parents[3] / "dev" / "tools" / "mkdocs.yml"
 #: A telephone's.
 NARROW = {"width": 390, "height": 844}
 #: A diagram is drawn, or a search has an answer, within this.
@@ -52,7 +52,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def url(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the site is served. The browser first: without one there is nothing to build."""
     folder = tmp_path_factory.mktemp("site")
-    subprocess.run([sys.executable, "-m", "mkdocs", "build", "-d", str(folder)], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "mkdocs", "build", "-f", str(CONFIG), "-d", str(folder)], check=True)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -73,7 +73,7 @@ def test_no_page_is_wider_than_a_telephone(browser: Any, url: str) -> None:
     """Guards against a table or a block that moves the whole text aside."""
     tab = browser.new_page(viewport=NARROW)
     wide = []
-    for page in (path for path in paths(load_config(str(ROOT / "dev" / "tools" / "mkdocs.yml")).nav)):
+    for page in (path for path in paths(load_config(str(CONFIG)).nav)):
         tab.goto(f"{url}/{page.replace('README', 'index').removesuffix('.md')}.html")
         if tab.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
             wide.append(page)
