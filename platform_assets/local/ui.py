@@ -122,8 +122,8 @@ def _terminate_runs(client: DagsterGraphQLClient, instance: dg.DagsterInstance) 
         runs = {run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))}
         if not runs:
             return
-        if runs - asked:
-            with contextlib.suppress(DagsterGraphQLClientError):  # one of them has ended meanwhile
-                client.terminate_runs(sorted(runs - asked))
-            asked |= runs
+        for run in sorted(runs - asked):
+            with contextlib.suppress(DagsterGraphQLClientError):  # it has ended meanwhile, or is asked again
+                client.terminate_run(run)
+                asked.add(run)
         time.sleep(0.5)
