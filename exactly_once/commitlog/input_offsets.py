@@ -116,7 +116,7 @@ class InputOffsets:
 
     def again_after(self, e: OffsetsFailed) -> bool:
         """Return whether another transaction shall take them: once behind what may pass, since the coordinator that was
-        asked may be one of before. :meth:`may_be_sent` then asks who it is now.
+        asked may be one of before. :meth:`may_be_sent` then asks again, and another one where that one refuses.
         """
         self._answered = float("-inf")
         why = e.__cause__

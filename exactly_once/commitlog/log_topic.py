@@ -73,7 +73,7 @@ def ensure(admin: Admin, topic: str, deadline: Deadline, judged: bool = True) ->
         partitions = admin.topic_partitions([topic], RIGHTS)[topic]
     except UnknownTopic:
         with _similar_refused(admin, topic):
-            partitions = create(admin, _log(admin, topic, START_S), deadline, RIGHTS)
+            partitions = create(admin, _log(admin, topic), deadline, RIGHTS)
     config = admin.topic_config(topic)
     if judged:
         check_config(topic, config)
@@ -124,7 +124,7 @@ def compacted(admin: Admin, topic: str, called: str, needed: Collection[str], ol
     return NewTopic(topic, called, 1, replication, {name: wished.pop(name) for name in needed}, wished)
 
 
-def _log(admin: Admin, topic: str, old_s: float) -> NewTopic:
+def _log(admin: Admin, topic: str, old_s: float = 0.0) -> NewTopic:
     return compacted(admin, topic, f"the commit log {topic}", NEEDED, old_s)
 
 

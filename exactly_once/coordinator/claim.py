@@ -81,8 +81,8 @@ def claim_for_stream(session: Session, options: SinkOptions, batch: Batch, adopt
         return holder_of(session.kafka.beside(SEARCH_BUDGET_S), query_id, options.sink_id)
 
     def check(state: LogState, forgotten: int | None) -> None:
-        ids, ends = session.kafka.admin().topic_ids, lambda: group_offsets(options, session.kafka.admin(GROUP_BUDGET_S))
-        check_stream(options, batch, state, consent, forgotten, holder, ids, ends)
+        ids, lost = session.kafka.admin().topic_ids, partial(lost_ends, options, session.kafka.beside)
+        check_stream(options, batch, state, consent, forgotten, holder, ids, lost)
 
     return _claim(session, options, "stream", batch, check, consent)
 
@@ -106,19 +106,18 @@ def check_stream(
     published: int | None = None,
     holder: Callable[[str], Holder | None] | None = None,
     ids: Callable[[list[str]], Mapping[str, str]] | None = None,
-    ends: Callable[[], Ends] = dict,
+    lost: Callable[[str, int], Ends] = lambda query_id, known: {},
 ) -> None:
     """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision; and
     every batch of a sink that is retired.
 
-    ``holder`` finds the sink that holds a query of which this log knows nothing, for the refusal. ``ids`` returns the
-    ids of topics, as the brokers say, and ``ends`` the offsets of the sink's consumer group; a query that takes the
-    sink asks for those of its input.
+    ``holder`` finds the sink that holds a query of which this log knows nothing, for the refusal. A query that takes
+    the sink asks for the ``ids`` of the topics that it reads, as the brokers say, and for what :func:`lost_ends` does.
     """
     check_not_retired(options.sink_id, state)
     last = state.last_decision(batch.query_id)
     try:
-        _check_history(options, batch, state, consent, published, ids, ends)
+        _check_history(options, batch, state, consent, published, ids, lost)
     except (SinkOwned, CheckpointRewound) as e:
         held = holder(batch.query_id) if holder and last is None and batch.query_id else None
         if held is None:
@@ -136,7 +135,7 @@ def _check_history(
     consent: Consent,
     published: int | None,
     ids: Callable[[list[str]], Mapping[str, str]] | None,
-    ends: Callable[[], Ends],
+    lost: Callable[[str, int], Ends],
 ) -> None:
     owner = state.owner
     bound = owner.query_id if owner else None
@@ -144,8 +143,10 @@ def _check_history(
     check_binding(options.sink_id, owner, batch.query_id, options.checkpoint, taken, state.decisions)
     if taken and batch.sources:
         begins, now = begins_of(options.checkpoint, batch.batch_id), ids(input_topics(options, batch)) if ids else {}
+        before = state.last_decision(taken)
+        committed = partial(lost, taken, before.batch_id if before is not None else -1)
         adopts = partial(consent.adopts_batch, batch)
-        check_takeover(options.sink_id, batch, begins, state.decisions, now, adopts, ends)
+        check_takeover(options.sink_id, taken, batch, begins, state.decisions, now, adopts, committed)
     last = state.last_decision(batch.query_id)
     adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
     adopts_history = partial(consent.adopts_history, batch, bound)
@@ -155,11 +156,14 @@ def _check_history(
         checked_ends(options, batch, last, adopts_history)
 
 
-def group_offsets(options: SinkOptions, admin: Admin) -> Ends:
-    """Return how far the sink's consumer group says that its input is read; nothing where nobody can tell."""
+def lost_ends(options: SinkOptions, ask: Callable[[float], Admin], query_id: str, known: int) -> Ends:
+    """Return where the input of a batch of the query ended that the sink's consumer group knows, and that came behind
+    the batch ``known``; nothing without one, and where nobody can tell. ``ask`` returns the connection with a budget.
+    """
     with suppress(ExactlyOnceError):
         if options.input_offsets:
-            return published_offsets(admin, offsets_group(options.sink_id), settled=True).offsets
+            published = published_offsets(ask(GROUP_BUDGET_S), offsets_group(options.sink_id), settled=True)
+            return published.offsets if published.batches.get(query_id, -1) > known else {}
     return {}
 
 
@@ -183,7 +187,7 @@ def _claim(
 
         def make(state: LogState) -> Claim:
             # checked again: the earlier driver's last transaction has ended now, and soon will on the group's partition
-            check(state, _forgotten(options, batch, session, state, deadline))
+            check(state, _forgotten(options, batch, session, state, deadline, settled=True))
             bound = WRITE if purpose == "write" else batch.query_id
             told = options.operator, options.progress_topic
             return make_claim(state, bound, now_ms(), purpose, options.checkpoint, *told)
@@ -191,7 +195,7 @@ def _claim(
         group = offsets_group(options.sink_id) if _tells(options, batch) else ""
         begun = begin_published(session.kafka.admin(), group) if group else None  # while the log is read
         before = session.log.read(deadline)
-        check(before, _forgotten(options, batch, session, before, deadline, begun))
+        check(before, _forgotten(options, batch, session, before, deadline, settled=False, begun=begun))
         if version < FENCING_VERSION:
             refuse_lowered(session.kafka.admin(), [d.end_txn_version for d in before.decisions])
         decision = before.last_decision(batch.query_id)
@@ -232,15 +236,11 @@ def _claim(
         written = topics or (decision.topics if decision else ())
         dead = [options.dead_letters.topic] if options.dead_letters else []
         about, admin = {session.log.topic, *written, *dead}, session.kafka.beside(GROUP_BUDGET_S)
-        session.beside(partial(_warn, options, batch, about, after, admin))  # while the tasks begin
+        session.beside(partial(warn_of_elections, options.sink_id, admin, about))  # while the tasks begin
+        warn_of_lost_input(options, batch, session.kafka.admin(GROUP_BUDGET_S), after)
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, resolved, state)
     return state
-
-
-def _warn(options: SinkOptions, batch: Batch, topics: set[str], state: LogState, admin: Admin) -> None:
-    warn_of_elections(options.sink_id, admin, topics)
-    warn_of_lost_input(options, batch, admin, state)
 
 
 def _tells(options: SinkOptions, batch: Batch) -> bool:
@@ -254,19 +254,18 @@ def _forgotten(
     session: Session,
     state: LogState,
     deadline: Deadline,
+    settled: bool,
     begun: Awaitable[Committed] | None = None,
 ) -> int | None:
     """Return the batch whose decision the sink's consumer group knows, and the log, in this state, does not; None
     without one, and where nothing tells it: the input is not Kafka, or the group cannot be asked now.
-
-    The group is asked for what it knows once no transaction of it is open, unless the question was ``begun`` before.
     """
     if not _tells(options, batch):
         return None
     published, group = None, offsets_group(options.sink_id)
     with suppress(ExactlyOnceError):
         admin = session.kafka.admin(GROUP_BUDGET_S)
-        published = published_offsets(admin, group, begun is None, begun).batches.get(batch.query_id)
+        published = published_offsets(admin, group, settled, begun).batches.get(batch.query_id)
     if not forgotten_by(published, state.last_decision(batch.query_id)):
         return None
     now = session.log.read(deadline, whole=True)  # a driver that lives may have decided between the two looks

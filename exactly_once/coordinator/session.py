@@ -17,9 +17,10 @@ from exactly_once.participant import Participant, Scope
 from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import incarnation
 
-#: Threads of a session: one writes the mark, and another sweeps. They live as long as the query: an interpreter starts
-#: its threads one after the other, and with 50 queries in one driver a batch of 2.0 s waited 0.8 s for that.
-THREADS = 2
+#: Threads of a session: one writes the mark, and another sweeps; behind a claim, one asks what a warning is about. They
+#: live as long as the query: an interpreter starts its threads one after the other, and with 50 queries in one driver a
+#: batch of 2.0 s waited 0.8 s for that.
+THREADS = 3
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ class Session(AbstractContextManager["Session"]):
         self.close()
 
     def beside(self, work: Callable[[], T]) -> Future[T]:
-        """Do ``work`` on a thread of this session. What it raises, its caller hears."""
+        """Do ``work`` on a thread of this session. What it raises, whoever asks the future hears."""
         return self._threads.submit(work)
 
     def close(self) -> None:

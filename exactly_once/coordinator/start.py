@@ -14,7 +14,7 @@ from exactly_once.commitlog.commit_log import read_log
 from exactly_once.commitlog.log_reader import Holder, holder_of
 from exactly_once.commitlog.log_topic import RIGHTS, left_out
 from exactly_once.commitlog.progress import check_start as check_progress
-from exactly_once.coordinator.claim import check_stream, check_write, group_offsets
+from exactly_once.coordinator.claim import check_stream, check_write, lost_ends
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.tracing import check_traces
 from exactly_once.deadline import Deadline
@@ -96,8 +96,8 @@ def check(
         if batch:
             check_write(options, log)
         else:
-            holder, ends = partial(holder_of, admin, but=options.sink_id), partial(group_offsets, options, admin)
-            check_start(options, log, holder, admin.topic_ids, ends)
+            holder, lost = partial(holder_of, admin, but=options.sink_id), partial(lost_ends, options, admin.within)
+            check_start(options, log, holder, admin.topic_ids, lost)
     return options
 
 
@@ -138,7 +138,7 @@ def check_start(
     state: LogState,
     holder: Callable[[str], Holder | None] | None = None,
     ids: Callable[[list[str]], Mapping[str, str]] | None = None,
-    ends: Callable[[], Ends] = dict,
+    lost: Callable[[str, int], Ends] = lambda query_id, known: {},
 ) -> None:
     """Refuse before a query starts what its first batch would refuse of its checkpoint: without new input there is no
     batch, and a query that ends by itself would end well. Leaves a checkpoint that this process cannot read to the
@@ -153,8 +153,8 @@ def check_start(
         that sink's log would be missed: its batch in flight may be decided there.
     ids : callable, optional
         Topics -> their ids, as the brokers say. With it, a batch in flight is refused whose input topic was recreated.
-    ends : callable, optional
-        Returns the offsets of the sink's consumer group, for a query that takes the sink.
+    lost : callable, optional
+        As :func:`~exactly_once.coordinator.claim.lost_ends`, for a query that takes the sink.
 
     Raises SinkOwned, SinkRetired, CheckpointRewound or InputRecreated.
     """
@@ -174,7 +174,7 @@ def check_start(
     if last is not None and not batch.offsets_digest and last.batch_id == batch.batch_id:
         return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
     consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
-    check_stream(options, batch, state, consent, holder=holder, ids=ids, ends=ends)
+    check_stream(options, batch, state, consent, holder=holder, ids=ids, lost=lost)
     if ids and last is not None and last.batch_id < batch.batch_id:  # a decided batch is committed by the claim before
         check_inputs(options.sink_id, last, ids(input_topics(options, batch)), consent.adopts_topic)
     bound = state.owner.query_id if state.owner else None

@@ -68,9 +68,13 @@ class Admin(Asking):
         """Return the names of all topics that the principal may describe."""
         return sorted(t["name"] for t in self._described(None) if not t["error_code"])
 
-    def sizes(self, topics: list[str]) -> dict[str, int]:
-        """Return the number of partitions of those of ``topics`` that exist and may be described."""
-        return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
+    def sizes(self, topics: list[str], old_s: float = 0.0) -> dict[str, int]:
+        """Return the number of partitions of those of ``topics`` that exist and may be described, by an answer that is
+        no older than that.
+        """
+        described = self._remembered(topics, (), old_s, (0,)) if old_s else None
+        found = self._described(topics) if described is None else described
+        return {t["name"]: len(t["partitions"]) for t in found if not t["error_code"]}
 
     def topic_partitions(
         self, topics: Iterable[str], operations: Collection[str] = (), old_s: float = 0.0, absent: bool = False

@@ -279,7 +279,11 @@ class Asking:
 
     def begin(self, question: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """Ask without waiting; what it returns is awaited inside of another question."""
-        asked: Awaitable[T] = self.client._manager.call_soon(question)
+        try:
+            asked: Awaitable[T] = self.client._manager.call_soon(question)
+        except (RuntimeError, OSError):  # the client's thread has ended
+            self._first._failed = True
+            raise
         return asked
 
     def named(self, e: Exception | None) -> ExactlyOnceError:

@@ -135,12 +135,9 @@ def _furthest(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int
     return {**one, **{p: at for p, at in other.items() if at > one.get(p, -1)}}
 
 
-def _each(ends: Ends) -> list[tuple[str, int]]:
-    return [(topic, p) for topic, its in ends.items() for p in its]
-
-
 def check_takeover(
     sink_id: str,
+    bound: str,
     batch: Batch,
     begins: Ends,
     decisions: Sequence[Decision],
@@ -153,8 +150,10 @@ def check_takeover(
 
     Parameters
     ----------
+    bound : str
+        The query that loses the sink.
     batch : Batch
-        Its first batch for the sink, which reads Kafka from ``begins`` on.
+        The first batch of the other one for the sink, which reads Kafka from ``begins`` on.
     decisions
         Those of the sink, in the order of the log.
     ids
@@ -162,41 +161,51 @@ def check_takeover(
     adopts
         Whether the user consents to ``batch`` itself; asked only when that is needed.
     committed
-        The offsets of the sink's consumer group; {} where nobody knows them. Each decision commits its own with itself,
-        so a group that is ahead of the log knows decisions that the log has lost.
+        The offsets of the sink's consumer group, if it names a batch of ``bound`` that the log does not know: the log
+        has lost decisions. A group allows nothing, since others may write there; it only refuses more.
 
     Raises
     ------
     CheckpointRewound
-        Names where the query begins, where the decisions end, and both ways out.
+        Names where the query begins, where the decisions end, and the way out.
     """
-    if not decisions or not begins:
+    if not begins:
         return
-    last, known = decisions[-1], committed()
-    ends = {topic: _furthest(its, known.get(topic, {})) for topic, its in read_up_to(decisions, ids).items()}
-    again, gap = below(begins, ends), below(ends, begins)
-    is_known = bool(last.offsets) or all(known.get(topic, {}).get(p) == begins[topic][p] for topic, p in _each(begins))
-    if not (again or gap or not is_known) or adopts():
+    last, logged, told = decisions[-1] if decisions else None, read_up_to(decisions, ids), committed()
+    named = {topic for d in decisions for topic in {*(d.ended or {}), *kafka_offsets(source_lines(d.offsets))}}
+    told = {topic: its for topic, its in told.items() if topic in logged or topic not in named}  # not of one recreated
+    ends = {topic: _furthest(logged.get(topic, {}), told.get(topic, {})) for topic in (*logged, *told)}
+    again, gap = below(begins, ends), below(logged, begins)
+    if not (again or gap or (last is not None and not last.offsets)) or adopts():
         return
+    group, adopt = offsets_group(sink_id), f"set the option sink.adopt={history_consent(batch)} for one start as well"
+    anew = f"Start with one more new checkpoint, whose startingOffsets are the offsets of the consumer group {group}, "
+    anew += "and the same sink.takeover"
     if again:
-        at, up_to = shown(again), shown({topic: ends[topic] for topic in again})
-    else:
-        at, up_to = shown({topic: {p: begins[topic][p] for p in its} for topic, its in gap.items()}), shown(gap)
-    begin, end = f" at {at}" if at else "", f", up to {up_to}" if up_to else ""
-    if again:
-        where = f"begins{begin} before what the sink has decided{end}: the records in between would be written again"
-    elif gap:
-        where = f"begins{begin} behind what the sink has decided{end}: the records in between would never be read"
-    else:
+        where = f"begins{_at(again)}{_up_to(ends, again, 'before')}: the records in between would be written again"
+        way_out = f"{anew}. To write these records again on purpose, {adopt}"
+    elif gap and all(told.get(topic, {}).get(p) == begins[topic][p] for topic, its in gap.items() for p in its):
         where = (
-            f"may begin before what the sink has decided: the decision of batch {last.batch_id} does not hold its "
-            "offsets, which are too long"
+            f"begins{_at(begins, gap)}{_up_to(gap, gap, 'behind')}. There ends a batch that the consumer group {group} "
         )
-    deed = "leave these records out" if gap and not again else "write these records again"
-    raise CheckpointRewound(
-        f"query {batch.query_id} would take sink {sink_id!r} from query {last.query_id}, but its batch "
-        f"{batch.batch_id} {where}",
-        f"Start with one more new checkpoint, whose startingOffsets are the offsets of the consumer group "
-        f"{offsets_group(sink_id)}, and the same sink.takeover. To {deed} on purpose, set the "
-        f"option sink.adopt={history_consent(batch)} for one start as well",
-    )
+        where += "names, and the commit log does not know: it has lost decisions"
+        way_out = f"If nothing but the sink has written to that group, {adopt}"
+    elif gap:
+        where = f"begins{_at(begins, gap)}{_up_to(gap, gap, 'behind')}: the records in between would never be read"
+        way_out = f"{anew}. To leave these records out on purpose, {adopt}"
+    else:
+        where = "may begin before what the sink has decided: the last decision lacks its offsets, which are too long"
+        way_out = f"If it begins at the offsets of the consumer group {group}, {adopt}. Otherwise: {anew}"
+    taking = f"query {batch.query_id} would take sink {sink_id!r} from query {bound}"
+    raise CheckpointRewound(f"{taking}, but its batch {batch.batch_id} {where}", way_out)
+
+
+def _at(ends: Ends, of: Ends | None = None) -> str:
+    """Return these offsets, of the partitions of ``of``, in words that follow "begins"."""
+    text = shown({topic: {p: ends[topic][p] for p in its} for topic, its in (of or ends).items()})
+    return f" at {text}" if text else ""
+
+
+def _up_to(ends: Ends, of: Ends, side: str) -> str:
+    text = shown({topic: ends[topic] for topic in of})
+    return f" {side} what the sink has decided{f', up to {text}' if text else ''}"

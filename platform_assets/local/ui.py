@@ -123,6 +123,8 @@ def _terminate_runs(client: DagsterGraphQLClient, instance: dg.DagsterInstance) 
         if not runs:
             return
         for run in sorted(runs - asked):
+            if time.monotonic() >= end:
+                return
             with contextlib.suppress(DagsterGraphQLClientError):  # it has ended meanwhile, or is asked again
                 client.terminate_run(run)
                 asked.add(run)

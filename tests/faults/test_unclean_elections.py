@@ -241,6 +241,7 @@ def test_a_batch_whose_decision_an_unclean_election_loses_is_refused_and_then_wr
         at_the_logs_end = stream.beginning_at(read_up_to(stream.bench.log().decisions), second)
         second.run(at_the_logs_end).with_code("EO-REWOUND")  # it would write again what the log has lost
         job = stream.beginning_at(stream.groups_offsets(), second)
+        job = job.having(**second.run(job).with_code("EO-REWOUND").consent("sink.adopt"))
     stream.feed()
     second.complete(job)
     verdict = stream.judged()

@@ -159,7 +159,7 @@ def warn_of_lost_input(options: SinkOptions, batch: Batch, admin: Admin, state: 
     if not ends:
         return
     with suppress(ExactlyOnceError):
-        sizes = admin.sizes(sorted(ends))
+        sizes = admin.sizes(sorted(ends), START_S)  # the claim has just asked for their ids
         earliest = admin.earliest((t, p) for t, its in ends.items() for p in its if p < sizes.get(t, 0))
         if not (lost := gone(begins_of(options.checkpoint, batch.batch_id), ends, earliest)):
             return

@@ -437,6 +437,22 @@ def test_a_sweep_aborts_only_what_it_may_and_never_commits() -> None:
     assert list(cluster.open) == others
 
 
+@pytest.mark.parametrize("ids", [[], [part_id("job", 1, 0, "0.0")]], ids=["nothing is listed", "something is"])
+def test_a_sweep_that_may_not_see_what_is_open_is_refused_and_ends_nothing(
+    ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing right must not look like "nothing to abort": brokers leave out what the principal may not see."""
+
+    def denied(admin: Any, prefix: str, begun: object) -> None:
+        raise NotAuthorized("may not see")
+
+    monkeypatch.setattr(kafka_transactions, "check_seen", denied)
+    cluster = Cluster(ids)
+    with pytest.raises(NotAuthorized):
+        sweep("job", cluster, lambda p: True)  # type: ignore[arg-type]
+    assert cluster.aborted == []
+
+
 def test_a_sweep_that_may_not_abort_says_which_right_is_missing() -> None:
     """A missing right must not look like "nothing to abort": readers stay blocked."""
     with pytest.raises(NotAuthorized, match=r"EO-DENIED: .*'job'.*Grant WRITE and DESCRIBE .*'eo:job:'"):

@@ -77,7 +77,7 @@ def test_a_refused_sink_says_where_its_decisions_end() -> None:
 
 def refusal(begins: dict[str, dict[int, int]], decisions: tuple[Decision, ...], **ids: str) -> CheckpointRewound | None:
     try:
-        check_takeover("job", Batch("q", 0, "d"), begins, decisions, ids, lambda: False)
+        check_takeover("job", "old", Batch("q", 0, "d"), begins, decisions, ids, lambda: False)
     except CheckpointRewound as e:
         return e
     return None
@@ -106,7 +106,7 @@ def test_a_query_that_begins_before_the_decisions_end_needs_the_word_of_its_batc
     assert refused is not None
     assert '{"orders": {"0": 0}}' in refused.what and '{"orders": {"0": 30, "1": 20}}' in refused.what
     assert "eo.job" in refused.way_out and "sink.adopt=q/0 for" in refused.way_out
-    check_takeover("job", Batch("q", 0, "d"), {"orders": {0: 0}}, DECISIONS, {}, lambda: True)
+    check_takeover("job", "old", Batch("q", 0, "d"), {"orders": {0: 0}}, DECISIONS, {}, lambda: True)
 
 
 def test_a_query_that_begins_behind_the_decisions_end_needs_the_word_of_its_batch() -> None:
@@ -115,36 +115,46 @@ def test_a_query_that_begins_behind_the_decisions_end_needs_the_word_of_its_batc
     assert refused is not None
     assert '{"orders": {"0": 31}} behind' in refused.what and 'up to {"orders": {"0": 30}}' in refused.what
     assert "never be read" in refused.what and "sink.adopt=q/0 for" in refused.way_out
-    check_takeover("job", Batch("q", 0, "d"), {"orders": {0: 31, 1: 20}}, DECISIONS, {}, lambda: True)
+    check_takeover("job", "old", Batch("q", 0, "d"), {"orders": {0: 31, 1: 20}}, DECISIONS, {}, lambda: True)
 
 
 @pytest.mark.parametrize(
-    ("decisions", "at", "committed", "may"),
+    ("decisions", "begins", "committed", "said"),
     [
-        pytest.param(DECISIONS, 31, 31, True, id="the log has lost decisions"),
-        pytest.param(DECISIONS, 30, 31, False, id="the log has lost decisions, and the query begins at its end"),
-        pytest.param(DECISIONS, 31, 32, False, id="the query would write again"),
-        pytest.param(DECISIONS, 31, 30, False, id="the query would leave out"),
-        pytest.param((replace(DECISIONS[1], offsets=""),), 20, 20, True, id="a decision without its offsets"),
-        pytest.param((replace(DECISIONS[1], offsets=""),), 20, 21, False, id="a decision without them, elsewhere"),
+        pytest.param(DECISIONS, {"orders": {0: 31}}, {"orders": {0: 31}}, "lost decisions", id="where the group ends"),
+        pytest.param(DECISIONS, {"orders": {0: 30}}, {"orders": {0: 31}}, "written again", id="where the log ends"),
+        pytest.param(DECISIONS, {"orders": {0: 32}}, {"orders": {0: 31}}, "never be read", id="behind both"),
+        pytest.param(DECISIONS, {"new": {0: 0}}, {"new": {0: 5}}, "written again", id="a topic of lost decisions"),
+        pytest.param((), {"orders": {0: 0}}, {"orders": {0: 31}}, "written again", id="all decisions are lost"),
+        pytest.param(DECISIONS, {"orders": {0: 30, 1: 20}}, {"orders": {0: 30}}, None, id="the log has lost nothing"),
     ],
 )
-def test_a_query_that_begins_at_the_offsets_of_the_sinks_group_takes_the_sink(
-    decisions: tuple[Decision, ...], at: int, committed: int, may: bool
+def test_a_query_that_takes_a_sink_whose_log_has_lost_decisions_needs_the_word_of_its_batch(
+    decisions: tuple[Decision, ...],
+    begins: dict[str, dict[int, int]],
+    committed: dict[str, dict[int, int]],
+    said: str | None,
 ) -> None:
-    """Mishap: a refusal said to begin there, and behind a log that had lost decisions refused that, too. A duplicate:
-    where the query began at the end of that log, what it had lost was written again.
+    """Duplicate: where the query began at the end of such a log, what it had lost was written again. And a loss: the
+    group's word alone must let nobody skip, since others may write there.
     """
-    begins, group = {"orders": {0: at}}, {"orders": {0: committed}}
 
-    def take() -> None:
-        check_takeover("job", Batch("q", 0, "d"), begins, decisions, {}, lambda: False, lambda: group)
+    def take(adopts: bool) -> None:
+        check_takeover("job", "old", Batch("q", 0, "d"), begins, decisions, {}, lambda: adopts, lambda: committed)
 
-    if may:
-        take()
-    else:
-        with pytest.raises(CheckpointRewound):
-            take()
+    take(adopts=True)
+    if said is None:
+        return take(adopts=False)
+    with pytest.raises(CheckpointRewound) as refused:
+        take(adopts=False)
+    assert said in refused.value.what and "sink.adopt=q/0" in refused.value.way_out
+
+
+def test_a_topic_that_was_made_again_counts_as_new_whatever_the_group_says_of_it() -> None:
+    """Guards against a refusal by offsets of the topic that is gone."""
+    last = replace(DECISIONS[-1], input_ids={"orders": "before"})
+    begins, group = {"orders": {0: 0}}, {"orders": {0: 31}}
+    check_takeover("job", "old", Batch("q", 0, "d"), begins, [last], {"orders": "now"}, lambda: False, lambda: group)
 
 
 def test_a_decision_without_its_offsets_allows_no_takeover_unseen() -> None:
