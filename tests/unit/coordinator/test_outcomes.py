@@ -444,7 +444,7 @@ def test_a_sweep_that_may_not_see_what_is_open_is_refused_and_ends_nothing(
     """A missing right must not look like "nothing to abort": brokers leave out what the principal may not see."""
 
     def denied(admin: Any, prefix: str, begun: object) -> None:
-        raise NotAuthorized("may not see")
+        raise NotAuthorized("may not see", "grant it")
 
     monkeypatch.setattr(kafka_transactions, "check_seen", denied)
     cluster = Cluster(ids)
