@@ -171,10 +171,12 @@ def check_takeover(
     """
     if not begins:
         return
-    last, logged, told = decisions[-1] if decisions else None, read_up_to(decisions, ids), committed()
+    last, logged, of_group = decisions[-1] if decisions else None, read_up_to(decisions, ids), committed()
     named = {topic for d in decisions for topic in {*(d.ended or {}), *kafka_offsets(source_lines(d.offsets))}}
-    told = {topic: its for topic, its in told.items() if topic in logged or topic not in named}  # not of one recreated
-    ends = {topic: _furthest(logged.get(topic, {}), told.get(topic, {})) for topic in (*logged, *told)}
+    of_group = {
+        topic: its for topic, its in of_group.items() if topic in logged or topic not in named
+    }  # not the old one
+    ends = {topic: _furthest(logged.get(topic, {}), of_group.get(topic, {})) for topic in (*logged, *of_group)}
     again, gap = below(begins, ends), below(logged, begins)
     if not (again or gap or (last is not None and not last.offsets)) or adopts():
         return
@@ -184,7 +186,7 @@ def check_takeover(
     if again:
         where = f"begins{_at(again)}{_up_to(ends, again, 'before')}: the records in between would be written again"
         way_out = f"{anew}. To write these records again on purpose, {adopt}"
-    elif gap and all(told.get(topic, {}).get(p) == begins[topic][p] for topic, its in gap.items() for p in its):
+    elif gap and all(of_group.get(topic, {}).get(p) == begins[topic][p] for topic, its in gap.items() for p in its):
         where = (
             f"begins{_at(begins, gap)}{_up_to(gap, gap, 'behind')}. There ends a batch that the consumer group {group} "
         )
