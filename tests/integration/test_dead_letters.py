@@ -336,12 +336,14 @@ def test_a_producer_that_was_fenced_makes_no_dead_letter(whose: str, shop: Shop,
     bench = shop.bench
     job = shop.job(["key", f"if(value like 'bad%', {NOISE}, value) value"], topic=shop.small)
     bench.input.add_rows([[("a", "good.0"), ("b", "bad.0"), ("c", "good.1")]])
-    run = warm.hold(job, "shown", "wait")
+    # with it, a part's producer does not wait for more rows, and has its id by then
+    run = warm.hold(job.having(kafka_linger_ms="0"), "shown", "wait")
     with Admin(bench.connection) as admin:
         ids = {t.transactional_id for t in list_transactions(admin, namespace(bench.sink_id), ())}
         parts = [
             i for i in ids if (part := PartId.parse(i)) and is_probe(part) == (whose == "of the row that is shown")
         ]
+        assert parts
         for name in parts:
             initialise(admin, name, 10_000)
     warm.release("shown")
