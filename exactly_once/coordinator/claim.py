@@ -192,8 +192,9 @@ def _claim(
             told = options.operator, options.progress_topic
             return make_claim(state, bound, now_ms(), purpose, options.checkpoint, *told)
 
-        group = offsets_group(options.sink_id) if _tells(options, batch) else ""
-        begun = begin_published(session.kafka.admin(), group) if group else None  # while the log is read
+        begun = None
+        if _tells(options, batch):  # asked while the log is read
+            begun = begin_published(session.kafka.admin(), offsets_group(options.sink_id))
         before = session.log.read(deadline)
         check(before, _forgotten(options, batch, session, before, deadline, settled=False, begun=begun))
         if version < FENCING_VERSION:
@@ -236,7 +237,7 @@ def _claim(
         written = topics or (decision.topics if decision else ())
         dead = [options.dead_letters.topic] if options.dead_letters else []
         about, admin = {session.log.topic, *written, *dead}, session.kafka.beside(GROUP_BUDGET_S)
-        session.beside(partial(warn_of_elections, options.sink_id, admin, about))  # while the tasks begin
+        session.submit(partial(warn_of_elections, options.sink_id, admin, about))  # while the tasks begin
         warn_of_lost_input(options, batch, session.kafka.admin(GROUP_BUDGET_S), after)
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, resolved, state)

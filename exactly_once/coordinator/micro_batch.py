@@ -89,7 +89,7 @@ class Coordinator(Coordination):
         ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends, ended)
         if may is not Plan.DRAIN:  # while tasks run, so that the decision need not wait for the answers
-            self._beginning = self._session.beside(partial(self._begin_decision, ends))
+            self._beginning = self._session.submit(partial(self._begin_decision, ends))
         return state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
 
     def _begin_decision(self, ends: Offsets) -> None:
@@ -162,7 +162,7 @@ class Coordinator(Coordination):
                 dead_letters=decision.dead_letters,
             )
             self._state = state = replace(state, last=decision, replay={}, too_long=0, finished=True)
-            self._marking = self._session.beside(partial(self._marked, done, state, batch))
+            self._marking = self._session.submit(partial(self._marked, done, state, batch))
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
@@ -294,7 +294,7 @@ class Coordinator(Coordination):
         scope = own_scope(session.sink_id, state, batch.log)  # the scope spares the parts of this decision
         progress = progress_to_tell(session, batch.decision, batch.log.owner, Deadline(DECIDE_BUDGET_S))
         others = [name for name in session.participants if name != KAFKA]
-        sweeping = self._session.beside(partial(self._sweep_kafka, scope, batch.decision))  # the mark asks the log
+        sweeping = self._session.submit(partial(self._sweep_kafka, scope, batch.decision))  # the mark asks the log
         try:
             with session.trace.step("mark"):
                 mark(session, batch, progress)

@@ -80,7 +80,7 @@ class Session(AbstractContextManager["Session"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def beside(self, work: Callable[[], T]) -> Future[T]:
+    def submit(self, work: Callable[[], T]) -> Future[T]:
         """Do ``work`` on a thread of this session. What it raises, whoever asks the future hears."""
         return self._threads.submit(work)
 

@@ -72,8 +72,7 @@ class Admin(Asking):
         """Return the number of partitions of those of ``topics`` that exist and may be described, by an answer that is
         no older than that.
         """
-        described = self._remembered(topics, (), old_s, (0,)) if old_s else None
-        found = self._described(topics) if described is None else described
+        found = self._described_within(topics, old_s)
         return {t["name"]: len(t["partitions"]) for t in found if not t["error_code"]}
 
     def topic_partitions(
@@ -84,10 +83,8 @@ class Admin(Asking):
         may be ``old_s`` seconds old, and so may one by which a topic is ``absent``.
         """
         wanted = list(topics)
-        allowed = (0, UnknownTopicOrPartitionError.errno) if absent else (0,)
-        described = self._remembered(wanted, operations, old_s, allowed) if old_s else None
-        if described is None:
-            described = self._described(wanted)
+        errors = (0, UnknownTopicOrPartitionError.errno) if absent else (0,)
+        described = self._described_within(wanted, old_s, operations, errors)
         sizes = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
         if denied := [t["name"] for t in described if t["error_code"] == TopicAuthorizationFailedError.errno]:
             raise NotAuthorized(
@@ -292,17 +289,17 @@ class Admin(Asking):
             self.known.led_by |= led
         return found
 
-    def _remembered(
-        self, topics: Sequence[str], operations: Collection[str], old_s: float, errors: Collection[int]
-    ) -> list[Any] | None:
-        """Return what :meth:`_described` returned within ``old_s`` seconds, with one of these ``errors``; None where it
-        must ask.
+    def _described_within(
+        self, topics: list[str], old_s: float, operations: Collection[str] = (), errors: Collection[int] = (0,)
+    ) -> list[Any]:
+        """Return what :meth:`_described` returned less than ``old_s`` seconds ago, if it allows ``operations`` and has
+        none but these ``errors``; else ask.
         """
         since_s, found = time.monotonic() - old_s, list[Any]()
         for name in topics:
             when_s, topic = self.known.topics.get(name, (float("-inf"), {}))
-            if when_s < since_s or topic["error_code"] not in errors or _lacks(topic, operations):
-                return None
+            if when_s <= since_s or topic["error_code"] not in errors or _lacks(topic, operations):
+                return self._described(topics)
             found.append(topic)
         return found
 

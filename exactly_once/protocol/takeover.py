@@ -116,11 +116,16 @@ def read_up_to(decisions: Sequence[Decision], ids: Mapping[str, str] | None = No
     ids : mapping, optional
         Topic -> its id now: what was read of a topic that has been recreated since is left out.
     """
+    return {topic: ends for topic, ends in _read_by(decisions, ids or {}).items() if ends}
+
+
+def _read_by(decisions: Sequence[Decision], ids: Mapping[str, str]) -> dict[str, Mapping[int, int]]:
+    """Return the same, with the topics of which nothing counts: they have been recreated."""
     found: dict[str, Mapping[int, int]] = {}
     for d in decisions:
         for topic, ends in {**(d.ended or {}), **kafka_offsets(source_lines(d.offsets))}.items():
-            found[topic] = {} if topic in recreated(d.input_ids, ids or {}) else ends
-    return {topic: ends for topic, ends in found.items() if ends}
+            found[topic] = {} if topic in recreated(d.input_ids, ids) else ends
+    return found
 
 
 def below(one: Ends, other: Ends) -> dict[str, dict[int, int]]:
@@ -171,29 +176,29 @@ def check_takeover(
     """
     if not begins:
         return
-    last, logged, of_group = decisions[-1] if decisions else None, read_up_to(decisions, ids), committed()
-    named = {topic for d in decisions for topic in {*(d.ended or {}), *kafka_offsets(source_lines(d.offsets))}}
-    of_group = {
-        topic: its for topic, its in of_group.items() if topic in logged or topic not in named
-    }  # not the old one
+    logged = _read_by(decisions, ids)
+    of_group = {topic: its for topic, its in committed().items() if logged.get(topic) != {}}
     ends = {topic: _furthest(logged.get(topic, {}), of_group.get(topic, {})) for topic in (*logged, *of_group)}
     again, gap = below(begins, ends), below(logged, begins)
-    if not (again or gap or (last is not None and not last.offsets)) or adopts():
+    is_unknown = bool(decisions) and not decisions[-1].offsets
+    if not (again or gap or is_unknown) or adopts():
         return
     group, adopt = offsets_group(sink_id), f"set the option sink.adopt={history_consent(batch)} for one start as well"
-    anew = f"Start with one more new checkpoint, whose startingOffsets are the offsets of the consumer group {group}, "
-    anew += "and the same sink.takeover"
+    anew = (
+        f"Start with one more new checkpoint, whose startingOffsets are the offsets of the consumer group {group}, and "
+        "the same sink.takeover"
+    )
+    before = f"begins{_at(begins, again)} before what the sink has decided{_up_to({t: ends[t] for t in again})}"
+    behind = f"begins{_at(begins, gap)} behind what the sink has decided{_up_to(gap)}"
     if again:
-        where = f"begins{_at(again)}{_up_to(ends, again, 'before')}: the records in between would be written again"
+        where = f"{before}: the records in between would be written again"
         way_out = f"{anew}. To write these records again on purpose, {adopt}"
     elif gap and all(of_group.get(topic, {}).get(p) == begins[topic][p] for topic, its in gap.items() for p in its):
-        where = (
-            f"begins{_at(begins, gap)}{_up_to(gap, gap, 'behind')}. There ends a batch that the consumer group {group} "
-        )
-        where += "names, and the commit log does not know: it has lost decisions"
+        lost = f"There ends a batch that the consumer group {group} names, and the commit log does not know"
+        where = f"{behind}. {lost}: it has lost decisions"
         way_out = f"If nothing but the sink has written to that group, {adopt}"
     elif gap:
-        where = f"begins{_at(begins, gap)}{_up_to(gap, gap, 'behind')}: the records in between would never be read"
+        where = f"{behind}: the records in between would never be read"
         way_out = f"{anew}. To leave these records out on purpose, {adopt}"
     else:
         where = "may begin before what the sink has decided: the last decision lacks its offsets, which are too long"
@@ -202,12 +207,12 @@ def check_takeover(
     raise CheckpointRewound(f"{taking}, but its batch {batch.batch_id} {where}", way_out)
 
 
-def _at(ends: Ends, of: Ends | None = None) -> str:
-    """Return these offsets, of the partitions of ``of``, in words that follow "begins"."""
-    text = shown({topic: {p: ends[topic][p] for p in its} for topic, its in (of or ends).items()})
+def _at(begins: Ends, of: Ends) -> str:
+    """Return where the partitions of ``of`` begin, in words that follow "begins"."""
+    text = shown({topic: {p: begins[topic][p] for p in its} for topic, its in of.items()})
     return f" at {text}" if text else ""
 
 
-def _up_to(ends: Ends, of: Ends, side: str) -> str:
-    text = shown({topic: ends[topic] for topic in of})
-    return f" {side} what the sink has decided{f', up to {text}' if text else ''}"
+def _up_to(ends: Ends) -> str:
+    text = shown(ends)
+    return f", up to {text}" if text else ""

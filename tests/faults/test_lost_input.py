@@ -15,7 +15,6 @@ from dagster_exactly_once.runs.failures import diagnose
 from faultlab.state import TRANSFORM
 from testkit import repair
 from testkit.fixtures import Bench, KafkaInput
-from testkit.processes import until
 from testkit.stream import Job, SparkDriver
 
 SELECT = ["cast(key as string) key", "cast(value as string) value"]
@@ -45,16 +44,9 @@ def lose_input_of_second_batch(point: str, job: Job, source: KafkaInput, driver:
 
 
 def warned(bench: Bench, driver: SparkDriver) -> str:
-    """Wait for the one warning, which a start asks for beside the tasks that fail."""
-    found: list[str] = []
-
-    def said() -> list[str]:
-        found[:] = re.findall(rf"sink {bench.sink_id}: EO-WARN-INPUT .*", driver.log.read_text())
-        return found
-
-    until("the warning", said)
-    [warning] = found
-    return warning
+    """Return the one warning of the start."""
+    [warning] = re.findall(rf"sink {bench.sink_id}: EO-WARN-INPUT .*", driver.log.read_text())
+    return str(warning)
 
 
 @pytest.mark.long

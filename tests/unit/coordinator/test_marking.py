@@ -41,7 +41,7 @@ def committed(marking: Any) -> Coordinator:
     """A coordinator whose batch 4 is committed, and whose mark ``marking`` writes."""
     made = Coordinator(SinkOptions.parse(OPTIONS))
     made._state = STATE
-    made._marking = made._session.beside(marking)
+    made._marking = made._session.submit(marking)
     return made
 
 

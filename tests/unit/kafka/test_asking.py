@@ -71,10 +71,12 @@ def test_an_old_answer_that_a_topic_is_absent_counts_only_for_who_says_so() -> N
     sink was never used.
     """
     answers = iter([ABSENT, 0])
-    topics = lambda names: [  # noqa: E731
-        {"name": "log", "error_code": next(answers), "partitions": [{"partition_index": 0, "leader_id": 7}]}
-    ]
-    admin = an_admin(client=NS(describe_topics=topics))
+
+    def describe(names: Iterable[str]) -> list[dict[str, Any]]:
+        led = [{"partition_index": 0, "leader_id": 7}]
+        return [{"name": name, "error_code": next(answers), "partitions": led} for name in names]
+
+    admin = an_admin(client=NS(describe_topics=describe))
     with pytest.raises(UnknownTopic):
         admin.topic_partitions(["log"])
     with pytest.raises(UnknownTopic):
