@@ -1,5 +1,6 @@
 """``exactly_once_run_failure``: a stream whose newest run failed is recovered, and started by the restart strategy."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import dagster as dg
 
 from dagster_exactly_once.names import FAILURE_SENSOR, NOTIFY, RECOVERY_JOB
 from dagster_exactly_once.notify import Notice
+from dagster_exactly_once.private import may_hold_a_thread
 from dagster_exactly_once.runs.failures import Failure
 from dagster_exactly_once.runs.history import StreamHistory, attempt_of
 from dagster_exactly_once.runs.operator import alive_of, frozen
@@ -24,7 +26,7 @@ from dagster_exactly_once.sensors.recovery_requests import (
 )
 from dagster_exactly_once.sensors.restarts import restart_with
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.tick import Job, Judged, Memory, Tick, ask_each, check_jobs, sensor_over
+from dagster_exactly_once.sensors.tick import BUDGET_S, Job, Judged, Memory, Tick, ask_each, check_jobs, sensor_over
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Inspection, Owner
@@ -39,6 +41,11 @@ SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
 
 #: Seconds of a pause that is over before Spark has started: the run is requested with its recovery.
 SOON_S = 3.0
+
+#: Seconds from the beginning of a tick until which it waits for a failure, and between its questions. The daemon looks
+#: at its sensors every 5 s, and leaves out one whose tick has not ended.
+WAIT_S = 4.0
+READ_EVERY_S = 0.5
 
 
 def verdict(
@@ -122,20 +129,29 @@ def run_failure_sensor(
         description=(
             "When the newest run of a stream fails, requests a recovery of its sink at once, and the next run of the "
             "stream, unless the restart policy makes that wait. CANCELED is a person's decision and restarts "
-            "nothing; a failure that a restart cannot fix is reported and left to a person."
+            "nothing; a failure that a restart cannot fix is reported and left to a person. A tick with nothing to do "
+            "waits up to 4 s for a failure, where the instance evaluates its sensors with enough threads."
         ),
     )
     def run_failure(tick: Tick) -> dg.SensorResult:
-        at, histories = tick.context.resources, _histories(tick)
+        judge(tick, tick.streams)
+        settled = not tick.requests and tick.memory == tick.before  # what a tick has told is kept when it ends
+        if settled and (failed := wait_for_failures(tick)):
+            tick.read_again()
+            judge(tick, failed)
+        return tick.result()
+
+    def judge(tick: Tick, streams: Sequence[StreamSpec]) -> None:
+        at, histories = tick.context.resources, _histories(tick, streams)
         sender = NoticeSender(getattr(at, NOTIFY), location=tick.location)
         whys = {sink_id: history.stream_failure for sink_id, history in histories.items()}
-        doubtful = [s for s in tick.streams if (why := whys.get(s.sink_id)) and why.code in SUPERSEDED]
+        doubtful = [s for s in streams if (why := whys.get(s.sink_id)) and why.code in SUPERSEDED]
 
         def owner_now(stream: StreamSpec, budget_s: float) -> Owner | None:
             return owner_of(read_log(at.kafka.connection(), stream.sink_id, budget_s), alive_of(tick.context.instance))
 
         owners = ask_each(doubtful, owner_now, tick.deadline)
-        for stream in tick.streams:
+        for stream in streams:
             owner = owners.get(stream.sink_id)
             if isinstance(owner, ExactlyOnceError):
                 tick.failed(stream, owner, ": it cannot tell whether the sink has a new owner")
@@ -145,9 +161,20 @@ def run_failure_sensor(
                 history = histories[stream.sink_id]
                 judged = verdict(stream, history, at.restart_policy, at.watch_policy, owner)
                 tick.add(stream, _reaction(stream, history, judged, tick.memory[stream.sink_id], sender))
-        return tick.result()
 
     return run_failure
+
+
+def wait_for_failures(tick: Tick) -> list[StreamSpec]:
+    """Return the streams whose run fails while this tick waits for it: none where it may not hold a thread so long."""
+    instance = tick.context.instance
+    at_work = {run.run_id: s for s in tick.streams if (run := tick.summaries[s.sink_id].stream) and run.in_progress}
+    if not at_work or not may_hold_a_thread(instance, FAILURE_SENSOR):
+        return []
+    failures = dg.RunsFilter(run_ids=list(at_work), statuses=[dg.DagsterRunStatus.FAILURE])
+    while not (failed := instance.get_runs(failures)) and tick.deadline.left > BUDGET_S - WAIT_S:
+        time.sleep(READ_EVERY_S)
+    return [at_work[run.run_id] for run in failed]
 
 
 def _frozen(run: Run, end_after_s: float) -> str:
@@ -166,10 +193,10 @@ def _frozen(run: Run, end_after_s: float) -> str:
     )
 
 
-def _histories(tick: Tick) -> dict[str, StreamHistory]:
+def _histories(tick: Tick, streams: Sequence[StreamSpec]) -> dict[str, StreamHistory]:
     """Read as much of each history as its newest run makes necessary, as far as the time goes; by sink id."""
-    histories = dict(tick.summaries)
-    for stream in tick.streams:
+    histories = {stream.sink_id: tick.summaries[stream.sink_id] for stream in streams}
+    for stream in streams:
         newest = histories[stream.sink_id].stream
         if newest is not None and newest.status == "FAILURE":
             if tick.deadline.over:

@@ -98,6 +98,17 @@ class Tick:
         """The newest runs of each stream, by sink id (:meth:`Histories.summaries`)."""
         return self.histories.summaries(self.streams)
 
+    def read_again(self) -> None:
+        """Forget the runs that this tick has read, and give what follows the time of a tick."""
+        self.deadline = Deadline(BUDGET_S)
+        for name in ("histories", "summaries"):
+            vars(self).pop(name, None)
+
+    @property
+    def requests(self) -> list[dg.RunRequest]:
+        """The runs to request of all streams that were judged."""
+        return [request for judged in self.judged.values() for request in judged.requests]
+
     def add(self, stream: StreamSpec, judged: Judged) -> None:
         """Note what was found out about a stream.
 
@@ -162,7 +173,7 @@ class Tick:
         """Make the result, with sentences, observations and runs that belong to no single stream."""
         judged = self.judged.values()
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        wanted = [*(request for j in judged for request in j.requests), *requests]
+        wanted = [*self.requests, *requests]
         if wanted:  # Dagster shows no reason beside a request
             self.context.log.info(message)
         kept = {"version": CURSOR_VERSION, "streams": self.memory, "missed": self._missed}

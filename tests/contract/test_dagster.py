@@ -3,10 +3,13 @@ states of a run that a limit ends, partitions and automation of hours.
 """
 
 import logging
+import time
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 from dagster._daemon.monitoring.run_monitoring import check_run_timeout
 
 from dagster_exactly_once import private
@@ -49,6 +52,27 @@ def test_outside_of_a_code_server_nothing_knows_a_location_and_an_instance_knows
     """Mishap: two code locations take each other's runs for their own, or two instances each other's sinks."""
     assert private.loading_location() == ""
     assert private.instance_id(instance) == instance.run_storage.get_run_storage_id() != ""
+
+
+def test_the_threads_that_evaluate_sensors_and_those_that_may_wait_are_counted_as_the_daemon_counts_them() -> None:
+    """Mishap: the streams of a shared instance hold every thread of its sensors, and nobody else's sensor ticks."""
+    name, sensors = "exactly_once_run_failure", {"use_threads": True, "num_workers": 8}
+
+    def ticks(location: str, ago_s: float = 0.0, status: InstigatorStatus = InstigatorStatus.RUNNING) -> None:
+        target = GrpcServerCodeLocationOrigin("here", 1, location_name=location)
+        origin = RemoteRepositoryOrigin(target, "repository").get_instigator_origin(name)
+        kind, data = private.InstigatorType.SENSOR, SensorInstigatorData(last_tick_start_timestamp=time.time() - ago_s)
+        threaded.add_instigator_state(InstigatorState(origin, kind, status, data))
+
+    with dg.instance_for_test() as plain:
+        assert not private.may_hold_a_thread(plain, name)
+    with dg.instance_for_test(overrides={"sensors": sensors}) as threaded:
+        assert private.may_hold_a_thread(threaded, name)
+        ticks("one"), ticks("two"), ticks("gone", 3600), ticks("stopped", status=InstigatorStatus.STOPPED)
+        assert private.may_hold_a_thread(threaded, name)
+        ticks("three")
+        assert not private.may_hold_a_thread(threaded, name), "three ticks are more than a quarter of eight threads"
+        assert private.may_hold_a_thread(threaded, "another"), "other sensors are not counted"
 
 
 def test_an_interrupt_is_told_from_a_mistake_by_the_source_of_the_error() -> None:

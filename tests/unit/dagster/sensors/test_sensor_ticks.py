@@ -24,6 +24,7 @@ from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy
 from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE
 from dagster_exactly_once.sensors.tick import Judged, Tick, ask_each, read_cursor
+from exactly_once import deadline
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOption
@@ -542,3 +543,118 @@ def test_a_configuration_that_a_job_no_longer_takes_stops_no_other_stream(instan
     assert [r.job_name for r in result.run_requests] == [CLICKS.job]
     assert "max_rows" in tick.judged[ORDERS.sink_id].message and tick.judged[ORDERS.sink_id].attention
     assert read_cursor(result.cursor)["streams"] == {ORDERS.sink_id: {}, CLICKS.sink_id: {"asked": 1}}
+
+
+# -- a tick that waits for a failure -----------------------------------------------------------------------------------
+
+
+class Clock:
+    """The module ``time`` of a sensor, in which only sleeping takes time; while it sleeps, ``then`` happens once."""
+
+    def __init__(self, then=lambda: None):
+        self.then, self.now, self.slept = then, 0.0, 0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now, self.slept = self.now + seconds, self.slept + 1
+        then, self.then = self.then, lambda: None
+        then()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(run_failure, "time", made)
+    monkeypatch.setattr(deadline, "time", made)
+    return made
+
+
+@pytest.fixture
+def threads(instance, monkeypatch):
+    """Set how many threads evaluate the sensors of the instance, which are of one code location; before that, one."""
+    of_others = instance.get_settings
+    monkeypatch.setattr(instance, "all_instigator_state", lambda instigator_type: [])
+
+    def threads(number):
+        sensors = {"use_threads": True, "num_workers": number}
+        monkeypatch.setattr(instance, "get_settings", lambda of: sensors if of == "sensors" else of_others(of))
+
+    return threads
+
+
+@pytest.fixture
+def failures(instance):
+    """Tick ``exactly_once_run_failure`` over both streams, after a first tick with nothing to keep."""
+    sensors = sensing(instance, BOTH, "127.0.0.1:1", AT_ONCE)
+
+    def ticked():
+        return sensors.look("exactly_once_run_failure")
+
+    ticked()
+    return ticked
+
+
+def test_a_run_that_fails_while_a_tick_waits_is_recovered_by_that_tick(instance, clock, threads, failures):
+    """Mishap: a stream stays down for up to five seconds more, until the daemon looks at its sensors again."""
+    threads(4)
+    run_id = new(instance, CLICKS, S.STARTED)
+    new(instance, ORDERS, S.STARTED)
+    clock.then = lambda: brought_to(instance, run_id, S.FAILURE)
+    result = failures()
+    assert clock.slept == 1
+    recovery, following = result.run_requests
+    assert recovery.tags[TAG_RESTART_OF] == following.tags[TAG_RESTART_OF] == run_id
+
+
+@pytest.mark.parametrize("judged_s", [0.0, 2.5, 7.0])
+def test_a_tick_in_which_nothing_fails_ends_before_the_daemon_looks_again(
+    instance, clock, threads, failures, monkeypatch, judged_s
+):
+    """The daemon leaves out a sensor whose tick has not ended: its next look would be five seconds later."""
+    threads(4)
+    new(instance, CLICKS, S.STARTED)
+
+    def slowly(*args, judge=run_failure.verdict):
+        clock.now += judged_s / len(BOTH)
+        return judge(*args)
+
+    monkeypatch.setattr(run_failure, "verdict", slowly)
+    assert not failures().run_requests
+    assert max(3.5, judged_s) <= clock.now < max(5, judged_s + 0.1)
+
+
+def test_a_tick_that_has_something_to_request_waits_for_nothing(instance, clock, threads, failures):
+    """Mishap: the recovery of one stream waits for those that work."""
+    threads(4)
+    new(instance, ORDERS, S.STARTED)
+    new(instance, CLICKS, S.FAILURE)
+    assert failures().run_requests and not clock.slept
+
+
+def test_a_tick_that_has_told_a_person_waits_for_nothing(instance, clock, threads, failures):
+    """Mishap: the code server is deployed anew while the tick waits, and the person is told again."""
+    threads(4)
+    fails(instance, CLICKS, "EO-MODE")
+    new(instance, ORDERS, S.STARTED)
+    failures()
+    assert not clock.slept
+    failures()
+    assert clock.slept, "the one that keeps what it knew waits again"
+
+
+def test_a_tick_without_a_run_in_progress_waits_for_nothing(instance, clock, threads, failures):
+    threads(4)
+    new(instance, CLICKS, S.CANCELED)
+    assert said(failures()) and not clock.slept
+
+
+def test_a_tick_holds_no_thread_that_other_sensors_need(instance, clock, threads, failures):
+    """Mishap: the sensors of a shared instance wait for the ticks of streams, of one code location after the other."""
+    new(instance, CLICKS, S.STARTED)
+    failures()
+    assert not clock.slept, "one thread evaluates all sensors"
+    threads(3)
+    failures()
+    assert not clock.slept, "of three threads, one is more than a quarter"
