@@ -26,6 +26,7 @@ from exactly_once.protocol.checkpoint_text import (
     names_sources,
     query_id_of,
     source_lines,
+    state_ids_of,
 )
 from exactly_once.protocol.named_sources import NamedSources, compared, of_first, readers
 from exactly_once.protocol.planning import Batch
@@ -45,6 +46,7 @@ _UNREADABLE = (OSError, ValueError, RuntimeError)
 
 #: Folder in which Spark keeps, as <number or name>/0, where a source of a query began.
 _SOURCES = "sources"
+_STATE_VERSION = re.compile(r"/(\d+)(?:_[0-9a-f-]+)?\.(?:delta|snapshot|zip|changelog)$")
 _BEGINNING = re.compile(rf"{_SOURCES}/[A-Za-z0-9_]+/0$")
 
 
@@ -95,6 +97,37 @@ def check_whole(location: str, sink_id: str) -> None:
         return
     if torn:
         raise torn_files(location, torn, sink_id)
+
+
+def check_state(location: str, sink_id: str, query_id: str | None) -> None:
+    """Raise CheckpointUnusable if the checkpoint of this query has the state of its next batch, whose ``offsets/N`` are
+    gone: Spark plans the batch anew, and later loads the snapshot of the plan that is gone, without an error.
+
+    Leaves a checkpoint that is torn, rewound or of another query to others, and one that this process cannot read.
+    """
+    try:
+        reader = _Reader(location)
+        version, newest = reader.newest_state()  # first: a live driver writes a batch's offsets before its state
+        checkpoint = reader.checkpoint()
+        batch = 0 if checkpoint.last_offsets is None else checkpoint.last_offsets + 1
+        known = checkpoint.query_id == query_id and not checkpoint.torn
+        if not known or version != batch + 1 or reader.names_state(checkpoint):
+            return
+    except (CheckpointUnusable, CheckpointAway):
+        return
+    raise CheckpointUnusable(
+        f"in the checkpoint {location}, offsets/{batch} is gone, but {newest}, the state of batch {batch}, is there "
+        "(usually after a power failure, or because somebody deleted offsets)",
+        _way_out(location, sink_id),
+    )
+
+
+def state_version(name: str) -> int:
+    """Return the version to which a file below ``state/`` brings its store, -1 for any other file. Batch N reads
+    version N and writes version N + 1.
+    """
+    version = _STATE_VERSION.search(name)
+    return int(version[1]) if version else -1
 
 
 def batch_in_flight(location: str, sink_id: str = "") -> Batch:
@@ -252,8 +285,14 @@ def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> Che
     said = "; ".join(f"{name} is torn: {fault}" for name, fault in torn.items())
     return CheckpointUnusable(
         f"in the checkpoint {location}, {said} (usually after a full disk or a power failure)",
+        _way_out(location, sink_id),
+    )
+
+
+def _way_out(location: str, sink_id: str) -> str:
+    return (
         f"Do not delete anything by hand; to see what the commit log allows, run {repair_command(location, sink_id)}, "
-        "or the Dagster job exactly_once_checkpoint_repair",
+        "or the Dagster job exactly_once_checkpoint_repair"
     )
 
 
@@ -410,6 +449,21 @@ class _Reader:
         """Return where a source began, by topic and partition; empty when no file says so."""
         there = self.text_if_any(f"{_SOURCES}/{source}/0")
         return kafka_offsets([_first(self.location, f"{_SOURCES}/{source}/0")]) if there else {}
+
+    def newest_state(self) -> tuple[int, str]:
+        """Return the highest version of the state, and a file of it; (-1, "") without state."""
+        import pyarrow.fs as pafs
+
+        folder = pafs.FileSelector(f"{self._root}/state", allow_not_found=True, recursive=True)
+        try:
+            names = [file.path.removeprefix(f"{self._root}/") for file in self._fs.get_file_info(folder)]
+        except _UNREADABLE as e:
+            raise unusable(self.location, e) from e
+        return max(((state_version(name), name) for name in names), default=(-1, ""))
+
+    def names_state(self, checkpoint: Checkpoint) -> bool:
+        """Return whether the last commit names the files of the state, so that Spark takes no others."""
+        return checkpoint.last_commit is not None and state_ids_of(self.text(f"commits/{checkpoint.last_commit}"))
 
     def begins_with(self, name: str, first: bytes) -> bool:
         """Return whether there is a file of this name that begins like this."""

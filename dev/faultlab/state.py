@@ -35,7 +35,7 @@ def settings_of(store: str) -> dict[str, str]:
         return {**STATE_STORE, **often}
     return {
         "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.query.HDFSBackedStateStoreProvider"
+            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
         ),
         FILE_MANAGER: SAFE_FILE_MANAGER,  # the lab's other streams have the one for local disks
         **often,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
-from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
+from exactly_once.checkpoint import batch_in_flight, check_state, check_whole, read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.commitlog.log_reader import Holder, holder_of
 from exactly_once.commitlog.log_topic import RIGHTS, left_out
@@ -41,7 +41,13 @@ from exactly_once.protocol.planning import Batch, history_consent
 from exactly_once.protocol.row_schema import Column
 from exactly_once.protocol.spelling import did_you_mean
 from exactly_once.protocol.takeover import check_not_retired
-from exactly_once.txn.coordinators import FENCING_VERSION, begin_check_seen, check_seen, refuse_lowered
+from exactly_once.txn.coordinators import (
+    FENCING_VERSION,
+    begin_check_seen,
+    begin_features,
+    check_seen,
+    refuse_lowered,
+)
 
 #: Budget of each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
 READ_BUDGET_S = 10.0
@@ -82,8 +88,9 @@ def check(
     with CLIENTS.borrow(options.connection, round(deadline.left, 1)) as admin:
         decides = options.guarantee is Guarantee.EXACTLY_ONCE
         seen = begin_check_seen(admin, namespace(options.sink_id)) if decides else None
+        features = begin_features(admin)  # anew: a cluster that was set back is refused before an id is touched
         admin.sizes([t for t in (options.topic, commit_log_topic(options.sink_id)) if t])  # both at once
-        version, *_ = check_cluster(options, admin)
+        version, *_ = check_cluster(options, admin, features)
         if options.topic is not None and "timestamp" in names:
             warn_before(options.sink_id, options.topic, admin.topic_config(options.topic))
         admin.renew(READ_BUDGET_S)
@@ -96,6 +103,8 @@ def check(
         if batch:
             check_write(options, log)
         else:
+            if decides and log.owner is not None:
+                check_state(options.checkpoint, options.sink_id, log.owner.query_id)
             holder, lost = partial(holder_of, admin, but=options.sink_id), partial(lost_ends, options, admin.within)
             check_start(options, log, holder, admin.topic_ids, lost)
     return options

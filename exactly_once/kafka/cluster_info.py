@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import kafka
 from kafka.admin import ACLOperation
 from kafka.errors import KafkaError, TopicAuthorizationFailedError
 from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest
 
 from exactly_once.kafka.admin import Admin
@@ -91,14 +92,25 @@ def answer_ms(admin: Admin, node: int, timeout_ms: int) -> float | str:
     return took_ms
 
 
+async def finalized_features(admin: Admin) -> dict[str, int]:
+    """Return the level of each feature that the cluster has finalized, as one broker knows it."""
+    client = {
+        "client_software_name": "kafka-python",
+        "client_software_version": kafka.__version__,
+    }  # KIP-511: not empty
+    answer = await admin.send(ApiVersionsRequest(**client, min_version=3))
+    check(answer.error_code, "ApiVersions")
+    return {feature.name: int(feature.max_version_level) for feature in answer.finalized_features or ()}
+
+
 def level(admin: Admin) -> Level:
     """Return what the brokers can do."""
-    levels = admin.call(admin.client.describe_features)
+    features = admin.ask(lambda: finalized_features(admin))
     [node, *_] = admin.ask(admin.brokers)
     version = admin.call(lambda: admin.client.get_broker_version_data(node)).broker_version
     return Level(
         tuple(version),
-        {name: known["finalized"][1] for name, known in levels.items() if "finalized" in known},
+        features,
         admin.api_version(EndTxnRequest()),
         admin.api_version(DescribeTransactionsRequest()) >= 0,
     )

@@ -19,8 +19,9 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from exactly_once.errors import BrokerRefused, BrokerTooOld, NotAuthorized
-from exactly_once.kafka.admin import START_S, Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.asking import IDS_AT_ONCE, IN_FLIGHT
+from exactly_once.kafka.cluster_info import finalized_features
 from exactly_once.kafka.errors import LOWERED, RAISE, check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
@@ -83,18 +84,24 @@ class Description(NamedTuple):
         return End(self.transactional_id, self.producer_id, self.producer_epoch)
 
 
-def end_txn_version(admin: Admin) -> int:
+def begin_features(admin: Admin) -> Awaitable[Mapping[str, int]]:
+    """Ask what :func:`end_txn_version` does while its caller asks something else."""
+    return admin.begin(partial(finalized_features, admin))
+
+
+def end_txn_version(admin: Admin, begun: Awaitable[Mapping[str, int]] | None = None, old_s: float = 0.0) -> int:
     """Return the EndTxn version for new decisions.
 
     5 where the cluster's finalized transaction.version is 2 or more, else at most 4 (the broker takes the semantics
-    from the version alone, so 5 must not be sent below that).
+    from the version alone, so 5 must not be sent below that). ``begun`` and ``old_s`` as for
+    :func:`transaction_level`.
 
     Raises
     ------
     BrokerTooOld
         Without EndTxn 3 (Kafka 2.8) or DescribeTransactions (Kafka 3.0).
     """
-    level = transaction_level(admin, START_S)
+    level = transaction_level(admin, begun, old_s)
     end_txn = admin.api_version(EndTxnRequest())
     if end_txn < 3 or admin.api_version(DescribeTransactionsRequest()) < 0:
         raise BrokerTooOld(
@@ -105,14 +112,13 @@ def end_txn_version(admin: Admin) -> int:
     return min(end_txn, FENCING_VERSION if level >= 2 else 4)
 
 
-def transaction_level(admin: Admin, old_s: float = 0.0) -> int:
+def transaction_level(admin: Admin, begun: Awaitable[Mapping[str, int]] | None = None, old_s: float = 0.0) -> int:
     """Return the cluster's finalized transaction.version (KIP-890), by an answer no older than that; 0 where the
-    brokers have none.
+    brokers have none. ``begun`` is what :func:`begin_features` has returned.
     """
-    features: Mapping[str, Any] = admin.remembered(
-        "features", lambda: admin.call(admin.client.describe_features), old_s
-    )
-    return int(features.get("transaction.version", {}).get("finalized", (0, 0))[1])
+    ask = partial(admin.ask, partial(finalized_features, admin), begun)
+    [features] = admin.remembered("features", lambda: [ask()], old_s)  # kept also where a cluster has none
+    return features.get("transaction.version", 0)
 
 
 def refuse_lowered(admin: Admin, used: Iterable[int]) -> None:

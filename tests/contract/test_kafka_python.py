@@ -115,7 +115,6 @@ PUBLISHED: dict[str, Callable[[Any], bool]] = {
     "describe_topics": lambda client: takes(client.describe_topics, ["t"]),
     "describe_metadata_quorum": lambda client: takes(client.describe_metadata_quorum),
     "get_broker_version_data": lambda client: takes(client.get_broker_version_data, 1),
-    "describe_features": lambda client: takes(client.describe_features),
     "describe_configs": lambda client: takes(client.describe_configs, [], config_filter="all"),
     "create_topics": lambda client: takes(client.create_topics, []),
     "list_partition_offsets": lambda client: takes(client.list_partition_offsets, {}, isolation_level="read_committed"),

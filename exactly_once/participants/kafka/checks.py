@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from exactly_once.checkpoint import begins_of, repair_command
@@ -26,12 +26,17 @@ log = logging.getLogger(__name__)
 _SETTINGS = ("DESCRIBE_CONFIGS",)
 
 
-def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
+def check_cluster(
+    options: SinkOptions, admin: Admin, begun: Awaitable[Mapping[str, int]] | None = None
+) -> tuple[int, int, int]:
     """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout. Return the EndTxn
     version; transaction.timeout.ms: the user's, or the default within the brokers' maximum; and this maximum. Raise
     InvalidOption, UnknownTopic, BrokerTooOld or InvalidTransactionTimeout.
+
+    ``begun`` is what :func:`~exactly_once.txn.coordinators.begin_features` has returned. Without it, an answer of the
+    start that came before will do.
     """
-    version = end_txn_version(admin)
+    version = end_txn_version(admin, begun, 0.0 if begun is not None else START_S)
     if options.topic is not None:
         rights = ("WRITE", *_SETTINGS) if options.dead_letters else ("WRITE",)
         admin.topic_partitions([options.topic], rights, START_S)

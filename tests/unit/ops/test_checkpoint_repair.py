@@ -11,7 +11,7 @@ import fsspec
 import pyarrow.fs as pafs
 import pytest
 
-from exactly_once.checkpoint import check_whole, read_checkpoint, same_location
+from exactly_once.checkpoint import check_state, check_whole, read_checkpoint, same_location
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.inspection.progress import compare
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
@@ -133,6 +133,77 @@ def test_older_torn_files_stop_nobody(site: Site) -> None:
     for name in ("offsets/2", "commits/3", "commits/0"):
         site.write(name, "")
     check_whole(str(site.root), "s")
+
+
+@pytest.mark.parametrize("ahead", ["state/0/1/5.snapshot", "state/0/1/left-keyToNumValues/5.delta", "state/0/7/5.zip"])
+def test_a_start_is_refused_whose_state_is_of_a_plan_that_is_gone(site: Site, ahead: str) -> None:
+    """Mishap: Spark plans batch 4 anew, with other input, and later goes on with the snapshot of the plan that is gone:
+    the rows of the batch are not in the state, so that the query writes them a second time.
+    """
+    site.ran(3)
+    for name in ("state/0/0/4.delta", "state/0/_metadata/metadata", "state/0/1/4.snapshot"):
+        site.write(name, "x")
+    check_state(str(site.root), "s", QUERY)
+    assert site.judge() == []
+    site.write(ahead, "x")
+    check_state(str(site.root), "s", None)  # of a sink that no query owns yet, which no repair could judge
+    with pytest.raises(CheckpointUnusable, match=rf"offsets/4 is gone, but {ahead}"):
+        check_state(str(site.root), "s", QUERY)
+    [found] = site.judge()
+    assert (found.name, found.action, found.also) == ("offsets/4", Action.REMOVE, (ahead,))
+
+
+def test_the_state_of_a_decided_batch_stays_and_its_offsets_come_back(site: Site) -> None:
+    """Mishap: the state that Spark needs next is removed with the plan that a loss of power took."""
+    site.ran(3, marked=2)
+    site.write("state/0/0/4.delta", "x")
+    (site.root / "offsets/3").unlink()
+    with pytest.raises(CheckpointUnusable, match="offsets/3 is gone"):
+        check_state(str(site.root), "s", QUERY)
+    [found] = site.judge()
+    assert (found.name, found.action, found.also) == ("offsets/3", Action.REBUILD, ())
+
+
+@pytest.mark.parametrize(
+    "names", [("state/0/0/1.delta", "state/0/_metadata/metadata"), ("state/0/_metadata/metadata",)]
+)
+@pytest.mark.parametrize("torn", [True, False])
+def test_the_first_plan_takes_all_state_with_it(site: Site, names: tuple[str, ...], torn: bool) -> None:
+    """Spark begins a query only where there is no state at all, and no folder of it."""
+    for name in names:
+        site.write(name, "x")
+    if torn:
+        site.write("offsets/0", "")
+    [found] = site.judge()
+    assert (found.name, found.action, found.also) == ("offsets/0", Action.REMOVE, names)
+    Work(Repair("s", str(site.root), [found]), 3, "me").change(found)
+    assert list((site.root / "state").iterdir()) == []
+
+
+@pytest.mark.parametrize("last", [1, 3])
+def test_a_batch_without_offsets_that_may_be_in_the_output_is_not_planned_anew(site: Site, last: int) -> None:
+    """Guards against duplicates of a batch that ran under a weaker guarantee, or with another sink: the commit log says
+    nothing of it.
+    """
+    site.ran(3, decided=last, marked=4 if last == 3 else 3)
+    site.write("state/0/0/5.delta", "x")
+    assert [f.action for f in site.judge() if f.name == "offsets/4"] == [Action.REFUSE]
+
+
+def test_a_rewound_checkpoint_with_state_is_called_rewound(site: Site) -> None:
+    """Mishap: the start names a repair, which refuses, in place of the way out of EO-REWOUND."""
+    site.ran(3)
+    site.write("state/0/0/7.delta", "x")
+    check_state(str(site.root), "s", QUERY)
+
+
+def test_state_that_commits_name_cannot_be_of_another_plan(site: Site) -> None:
+    """In Spark's checkpoint format 2, other files of the state are never read: no start is refused for their sake."""
+    site.ran(3)
+    site.write("commits/3", WITH_STATE)
+    site.write("state/0/0/5_0f1e-2d.zip", "x")
+    check_state(str(site.root), "s", QUERY)
+    assert site.judge() == []
 
 
 def test_one_folder_has_many_names(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_an_answer_that_says_nothing_about_the_transaction_does_not_declare_it_l
 def test_brokers_that_cannot_describe_transactions_are_refused_with_where_to_look() -> None:
     """Event Hubs, say: there, "use Kafka 3.0" alone is no way out."""
     admin: Any = MagicMock()
+    admin.remembered.return_value = [{}]
     admin.api_version.side_effect = lambda request: 3 if isinstance(request, EndTxnRequest) else -1
     with pytest.raises(BrokerTooOld, match=r"docs/managed-kafka\.md"):
         end_txn_version(admin)

@@ -92,12 +92,12 @@ class Work:
         with a wrong one.
         """
         self._delete(finding.also)
-        if finding.name == "offsets/0" and finding.also:  # Spark begins no query above state folders, even empty ones
-            self._fs.delete_dir_contents(self._at("state"))
         if finding.action is Action.REBUILD:
             self._delete([checksum_of(finding.name)])
             self._write(finding.name, finding.content.encode())
         else:
+            if finding.name == "offsets/0":  # Spark begins no query above state folders, even empty ones
+                self._fs.delete_dir_contents(self._at("state"), missing_dir_ok=True)
             self._delete([finding.name, checksum_of(finding.name)])
 
     def record(self, done: bool) -> None:

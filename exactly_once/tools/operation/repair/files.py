@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.fs as pafs
 
-from exactly_once.checkpoint import file_system, unusable
+from exactly_once.checkpoint import file_system, state_version, unusable
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 
@@ -17,7 +17,6 @@ from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 REPAIRS = "_repairs"
 
 _CHECKSUM = re.compile(r"(offsets|commits)/\.(\d+)\.crc")
-_STATE_VERSION = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(?:delta|snapshot|zip|changelog)")
 _CHECKSUM_HEAD = 8  # "crc", a zero, and the bytes for each checksum as a number of four bytes
 _NO_TRACE = re.compile(r"\.(crc|tmp|log)$|/\.")
 
@@ -140,7 +139,7 @@ def _stale_checksums(names: list[str]) -> tuple[str, ...]:
 def _state(names: list[str]) -> dict[int, tuple[str, ...]]:
     found: dict[int, list[str]] = {}
     for name in names:
-        version = _STATE_VERSION.fullmatch(name.rpartition("/")[2])
-        if name.startswith("state/") and version is not None:
-            found.setdefault(int(version[1]), []).append(name)
+        version = state_version(name)
+        if name.startswith("state/") and version >= 0:
+            found.setdefault(version, []).append(name)
     return {version: tuple(some) for version, some in found.items()}

@@ -117,6 +117,8 @@ class _Judge:
                 offsets.append(self._anew(why))
             elif plan_anew:
                 offsets.append(self._planned_anew())
+        if not any(f.also or f.action is Action.REFUSE for f in offsets):
+            offsets += self._state_without_plan(offsets)
         stale = [
             FileFinding(n, Action.REMOVE, "the file of this checksum is gone, and Spark cannot overwrite the checksum")
             for n in self._files.stale_checksums
@@ -230,9 +232,11 @@ class _Judge:
         deleted = before not in self._files.commits and self._names_state()
         return deleted or f"commits/{before}" in removed
 
-    def _anew(self, why: str) -> FileFinding:
-        """Remove the plan of the last, undecided batch, and the state that its tasks may have written."""
-        n = self._planned
+    def _anew(self, why: str, n: int | None = None) -> FileFinding:
+        """Remove the plan of the last, undecided batch, or of batch ``n``, and the state that its tasks may have
+        written.
+        """
+        n = self._planned if n is None else n
         name = f"offsets/{n}"
         if n in self._files.commits:
             return _refused(
@@ -247,10 +251,24 @@ class _Judge:
                 f"batch {n} is not decided, and the commit log's last decision is of {before}: the batches in "
                 "between ran under a weaker guarantee or with another sink, and so may have this batch",
             )
-        state = [name for version, names in self._files.state.items() if version > n for name in names]
+        return FileFinding(name, Action.REMOVE, why, also=self._state_of(n))
+
+    def _state_without_plan(self, offsets: list[FileFinding]) -> Iterator[FileFinding]:
+        """Judge the state of a batch whose ``offsets`` are gone: it is of another plan than the one Spark will make."""
+        known = (int(f.name.rpartition("/")[2]) for f in offsets if f.action is Action.REBUILD)
+        n = max(self._planned, *known, -1) + 1
+        last = max((m for m, file in self._files.commits.items() if not file.fault), default=None)
+        if self._state_of(n) and (last is None or not state_ids_of(self._files.commits[last].text)):
+            why = (
+                f"the file is gone, and the state of batch {n} is there; batch {n} is not decided: Spark plans it again"
+            )
+            yield self._anew(why, n)
+
+    def _state_of(self, n: int) -> tuple[str, ...]:
+        """Return the files of the state that the tasks of batch ``n``, the last one, may have written."""
         if n == 0:  # Spark begins a query only where there is no state at all
-            state = list(self._files.all_state)
-        return FileFinding(name, Action.REMOVE, why, also=tuple(sorted(state)))
+            return self._files.all_state
+        return tuple(sorted(name for version, names in self._files.state.items() if version > n for name in names))
 
     def _follows(self, decision: Decision) -> bool:
         """Return whether ``offsets`` of the last decided batch may be put behind those of the batch before it: the
