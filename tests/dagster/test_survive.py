@@ -8,6 +8,7 @@ exactly once, nothing open, one live run of the stream.
 import time
 
 import pytest
+import yaml
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from platform_assets.flights.names import STREAM_JOB
@@ -110,7 +111,7 @@ def test_the_daemon_dies_in_the_middle_of_a_recovery_and_finishes_the_story_when
 
 def test_two_daemons_by_mistake_ask_for_one_recovery_and_one_stream(story, live):
     """Two machines that each believe to be the one: both see the failure at the same moment."""
-    story.dagster.start("second daemon", "daemon")
+    start_second_daemon(story)
     try:
         until("both to work", lambda: two_daemons(story.dagster), 90, every_s=0.5)
         story.dagster.kill_run(live)
@@ -145,6 +146,22 @@ def test_a_minute_without_brokers_is_told_by_the_sensors_and_starts_no_storm(sto
     (run,) = story.dagster.live(STREAM_JOB)
     story.assert_one_stream(run["runId"])
     story.assert_exactly_once()
+
+
+def start_second_daemon(story):
+    """Start a daemon on the same storage whose run queue rests. Two queues now and then launch a run twice (Dagster
+    1.13.29): the second process ends, and the code server takes that for the end of the run, whose first one works on.
+    """
+    settings = yaml.safe_load((story.site.home / "dagster.yaml").read_text())
+    settings["storage"] = {"sqlite": {"base_dir": str(story.site.home)}}
+    settings["run_coordinator"]["config"]["dequeue_interval_seconds"] = 3600
+    home = story.site.folder / "second home"
+    home.mkdir(exist_ok=True)
+    (home / "dagster.yaml").write_text(yaml.safe_dump(settings))
+    mine = story.dagster.env["DAGSTER_HOME"]
+    story.dagster.env["DAGSTER_HOME"] = str(home)
+    story.dagster.start("second daemon", "daemon")
+    story.dagster.env["DAGSTER_HOME"] = mine
 
 
 def two_daemons(dagster):
