@@ -22,6 +22,7 @@ from exactly_once.tools.verify.expected import expected_input
 from exactly_once.txn.coordinators import end_txn_version
 from testkit import broker as brokers
 from testkit import oracle
+from testkit.processes import until
 
 
 class Row(NamedTuple):
@@ -75,6 +76,8 @@ class Traced:
             producer.produce(self.input, f"v{n}", f"k{n % 5}", partition=n % 2 if partition is None else partition)
         producer.flush(30)
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        with Admin(self.connection) as admin:  # a commit returns before the end markers are written
+            until("the end markers of the input", lambda: not oracle.held_back(admin, [self.input]), 30, every_s=0.02)
         return [(m.partition, m.offset, m.key or "") for m in self.inputs() if (m.partition, m.offset) not in before]
 
     def inputs(self) -> list[oracle.Message]:
