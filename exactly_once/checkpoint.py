@@ -108,6 +108,8 @@ def check_state(location: str, sink_id: str, query_id: str | None) -> None:
     try:
         reader = _Reader(location)
         version, newest = reader.newest_state()  # first: a live driver writes a batch's offsets before its state
+        if version < 0:
+            return
         checkpoint = reader.checkpoint()
         batch = 0 if checkpoint.last_offsets is None else checkpoint.last_offsets + 1
         known = checkpoint.query_id == query_id and not checkpoint.torn

@@ -118,7 +118,7 @@ class _Judge:
             elif plan_anew:
                 offsets.append(self._planned_anew())
         if not any(f.also or f.action is Action.REFUSE for f in offsets):
-            offsets += self._state_without_plan(offsets)
+            offsets += self._state_without_plan()
         stale = [
             FileFinding(n, Action.REMOVE, "the file of this checksum is gone, and Spark cannot overwrite the checksum")
             for n in self._files.stale_checksums
@@ -253,10 +253,9 @@ class _Judge:
             )
         return FileFinding(name, Action.REMOVE, why, also=self._state_of(n))
 
-    def _state_without_plan(self, offsets: list[FileFinding]) -> Iterator[FileFinding]:
+    def _state_without_plan(self) -> Iterator[FileFinding]:
         """Judge the state of a batch whose ``offsets`` are gone: it is of another plan than the one Spark will make."""
-        known = (int(f.name.rpartition("/")[2]) for f in offsets if f.action is Action.REBUILD)
-        n = max(self._planned, *known, -1) + 1
+        n = max(self._planned, self._last) + 1
         last = max((m for m, file in self._files.commits.items() if not file.fault), default=None)
         if self._state_of(n) and (last is None or not state_ids_of(self._files.commits[last].text)):
             why = (
