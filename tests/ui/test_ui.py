@@ -67,7 +67,7 @@ def test_a_killed_stream_comes_back_by_itself_and_the_pages_say_how(ui, dagster,
     ui.location("sensors/exactly_once_run_failure")
     ui.button("All ticks").click()
     ui.page.get_by_role("menuitem", name="Requested").click()
-    ui.sees("1 run requested")
+    ui.sees("2 runs requested")  # the recovery, and the next run of the stream
     ui.shoot("sensor")
     ui.button("View logs").first.click()
     ui.sees(f"Run {killed[:8]} failed (PROCESS-GONE). This sensor requested")

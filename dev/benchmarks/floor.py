@@ -1,0 +1,120 @@
+"""Measures what a broker spends on the transactions of a batch alone, with no check around them:
+``python -m benchmarks.floor``. Less than this no sink of this protocol can cost a broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks.common import Bench, median
+from exactly_once.kafka.connection import Connection
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+
+#: As in the benchmark of many streams: rows of a batch, and batches a second of twenty streams.
+ROWS, BATCHES_PER_S = 100, 20.0
+
+#: Batches before the measured ones, in which the broker's JVM compiles.
+WARM_UP_S = 20.0
+
+
+class Transactions:
+    """The transactions of a batch: one for each part, and those of a commit log."""
+
+    def __init__(self, bench: Bench, parts: int):
+        self._topic, self._log = bench.topic("floor", parts), bench.topic("floor-log", 1)
+        settings = {**bench.connection.librdkafka(), "linger.ms": 0}
+        self._plain = Producer({**settings, "enable.idempotence": True})
+        self._parts = [Producer({**settings, "transactional.id": f"floor-{n}"}) for n in range(parts)]
+        self._owner = Producer({**settings, "transactional.id": "floor-log"})
+        for producer in (*self._parts, self._owner):
+            producer.init_transactions(30)
+        group = {**bench.connection.librdkafka(), "group.id": f"floor-{uuid.uuid4().hex[:6]}"}
+        self._group, self._batch = Consumer(group).consumer_group_metadata(), 0
+
+    def plain(self) -> None:
+        """Send the rows without a transaction."""
+        for part in range(len(self._parts)):
+            self._send(self._plain, self._topic, part)
+        self._plain.flush(30)
+
+    def parts(self, decide: Callable[[], None] = lambda: None) -> None:
+        """Send the rows in one transaction for each part, ``decide``, and commit them."""
+        for part, producer in enumerate(self._parts):
+            producer.begin_transaction()
+            self._send(producer, self._topic, part)
+        for producer in self._parts:
+            producer.flush(30)
+        decide()
+        for producer in self._parts:
+            producer.commit_transaction(30)
+
+    def decided(self) -> None:
+        """Do the same, with a decision and the input's offsets in a transaction of the log before the commits."""
+        self.parts(self._decide)
+
+    def marked(self) -> None:
+        """Do the same, and mark the decision as completed in another transaction of the log."""
+        self.decided()
+        self._owner.begin_transaction()
+        self._owner.produce(self._log, b"m" * 200, b"mark")
+        self._owner.commit_transaction(30)
+
+    def _decide(self) -> None:
+        self._batch += 1
+        self._owner.begin_transaction()
+        self._owner.produce(self._log, b"d" * 600, b"decision")
+        self._owner.send_offsets_to_transaction([TopicPartition(self._topic, 0, self._batch)], self._group, 30)
+        self._owner.commit_transaction(30)
+
+    @staticmethod
+    def _send(producer: Producer, topic: str, part: int) -> None:
+        for n in range(ROWS):
+            producer.produce(topic, b"row-%d" % n, b"%d" % n, partition=part)
+
+
+def cost_ms(broker: psutil.Process, batch: Callable[[], None], seconds: float) -> float:
+    """Return the broker's processor time for a batch, at the steady rate."""
+    before, began, batches = _spent(broker), time.monotonic(), 0
+    while (now := time.monotonic()) < began + seconds:
+        batch()
+        batches += 1
+        time.sleep(max(0.0, began + batches / BATCHES_PER_S - now))
+    return (_spent(broker) - before) * 1000 / batches
+
+
+def _spent(broker: psutil.Process) -> float:
+    times = broker.cpu_times()
+    return float(times.user + times.system)
+
+
+def main() -> None:
+    """Measure each kind of batch in turn, and print the broker's milliseconds for one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--folder", type=Path, default=Path(".run/floor"))
+    args = parser.parse_args()
+    with EmbeddedBroker(args.folder.absolute() / "broker") as broker:
+        connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
+        made = Transactions(Bench(None, connection, args.folder), args.parts)  # type: ignore[arg-type]
+        process = max(psutil.Process().children(recursive=True), key=lambda p: p.memory_info().rss)
+        kinds = {"rows alone": made.plain, "parts": made.parts, "and decision": made.decided, "and mark": made.marked}
+        cost_ms(process, made.marked, WARM_UP_S)
+        found: dict[str, list[float]] = {name: [] for name in kinds}
+        for _ in range(args.rounds):
+            for name, batch in kinds.items():
+                found[name].append(cost_ms(process, batch, args.seconds))
+        for name, each in found.items():
+            print(f"  {name}: {median(each):.1f} ms ({min(each):.1f} to {max(each):.1f}) of the broker's time a batch")
+
+
+if __name__ == "__main__":
+    main()
