@@ -19,6 +19,15 @@ from exactly_once.tools.verify.parameters import VerifyParameters
 #: here declares.
 ANOTHER_SINK = "another-sink"
 
+#: The sink's options, in lower case, that neither a declaration nor a run may give by name, and where each comes from.
+ELSEWHERE = {
+    "topic": "outputs of the declaration",  # it would go before the topics of the rows, rejected ones too
+    "kafka.bootstrap.servers": "the Kafka resource",
+    "sink.id": "sink_id",
+    "checkpointlocation": "checkpoint of the run's configuration, or the resource of checkpoints",
+    "write.id": "the backfill",
+}
+
 
 def rarely(default: Any, description: str, **limits: Any) -> Any:
     """Return a field that the launchpad explains beside the editor, and does not fill in: most starts leave it alone.
@@ -140,13 +149,13 @@ class StreamConfig(dg.Config):
         ------
         InvalidOption
             One of them is a secret: Dagster keeps the configuration of a run, and shows it to whoever opens the UI. Or
-            it is ``topic``, which would go before the topics of the stream's rows.
+            it has its value from elsewhere (:data:`ELSEWHERE`).
         """
         for name, value in self.sink_options.items():
-            if name.lower() == "topic":
+            if where := ELSEWHERE.get(name.lower()):
                 raise InvalidOption(
-                    "sink_options holds topic, but outputs= of the declaration says where the rows of the stream go",
-                    "Remove topic from sink_options",
+                    f"sink_options holds {name}, which comes from {where}",
+                    f"Remove {name} from sink_options",
                     "Nothing was started",
                 )
             if is_secret(name, value):

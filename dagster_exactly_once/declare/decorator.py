@@ -18,6 +18,7 @@ import dagster as dg
 
 from dagster_exactly_once.declare.columns import ColumnLineage, ColumnSchema
 from dagster_exactly_once.declare.complete import Complete
+from dagster_exactly_once.declare.config import ELSEWHERE
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import Source, Transform, check_parameters, config_of, sources_of
 from dagster_exactly_once.declare.outputs import Outputs, check_keys, lineage_of, outputs_of
@@ -263,10 +264,11 @@ def _checked(stream: Stream) -> Stream:
     check_sink_id(stream.sink_id)
     # the sink's own options, which the resources and the run bring
     ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": stream.sink_id, "checkpointLocation": "declared"}
-    if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
-        raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
-    if "topic" in {k.lower() for k in stream.options}:  # it would go before the topics of rejected rows, too
-        raise BadDeclaration(f"{name}: options names topic, but outputs says where rows go. Remove topic from options")
+    if taken := [k for k in stream.options if k.lower() in ELSEWHERE]:
+        where = ELSEWHERE[taken[0].lower()]
+        raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from {where}. Remove it from options")
+    if stream.state_partitions is not None and type(stream.state_partitions) is not int:
+        raise BadDeclaration(f"{name}: state_partitions={stream.state_partitions!r} is no number. Write one like 4")
     check_dead_letters(stream)
     SinkOptions.parse({**stream.sink_options(), **ours})
     _check_older(stream)

@@ -171,6 +171,11 @@ _SPARK = (
         (
             "failed on connection exception",
             "failed on socket timeout",
+            "failed on socket exception",
+            *(
+                f"Failed on local exception: java.io.IOException: {reason}"
+                for reason in ("Connection reset", "Broken pipe")
+            ),
             "End of File Exception between local host",
             "No Route to Host from",
             "Name node is in safe mode",

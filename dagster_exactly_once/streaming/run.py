@@ -64,10 +64,10 @@ class StreamRun:
     def run(self) -> Iterator[dg.MaterializeResult]:
         """Run the stream until it is stopped or has caught up; see :class:`ManagedStream`."""
         context, stream = self.context, self.stream
-        plan = self._plan()
-        queue = stream.queue(name_of(location_of(context.run)))
-        writer = SingleWriter(context, stream.spec, plan.sink_id, queue)
         with classified():
+            plan = self._plan()
+            queue = stream.queue(name_of(location_of(context.run)))
+            writer = SingleWriter(context, stream.spec, plan.sink_id, queue)
             self._check_alone()
             writer.begin()
             reports = Reports(context, stream)

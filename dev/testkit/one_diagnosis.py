@@ -117,7 +117,7 @@ def _with_checkpoint(connection: Connection, topic: str, folder: Path, code: str
     sink = dead_sink(connection, topic, str(folder))
     sink.decide(name := sink.open_part(0), placed=True)
     write(folder, files)
-    return Planted(code, sink.sink_id, name, frozenset({"inspect", "verify"}), str(folder))
+    return Planted(code, sink.sink_id, name, frozenset({"doctor", "inspect", "verify"}), str(folder))
 
 
 _OFFSETS = 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'
@@ -140,8 +140,7 @@ def checkpoint_foreign(connection: Connection, topic: str, folder: Path) -> Iter
 def checkpoint_torn(connection: Connection, topic: str, folder: Path) -> Iterator[Planted]:
     """Make a checkpoint with an empty file."""
     files = {"metadata": '{"id":"q"}', "offsets/0": ""}
-    found = _with_checkpoint(connection, topic, folder, "HEALTH-CHECKPOINT-TORN", files)
-    yield Planted(found.code, found.sink_id, found.transactional_id, found.screens | {"doctor"}, found.checkpoint)
+    yield _with_checkpoint(connection, topic, folder, "HEALTH-CHECKPOINT-TORN", files)
 
 
 #: The symptoms that any broker can have.

@@ -55,7 +55,7 @@ class OpenTransaction:
         How long it has been open, and the age at which the broker aborts it.
     verdict : str
         ``decided``: it will be committed. ``undecided``: it may be aborted, since its rows will be written again.
-        ``log``: a write to the commit log.
+        ``log``: a write to the commit log. ``foreign``: another application's.
     batch_id, records : int or None
         The decision's batch, and the records of its part; None unless decided.
     """
@@ -288,7 +288,10 @@ def judge_transaction(transaction: Description, log: LogState, checked_ms: int) 
     """Judge a transaction under way by ``log``."""
     part = PartId.parse(transaction.transactional_id)
     decided = naming(transaction, log)
-    verdict = "log" if part is None else "decided" if decided else "undecided"
+    if sink_of(transaction.transactional_id) is None:
+        verdict = "foreign"
+    else:
+        verdict = "log" if part is None else "decided" if decided else "undecided"
     return OpenTransaction(
         transactional_id=transaction.transactional_id,
         part=part.part if part else None,

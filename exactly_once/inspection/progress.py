@@ -58,9 +58,10 @@ class StreamProgress:
 
 def compare(checkpoint: Checkpoint, log: LogState) -> StreamProgress:
     """Compare a checkpoint with the commit log of its sink."""
-    last = log.last_decision(checkpoint.query_id) if checkpoint.query_id else None
-    decided = last.batch_id if last else None
     bound = log.owner.query_id if log.owner else None
+    query_id = checkpoint.query_id or bound  # of a checkpoint that is gone: what it lacks
+    last = log.last_decision(query_id) if query_id else None
+    decided = last.batch_id if last else None
     if checkpoint.torn and (bound is None or checkpoint.query_id in (None, bound)):
         state = "torn"
     elif bound is not None and checkpoint.query_id is None:

@@ -31,7 +31,7 @@ from exactly_once.participants.kafka.topics import topics_now
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, namespace, sink_of_log
 from exactly_once.protocol.records import Decision
-from exactly_once.txn.coordinators import check_seen, describe, list_transactions
+from exactly_once.txn.coordinators import Description, check_seen, describe, list_transactions
 
 #: Budget of a recovery: as long as a claim may take.
 RECOVERY_BUDGET_S = 60.0
@@ -81,9 +81,7 @@ def inspect_sink(
         blocked = _blocked(admin, sink_id, under_way, log.decisions)
         complete: bool | None = None
         if readers:
-            who = find_readers(admin, [(b.topic, b.partition) for b in blocked], max(0.1, deadline.left))
-            complete = who.complete
-            blocked = tuple(replace(b, groups=who.groups[b.topic, b.partition]) for b in blocked)
+            blocked, complete = _with_readers(admin, blocked, max(0.1, deadline.left))
     return Inspection(
         sink_id,
         owner=owner_of(log, alive_of),
@@ -97,6 +95,25 @@ def inspect_sink(
         checked_ms=checked,
         log=log,
     )
+
+
+def inspect_foreign(admin: Admin, transaction: Description, budget_s: float) -> Inspection:
+    """Inspect what a transaction of no sink holds back: an inspection without a sink. Raises BrokerUnreachable."""
+    checked = now_ms()
+    found: tuple[BlockedPartition, ...] = ()
+    complete: bool | None = None
+    if transaction.state in UNDER_WAY:
+        found = _blocked(admin, "", [judge_transaction(transaction, LogState(), checked)], ())
+        found, complete = _with_readers(admin, found, budget_s)
+    return Inspection("", blocked=found, readers_complete=complete, checked_ms=checked)
+
+
+def _with_readers(
+    admin: Admin, blocked: tuple[BlockedPartition, ...], budget_s: float
+) -> tuple[tuple[BlockedPartition, ...], bool]:
+    """Add the consumer groups that have offsets on them; return also whether every group could be asked."""
+    who = find_readers(admin, [(b.topic, b.partition) for b in blocked], budget_s)
+    return tuple(replace(b, groups=who.groups[b.topic, b.partition]) for b in blocked), who.complete
 
 
 def owner_of(log: LogState, alive_of: AliveOf | None = None) -> Owner | None:

@@ -78,15 +78,17 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
             f"batch {batch.batch_id} of query {batch.query_id} was decided with source offsets that differ from "
             f"those in offsets/{batch.batch_id} now: the checkpoint was restored or edited",
             f"Put back the checkpoint that belongs to this sink (if only offsets/{batch.batch_id} was deleted, run "
-            "exactly-once checkpoint repair), or start with a new checkpoint and a new sink.id",
+            f"exactly-once checkpoint repair LOCATION --sink {sink_id}), or start with a new checkpoint and a new "
+            "sink.id",
             safe=f"The output holds batch {batch.batch_id} as it was first decided; nothing was written again",
         )
     raise CheckpointRewound(
         f"the checkpoint is at batch {batch.batch_id}, but batch {last.batch_id} of query {batch.query_id} is already "
         "decided: the checkpoint was rewound or restored from a copy",
-        "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a "
-        f"new sink.id. If no driver of this sink can have made that decision, run exactly-once log {sink_id} to see "
-        "the record, its writer, and how to undo it",
+        "Put back the newest checkpoint; if only its newest files are gone, exactly-once checkpoint repair LOCATION "
+        f"--sink {sink_id} says what it can rebuild. Or, to write old input again on purpose, start with a new "
+        "checkpoint and a new sink.id. If no driver of this sink can have made that decision, run exactly-once log "
+        f"{sink_id} to see the record, its writer, and how to undo it",
         safe="The output is correct up to the decided batch; nothing was written again",
     )
 

@@ -122,6 +122,27 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
     assert code == 1 and "foreign" in out
 
 
+def test_a_checkpoint_whose_commit_log_was_deleted_is_in_trouble(run, bootstrap_servers, tmp_path):
+    """Duplicates: "settled", of a stream whose decisions nobody knows any more."""
+    offsets = 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'
+    write(tmp_path, {"metadata": '{"id":"q"}', "offsets/0": offsets, "commits/0": "v1\n{}"})
+    code, found, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", brokers.fresh_name("gone"), "--json")
+    assert code == 1 and [d["code"] for d in found["diagnoses"]] == ["HEALTH-CHECKPOINT-AHEAD"]
+
+
+def test_a_transaction_of_another_application_is_explained_with_what_it_holds_back(run, sink):
+    """Outage: "Blocks: no readers", of the very transaction that they wait for."""
+    producer = brokers.open_transaction(sink.connection, "other-app")
+    producer.produce(sink.topic, b"x", partition=0)
+    producer.flush(10)
+    code, found, _ = run("transactions", "explain", "other-app", "--json")
+    assert code == 0 and found["transaction"]["verdict"] == "foreign" and found["options"] == []
+    assert [(b["topic"], b["partition"]) for b in found["blocks"]] == [(sink.topic, 0)]
+    assert "claimed" not in found["owner"]
+    producer.abort_transaction(10)
+    assert run("transactions", "explain", "other-app", "--json")[1]["blocks"] == []
+
+
 @pytest.mark.long
 def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_says_so(run, own_broker, monkeypatch):
     """Mishap: readers that wait forever. Loss: somebody else's records."""

@@ -25,6 +25,7 @@ from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit.authorizing import AuthorizingBroker, Right
 from testkit.dead_sink import DeadSink
+from testkit.one_diagnosis import write
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
@@ -43,6 +44,13 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
+OFFSETS = 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'
+
+
+def codes(found: Any) -> set[str]:
+    return {line["code"] for line in found["diagnoses"] if line["severity"] == "error"}
+
+
 def by_check(found: Any, check: str) -> list[dict[str, str]]:
     return [line for line in found["checks"] if line["check"] == check]
 
@@ -53,9 +61,11 @@ def test_a_healthy_cluster_has_nothing_wrong_and_every_line_a_figure(
     """Outage: a check before every deployment that cries wolf, or that is green for a cluster it never asked."""
     sink = DeadSink(connection, topic, socket.gethostname(), os.getpid(), psutil.Process().create_time())
     sink.decide(sink.open_part(0))
+    write(tmp_path, {"metadata": '{"id":"q"}', "offsets/0": OFFSETS})
     where = ("--bootstrap-servers", connection.bootstrap_servers)
     code, found = run(*where, "--sink", sink.sink_id, "--topic", topic, "--checkpoint", str(tmp_path))
     assert code == 0 and found["verdict"] == "warn", found
+    assert by_check(found, "checkpoint")[0]["verdict"] == "ok"
     assert [line for line in found["checks"] if line["verdict"] == "wrong"] == []
     assert by_check(found, "broker")[0]["verdict"] == "ok"
     assert "transaction.version is 2" in by_check(found, "broker's level")[0]["sentence"]
@@ -65,6 +75,23 @@ def test_a_healthy_cluster_has_nothing_wrong_and_every_line_a_figure(
     assert len(by_check(found, f"topic {topic}")) == 1, "of the decision, and named"
     assert [line["verdict"] for line in by_check(found, "rights")] == ["ok"] * 4
     assert by_check(found, "commit log's settings")[0]["verdict"] == "ok"
+
+
+def test_a_checkpoint_that_the_next_start_refuses_is_wrong(
+    run: Run, connection: Connection, topic: str, tmp_path: Path
+) -> None:
+    """Duplicates: the doctor is green, the start is refused, and a person begins anew with another sink."""
+    sink = DeadSink(connection, topic, socket.gethostname(), os.getpid(), psutil.Process().create_time())
+    sink.decide(sink.open_part(0))
+    where = ("--bootstrap-servers", connection.bootstrap_servers, "--checkpoint", str(tmp_path), "--sink")
+    code, found = run(*where, sink.sink_id)
+    assert code == 1 and codes(found) == {"HEALTH-CHECKPOINT-LOST"}, "it is gone, and batch 0 is decided"
+    [lost] = by_check(found, "checkpoint")
+    assert f"checkpoint repair {tmp_path} --sink {sink.sink_id}" in lost["way_out"]
+    write(tmp_path, {"metadata": '{"id":"q"}', "offsets/0": OFFSETS, "commits/0": "v1\n{}"})
+    assert run(*where, sink.sink_id)[0] == 0
+    code, found = run(*where, brokers.fresh_name("no-log"))  # as one whose commit log was deleted
+    assert code == 1 and codes(found) == {"HEALTH-CHECKPOINT-AHEAD"}
 
 
 def test_the_doctor_leaves_no_trace(run: Run, connection: Connection) -> None:

@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
-from exactly_once.checkpoint import read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.deadline import now_ms
 from exactly_once.errors import InvalidOption
 from exactly_once.inspection.findings import Inspection, naming, sink_of
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.progress import compare
-from exactly_once.inspection.sink import inspect_sink, sinks
+from exactly_once.inspection.sink import inspect_foreign, inspect_sink, sinks
 from exactly_once.inspection.words import never_claimed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import kafka_offsets
-from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id, namespace
 from exactly_once.tools.cli import doctor, metrics, tables, verify
 from exactly_once.tools.cli.cluster import connection_of, program
@@ -28,7 +25,7 @@ from exactly_once.tools.cli.operations import Result
 from exactly_once.tools.diagnosis import Severity, SinkFacts, diagnose
 from exactly_once.tools.diagnosis.facts import HangingName
 from exactly_once.tools.diagnosis.model import worst
-from exactly_once.tools.doctor.probes import examine
+from exactly_once.tools.doctor.probes import checkpoint_facts, examine
 from exactly_once.tools.operation.end_hanging import hanging_json, list_hanging
 from exactly_once.tools.operation.log_records import in_force, log_records
 from exactly_once.tools.operation.model import BUDGET_S
@@ -74,11 +71,10 @@ def _idle(connection: Connection, inspections: list[Inspection]) -> list[Descrip
 def explain_one(args: argparse.Namespace) -> Result:
     connection = connection_of(args)
     sink_id = sink_of(args.id)
-    inspection = (
-        inspect_sink(connection, sink_id, BUDGET_S, readers=True) if sink_id else Inspection("", checked_ms=now_ms())
-    )
+    mine = inspect_sink(connection, sink_id, BUDGET_S, readers=True) if sink_id else None
     with Admin(connection, BUDGET_S) as admin:
         described = describe(admin, [args.id])[args.id]
+        inspection = mine or inspect_foreign(admin, described, BUDGET_S)
     known = {part.transactional_id for d in inspection.decided for part in d.parts}
     if not described.state and args.id not in known and naming(described, inspection.log) is None:
         raise InvalidOption(
@@ -92,10 +88,10 @@ def explain_one(args: argparse.Namespace) -> Result:
 
 
 def inspect_checkpoint(args: argparse.Namespace) -> Result:
-    log = read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S) if args.sink else None  # before the rest
-    checkpoint = read_checkpoint(args.location)
-    progress = compare(checkpoint, log) if log is not None else None
-    wrong = diagnose(SinkFacts(Inspection(args.sink or "", log=log or LogState()), checkpoint=checkpoint))
+    read = partial(read_log, connection_of(args), check_sink_id(args.sink), BUDGET_S) if args.sink else None
+    checkpoint, facts = checkpoint_facts(args.location, args.sink or "", read)
+    progress = compare(checkpoint, facts.sink.log) if read is not None else None
+    wrong = diagnose(facts)
     offsets = kafka_offsets(checkpoint.source_offsets)
     document = {
         "location": checkpoint.location,

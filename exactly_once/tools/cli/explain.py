@@ -66,7 +66,7 @@ def explain(described: Description, inspection: Inspection, program: str = "exac
     described : Description
         Its coordinator's view.
     inspection : Inspection
-        That of its sink; an empty one for a foreign id.
+        That of its sink; for a foreign id, of what it holds back alone.
     program : str
         The beginning of the commands.
     """
@@ -76,7 +76,7 @@ def explain(described: Description, inspection: Inspection, program: str = "exac
     return Explanation(
         transactional_id=described.transactional_id,
         what=_what(described, inspection, transaction),
-        owner=owner_sentence(inspection),
+        owner=owner_sentence(inspection) if sink_of(described.transactional_id) else "Another application.",
         state=_state(described, transaction),
         by_itself=_by_itself(described, inspection, transaction),
         blocks=tuple(b for b in inspection.blocked if (b.topic, b.partition) in mine) if under_way else (),

@@ -251,7 +251,8 @@ def _waits(s: StreamFacts) -> str:
 
 
 def _progress(s: StreamFacts) -> str:
-    return f"{plural(s.lag, 'offset')} behind, {_newest(s)}"
+    """Describe how far the stream is; before its first batch nobody knows what waits, and the lag is 0."""
+    return f"{plural(s.lag, 'offset')} behind, {_newest(s)}" if s.lag or s.idle_s is not None else _newest(s)
 
 
 def _newest(s: StreamFacts) -> str:

@@ -241,11 +241,13 @@ def _hanging_evidence(f: SinkFacts, names: Sequence[str]) -> dict[str, Any]:
 
 # -- the checkpoint ----------------------------------------------------------------------------------------------------
 
-#: The way back from a checkpoint that the next start refuses.
-_PUT_BACK = (
-    "Put back the newest whole copy of the checkpoint. Without one, the message of the refused start names the ways to "
-    "continue"
-)
+
+def _put_back(f: SinkFacts, c: Checkpoint) -> str:
+    """Return the way back from a checkpoint that the next start refuses."""
+    return (
+        "Put back the newest whole copy of the checkpoint. Without one, see what the commit log can rebuild: "
+        f"{repair_command(c.location, f.sink.sink_id)}. What it refuses, the message of the refused start has a way for"
+    )
 
 
 @symptom("HEALTH-CHECKPOINT-TORN", Severity.ERROR, needs="checkpoint", at_once=True)
@@ -283,7 +285,7 @@ def _lost_checkpoint(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
         ends = f"it ends at batch {c.last_offsets}" if c.query_id else "there is none"
         refused = "EO-REWOUND" if c.query_id else "EO-SINK-OWNED"
         lost = f"was deleted, restored or rewound: {ends}{decided}. The next start is refused ({refused})"
-        yield _of_checkpoint(c, lost, _PUT_BACK, last.batch_id if last else None)
+        yield _of_checkpoint(c, lost, _put_back(f, c), last.batch_id if last else None)
 
 
 @symptom("HEALTH-CHECKPOINT-REWOUND", Severity.ERROR, needs="verify", at_once=True)
@@ -298,10 +300,10 @@ def _rewound(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
         batch = f"batch {last.batch_id}"
         has = f"has other offsets for {batch} than were decided" if f.planned else f"lacks the offsets of {batch}"
         rewound = f"{has}. The next start is refused (EO-REWOUND)"
-        yield _of_checkpoint(f.checkpoint, rewound, _PUT_BACK, last.batch_id)
+        yield _of_checkpoint(f.checkpoint, rewound, _put_back(f, f.checkpoint), last.batch_id)
 
 
-@symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="verify", at_once=True)
+@symptom("HEALTH-CHECKPOINT-AHEAD", Severity.ERROR, needs="checkpoint", at_once=True)
 def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """Spark counts a batch as committed that was never decided."""
     c = f.checkpoint
@@ -310,6 +312,8 @@ def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     last = f.after.last_decision(c.query_id)
     if c.last_commit > (last.batch_id if last is not None else -1):
         decided = f"batch {last.batch_id}" if last is not None else "none"
+        if f.after.owner is None:  # the start cannot tell either, and refuses (EO-REWOUND)
+            decided += ": its commit log was deleted, or it ran with another sink or under a weaker guarantee"
         yield _of_checkpoint(
             c,
             f"counts batch {c.last_commit} as committed, but the last decided batch of query {c.query_id} is {decided}",
@@ -340,7 +344,7 @@ def _lost_decision(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """The commit log has lost the decision of a batch."""
     remedy = (
         "Do not start the stream: without the decision it may write the batch again. Find out who deleted records of "
-        "the commit log, and see EO-LOG in docs/errors.md"
+        "the commit log, and see The commit log in docs/production.md"
     )
     for query_id, batch_id in f.forgotten.items():
         yield Sign(

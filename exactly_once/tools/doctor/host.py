@@ -13,7 +13,6 @@ from packaging.requirements import Requirement
 
 from exactly_once.checkpoint import OR_ELSEWHERE, Checkpoint, shown
 from exactly_once.connector import coordinate, unusable, version_of
-from exactly_once.inspection.findings import Inspection
 from exactly_once.location import is_on
 from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds
 from exactly_once.tools.diagnosis.registry import SYMPTOMS
@@ -33,6 +32,13 @@ LEAST_FREE_BYTES = 1024**3
 #: File systems that are gone after a restart of the machine.
 _IN_MEMORY = ("tmpfs", "ramfs")
 
+#: The symptoms of a checkpoint that one look shows.
+_OF_CHECKPOINT = (
+    "HEALTH-CHECKPOINT-TORN",
+    "HEALTH-CHECKPOINT-FOREIGN",
+    "HEALTH-CHECKPOINT-LOST",
+    "HEALTH-CHECKPOINT-AHEAD",
+)
 
 #: The codes: the checks that each is about, and what is wrong; :class:`DoctorCheck` has those of the other checks.
 DOCTOR_CODES: dict[str, tuple[tuple[str, ...], str]] = {
@@ -216,12 +222,11 @@ class CheckpointPlace:
     free: int | None = None
 
 
-def judge_checkpoint(checkpoint: Checkpoint, place: CheckpointPlace, sink_id: str | None) -> list[Diagnosis]:
-    """Judge a checkpoint that could be read, and its place."""
-    torn = SYMPTOMS["HEALTH-CHECKPOINT-TORN"].find(
-        SinkFacts(Inspection(sink_id or ""), checkpoint=checkpoint), Thresholds()
-    )
-    return [*(list(torn) or [_content(checkpoint)]), _place(checkpoint.location, place)]
+def judge_checkpoint(facts: SinkFacts, place: CheckpointPlace) -> list[Diagnosis]:
+    """Judge the checkpoint of ``facts``, which could be read, and its place."""
+    assert facts.checkpoint is not None
+    wrong = [d for code in _OF_CHECKPOINT for d in SYMPTOMS[code].find(facts, Thresholds())]
+    return [*(wrong or [_content(facts.checkpoint)]), _place(facts.checkpoint.location, place)]
 
 
 def _content(checkpoint: Checkpoint) -> Diagnosis:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,12 +23,19 @@ import psutil
 
 from exactly_once import hdfs
 from exactly_once import location as locations
-from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.checkpoint import Checkpoint, file_system, read_checkpoint
 from exactly_once.commitlog import log_topic
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.connector import found_on_this_host
-from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, NotAuthorized
-from exactly_once.inspection.findings import sink_of
+from exactly_once.errors import (
+    CheckpointAway,
+    CheckpointUnusable,
+    CommitLogBlocked,
+    CommitLogDamaged,
+    ExactlyOnceError,
+    NotAuthorized,
+)
+from exactly_once.inspection.findings import Inspection, sink_of
 from exactly_once.inspection.sink import UNDER_WAY, inspect_sink
 from exactly_once.kafka import cluster_info, servers
 from exactly_once.kafka.admin import Admin
@@ -35,8 +43,9 @@ from exactly_once.kafka.cluster_info import Topic
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.new_topic import what_is_left_out
 from exactly_once.kafka.servers import Address
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
-from exactly_once.tools.diagnosis import Diagnosis, Severity
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts
 from exactly_once.tools.diagnosis.model import worst
 from exactly_once.tools.doctor import cluster, rights
 from exactly_once.tools.doctor.cluster import Clock
@@ -96,14 +105,16 @@ def examine(
     timeout_ms : int, optional
         The kafka.transaction.timeout.ms that the stream is to have.
     """
-    lines = examine_host()
-    if checkpoint is not None:
-        lines += examine_checkpoint(checkpoint, sink_id)
+    lines, judged = examine_host(), list[Diagnosis]()
     try:
         with Admin(connect(), budget_s) as admin:
-            return lines + _Cluster(admin, sink_id, topics, budget_s, timeout_ms).lines()
+            if checkpoint is not None:
+                judged = examine_checkpoint(checkpoint, sink_id, admin)
+            return [*lines, *judged, *_Cluster(admin.renew(budget_s), sink_id, topics, budget_s, timeout_ms).lines()]
     except ExactlyOnceError as e:
-        return [*lines, _failed("cluster", e)]
+        if checkpoint is not None and not judged:
+            judged = examine_checkpoint(checkpoint, sink_id)
+        return [*lines, *judged, _failed("cluster", e)]
 
 
 def examine_host() -> list[Diagnosis]:
@@ -119,11 +130,27 @@ def examine_host() -> list[Diagnosis]:
     ]
 
 
-def examine_checkpoint(location: str, sink_id: str | None) -> list[Diagnosis]:
+def examine_checkpoint(location: str, sink_id: str | None, admin: Admin | None = None) -> list[Diagnosis]:
+    """Judge a checkpoint: beside the sink's commit log where ``sink_id`` and ``admin`` are given, else alone. Raise
+    BrokerUnreachable where the brokers do not answer.
+    """
+    read = partial(read_log, admin.connection, sink_id, admin=admin) if sink_id and admin is not None else None
     try:
-        return judge_checkpoint(read_checkpoint(location), _place(location), sink_id)
+        return judge_checkpoint(checkpoint_facts(location, sink_id or "", read)[1], _place(location))
     except (CheckpointUnusable, CheckpointAway) as e:
         return [_failed("checkpoint", e)]
+    except (NotAuthorized, CommitLogDamaged, CommitLogBlocked):  # the lines of the cluster say so
+        return examine_checkpoint(location, sink_id)
+
+
+def checkpoint_facts(location: str, sink_id: str, read: Callable[[], LogState] | None) -> tuple[Checkpoint, SinkFacts]:
+    """Return a checkpoint, and the facts of it beside the commit log that ``read`` reads, before it and behind it; with
+    None, of the checkpoint alone. Raise what ``read`` raises, CheckpointUnusable or CheckpointAway.
+    """
+    log = read() if read is not None else LogState()
+    checkpoint = read_checkpoint(location)
+    after = read() if read is not None and checkpoint.last_commit is not None else None
+    return checkpoint, SinkFacts(Inspection(sink_id, log=log), checkpoint=checkpoint, after=after)
 
 
 def _failed(check: str, e: ExactlyOnceError) -> Diagnosis:

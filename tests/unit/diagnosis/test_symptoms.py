@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.inspection.findings import BlockedPartition, Owner
+from exactly_once.inspection.findings import BlockedPartition, Inspection, Owner
+from exactly_once.protocol.log_state import LogState
 from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds, diagnose, health, state_of
 from exactly_once.tools.diagnosis.facts import HangingName, Standing, StreamFacts, Worker
 from exactly_once.tools.diagnosis.registry import SYMPTOMS
@@ -148,6 +149,19 @@ def test_readers_wait_where_the_last_stable_offset_stands_for_longer_than_the_li
 def test_a_checkpoint_that_does_not_fit_the_commit_log_has_one_symptom(checkpoint, expected):
     inspection = sink(ALIVE)
     assert codes(SinkFacts(inspection, checkpoint=checkpoint, after=inspection.log)) == expected
+
+
+def test_a_checkpoint_with_committed_batches_beside_a_log_without_any_is_ahead():
+    """Duplicates: a deleted commit log, beside which each checkpoint seems settled."""
+    facts = SinkFacts(Inspection("s"), checkpoint=Checkpoint("/cp", "q", 3, 3), after=LogState())
+    assert codes(facts) == ["HEALTH-CHECKPOINT-AHEAD"]
+
+
+def test_a_stream_of_which_no_batch_is_decided_is_not_said_to_have_caught_up():
+    """Mishap: "0 offsets behind", of a stream whose input nobody has looked at."""
+    starting = StreamFacts(worker=Worker("run 1", begun=False, age_s=5))
+    found = health(SinkFacts(Inspection("s"), stream=starting))
+    assert found.code == "HEALTH-STARTING" and "offsets" not in found.sentence
 
 
 # -- the state of a stream ---------------------------------------------------------------------------------------------

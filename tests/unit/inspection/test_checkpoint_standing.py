@@ -49,6 +49,11 @@ def test_open_decisions_are_named():
     assert "batch_started_ms" not in compare(checkpoint(), log(query_id=None)).as_metadata()
 
 
+def test_of_a_checkpoint_that_is_gone_the_last_decided_batch_is_told():
+    """Mishap: "batch 5 is decided", and beside it that none is."""
+    assert compare(checkpoint(query_id=None), log(5)).last_decided == 5
+
+
 OFFSETS = """v1
 {"batchWatermarkMs":0,"batchTimestampMs":1795271372066,"conf":{}}
 {"flights":{"0":25428,"1":24814}}

@@ -296,6 +296,7 @@ def test_what_is_not_under_way_or_not_ours_offers_nothing_to_do():
     assert explain(described("CompleteCommit"), rest).options == ()
     foreign = explain(described(transactional_id="flights-feed"), Inspection("", checked_ms=NOW))
     assert foreign.what.startswith("A foreign id") and foreign.options == () and "own client" in foreign.by_itself
+    assert foreign.transaction.verdict == "foreign" and "claimed" not in foreign.owner
     unknown = explain(described("", epoch=-1), rest)
     assert unknown.state.startswith("No coordinator knows")
 

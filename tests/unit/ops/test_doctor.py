@@ -165,16 +165,20 @@ def test_the_checkpoint_is_judged_with_its_place() -> None:
     """Loss: a stream whose checkpoint was in memory starts anew after a reboot; a full disk tears the files."""
     gib = 1024**3
     found = Checkpoint("/c", "q", 5, 4)
-    content, place = judge_checkpoint(found, CheckpointPlace("local", "ext4", True, 20 * gib), "s")
+
+    def judged(checkpoint: Checkpoint, place: CheckpointPlace) -> list[Diagnosis]:
+        return judge_checkpoint(SinkFacts(Inspection("s"), checkpoint=checkpoint), place)
+
+    content, place = judged(found, CheckpointPlace("local", "ext4", True, 20 * gib))
     check(content, OK, "query q", "batch 4 committed", "batch 5 in flight")
     check(place, OK, "local file system (ext4)", "20.0 GiB")
     torn = replace(found, torn={"commits/5": "it is empty"})
-    check(judge_checkpoint(torn, CheckpointPlace("s3"), "s")[0], WRONG, "commits/5", "checkpoint repair /c --sink s")
-    check(judge_checkpoint(Checkpoint("/c"), CheckpointPlace("s3"), None)[0], WARN, "no checkpoint at /c")
-    check(judge_checkpoint(found, CheckpointPlace("s3"), None)[1], OK, "s3", "only an attempt to write")
-    check(judge_checkpoint(found, CheckpointPlace("local", "ext4", False, 20 * gib), None)[1], WRONG, "may not write")
-    check(judge_checkpoint(found, CheckpointPlace("local", "tmpfs", True, 20 * gib), None)[1], WARN, "tmpfs")
-    check(judge_checkpoint(found, CheckpointPlace("local", "ext4", True, gib // 2), None)[1], WARN, "0.5 GiB")
+    check(judged(torn, CheckpointPlace("s3"))[0], WRONG, "commits/5", "checkpoint repair /c --sink s")
+    check(judged(Checkpoint("/c"), CheckpointPlace("s3"))[0], WARN, "no checkpoint at /c")
+    check(judged(found, CheckpointPlace("s3"))[1], OK, "s3", "only an attempt to write")
+    check(judged(found, CheckpointPlace("local", "ext4", False, 20 * gib))[1], WRONG, "may not write")
+    check(judged(found, CheckpointPlace("local", "tmpfs", True, 20 * gib))[1], WARN, "tmpfs")
+    check(judged(found, CheckpointPlace("local", "ext4", True, gib // 2))[1], WARN, "0.5 GiB")
 
 
 def test_a_checkpoint_is_looked_at_where_it_will_be_made(tmp_path: Path) -> None:

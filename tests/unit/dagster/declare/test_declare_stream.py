@@ -149,8 +149,9 @@ def test_a_stream_that_runs_elsewhere_is_watched_and_never_launched():
         ({"source": ["a", "a"]}, "the topic a twice"),
         ({"source": "shop/in"}, "'shop/in' is not a name"),
         ({"outputs": []}, "outputs is empty"),
-        ({"options": {"sink.id": "x"}}, "comes from the resources"),
-        ({"options": {"kafka.bootstrap.servers": "b:1"}}, "comes from the resources"),
+        ({"options": {"sink.id": "x"}}, "comes from sink_id"),
+        ({"options": {"kafka.bootstrap.servers": "b:1"}}, "comes from the Kafka resource"),
+        ({"state_partitions": "two"}, "state_partitions='two' is no number"),
         # found by the daemon alone, the check would never be evaluated
         ({"checks": Checks(verify_cron="hourly")}, r"s: Checks\(verify_cron='hourly'\) is not a cron"),
         # it would write the days to Kafka alone, and nobody would see that the archive lacks them

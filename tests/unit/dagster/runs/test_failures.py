@@ -11,6 +11,7 @@ from dagster_exactly_once.runs.own_exception import raised_by
 from exactly_once.errors import CheckpointRewound, Fenced, TransformFailed, all_errors
 
 STATE = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state."
+LOCAL = "DestHost:destPort b:8020 , LocalHost:localPort a/127.0.0.1:0. Failed on local exception:"
 S3A = "getFileStatus on s3a://b/c/commits: software.amazon.awssdk.core.exception.SdkClientException:"
 
 
@@ -93,6 +94,9 @@ def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():
         ("requirement failed: a batch must have a schema\n=== Streaming Query ===", "UNCLASSIFIED"),
         ("Call From a/127.0.0.1 to b:8020 failed on connection exception: java.net.Conn", "SPARK-CHECKPOINT-AWAY"),
         ("Call From a/127.0.0.1 to b:8020 failed on socket timeout exception: java.net.S", "SPARK-CHECKPOINT-AWAY"),
+        ("Call From a/127.0.0.1 to b:8020 failed on socket exception: java.net.SocketExce", "SPARK-CHECKPOINT-AWAY"),
+        (f"{LOCAL} java.io.IOException: Connection reset by peer; Host Details : local h", "SPARK-CHECKPOINT-AWAY"),
+        (f"{LOCAL} java.io.IOException: AccessControlException: Client cannot authentica", "UNCLASSIFIED"),
         ('End of File Exception between local host is: "a/127.0.0.1"; destination host', "SPARK-CHECKPOINT-AWAY"),
         ("SafeModeException: Cannot create file /c/offsets/2. Name node is in safe mode.", "SPARK-CHECKPOINT-AWAY"),
         ("java.io.IOException: All datanodes [DatanodeInfo] are bad. Aborting...", "SPARK-CHECKPOINT-AWAY"),
