@@ -312,13 +312,20 @@ def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     last = f.after.last_decision(c.query_id)
     if c.last_commit > (last.batch_id if last is not None else -1):
         decided = f"batch {last.batch_id}" if last is not None else "none"
-        if f.after.owner is None:  # the start cannot tell either, and refuses (EO-REWOUND)
-            decided += ": its commit log was deleted, or it ran with another sink or under a weaker guarantee"
+        remedy = (
+            "Stop the stream and compare its input with its output (exactly-once verify --origin) before it starts "
+            "again: no start writes these batches again"
+        )
+        if f.after.owner is None:  # a start cannot tell which it is, either
+            decided += ": the commit log was deleted, or the batches ran with another sink or under a weaker guarantee"
+            remedy = (
+                "If the commit log was deleted, see The commit log in docs/production.md. Else a start under "
+                "exactly_once asks for your consent first (EO-REWOUND)"
+            )
         yield _of_checkpoint(
             c,
             f"counts batch {c.last_commit} as committed, but the last decided batch of query {c.query_id} is {decided}",
-            "Stop the stream and compare its input with its output (exactly-once verify --origin) before it starts "
-            "again: no start writes these batches again",
+            remedy,
             c.last_commit,
         )
 
