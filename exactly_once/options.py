@@ -42,6 +42,8 @@ _NUMBERS = frozenset(
     retry.backoff.max.ms retry.backoff.ms send.buffer.bytes
     """.split()  # noqa: SIM905
 )
+#: The values of compression.type, as Java spells them.
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Options of Kafka's clients that the sink cannot honour, listed only so that none is taken for a misspelt other one.
 _REFUSED = producer_options.FOREIGN_LOGIN | producer_options.FIXED.keys() | {"group.id", "isolation.level"}
 #: Options of Kafka's clients that the sink follows, or takes as without effect.
@@ -344,6 +346,8 @@ def _client_settings(options: Mapping[str, str]) -> dict[str, str]:
             raise InvalidOption(f"this sink cannot honour kafka.{name}{shown}", _way_out(name))
         if name in _NUMBERS:
             _number(option, value)
+        if name == "compression.type" and value not in _CODECS:
+            raise InvalidOption(f"{option}={value!r} is no codec of Kafka", f"Set {option} to {', '.join(_CODECS)}")
         client[name] = value
     return client
 

@@ -138,6 +138,7 @@ MISTAKES: dict[str, tuple[dict[str, str | None], str, str]] = {
         "kafka.delivery.timeout.ms='2min' is not a whole number",
         "whole number",
     ),
+    "no codec": ({"kafka.compression.type": "foo"}, "kafka.compression.type='foo' is no codec", "zstd"),
     "linger no number": ({"kafka.linger.ms": "soon"}, "kafka.linger.ms", "whole number"),
     "accept.lost of any time": ({"sink.accept.lost": "7"}, "does not name a decision", "EO-EXPIRED names"),
     "adopt of anything": (
