@@ -15,6 +15,13 @@ from exactly_once.inspection.sink import worked_on
 from exactly_once.protocol.log_state import LogState
 from exactly_once.tools.diagnosis.model import Diagnosis
 
+#: The reasons for committed batches beside a commit log without a claim: a start cannot tell, either.
+UNCLAIMED = "the commit log was deleted, or the batches ran with another sink or under a weaker guarantee"
+UNCLAIMED_REMEDY = (
+    "If the commit log was deleted, see The commit log in docs/production.md. Else a start under exactly_once asks for "
+    "your consent first (EO-REWOUND)"
+)
+
 
 @dataclass(frozen=True)
 class Worker:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from exactly_once.inspection.words import duration, plural, upper
-from exactly_once.tools.diagnosis.facts import SinkFacts, StreamFacts, Worker
+from exactly_once.tools.diagnosis.facts import UNCLAIMED, UNCLAIMED_REMEDY, SinkFacts, StreamFacts, Worker
 from exactly_once.tools.diagnosis.model import Severity
 from exactly_once.tools.diagnosis.registry import Sign, symptom
 from exactly_once.tools.diagnosis.thresholds import Thresholds
@@ -113,8 +113,14 @@ def _starting(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
 @symptom("HEALTH-NEVER-USED", Severity.WARN, needs="stream")
 def _never_used(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
     """No stream has ever claimed the sink."""
-    if f.stream is not None and f.sink.owner is None:
+    if f.stream is None or f.sink.owner is not None:
+        return
+    done = f.checkpoint.last_commit if f.checkpoint is not None else None
+    if done is None:
         yield Sign(f"The sink {f.sink.sink_id} was never used: no batch of the stream has begun", "Start the stream")
+    else:
+        claimed = f"No stream has claimed the sink {f.sink.sink_id}, and Spark has committed batch {done}"
+        yield Sign(f"{claimed}: {UNCLAIMED}", UNCLAIMED_REMEDY)
 
 
 @symptom("HEALTH-STOPPED", Severity.WARN, needs="stream")

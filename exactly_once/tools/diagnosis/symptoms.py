@@ -18,7 +18,7 @@ from exactly_once.protocol.names import PROBES, SLOTS, VARIANTS, namespace
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import WRITE
 from exactly_once.protocol.too_long import limit_ms
-from exactly_once.tools.diagnosis.facts import ForeignAbort, SinkFacts
+from exactly_once.tools.diagnosis.facts import UNCLAIMED, UNCLAIMED_REMEDY, ForeignAbort, SinkFacts
 from exactly_once.tools.diagnosis.model import Severity
 from exactly_once.tools.diagnosis.registry import Sign, symptom
 from exactly_once.tools.diagnosis.thresholds import Thresholds
@@ -316,12 +316,8 @@ def _ahead(f: SinkFacts, limits: Thresholds) -> Iterator[Sign]:
             "Stop the stream and compare its input with its output (exactly-once verify --origin) before it starts "
             "again: no start writes these batches again"
         )
-        if f.after.owner is None:  # a start cannot tell which it is, either
-            decided += ": the commit log was deleted, or the batches ran with another sink or under a weaker guarantee"
-            remedy = (
-                "If the commit log was deleted, see The commit log in docs/production.md. Else a start under "
-                "exactly_once asks for your consent first (EO-REWOUND)"
-            )
+        if f.after.owner is None:
+            decided, remedy = f"{decided}: {UNCLAIMED}", UNCLAIMED_REMEDY
         yield _of_checkpoint(
             c,
             f"counts batch {c.last_commit} as committed, but the last decided batch of query {c.query_id} is {decided}",

@@ -157,6 +157,12 @@ def test_a_checkpoint_with_committed_batches_beside_a_log_without_any_is_ahead()
     assert codes(facts) == ["HEALTH-CHECKPOINT-AHEAD"]
 
 
+def test_a_stream_with_committed_batches_and_no_claim_is_not_to_be_started():
+    """Mishap: "never used: start the stream", of one whose commit log was deleted, and whose start is refused."""
+    found = health(SinkFacts(Inspection("s"), checkpoint=Checkpoint("/cp", "q", 3, 3), stream=StreamFacts()))
+    assert found.code == "HEALTH-NEVER-USED" and "batch 3" in found.sentence and "EO-REWOUND" in found.remedy
+
+
 def test_a_stream_of_which_no_batch_is_decided_is_not_said_to_have_caught_up():
     """Mishap: "0 offsets behind", of a stream whose input nobody has looked at."""
     starting = StreamFacts(worker=Worker("run 1", begun=False, age_s=5))
