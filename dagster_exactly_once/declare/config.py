@@ -24,7 +24,7 @@ ELSEWHERE = {
     "topic": "outputs of the declaration",  # it would go before the topics of the rows, rejected ones too
     "kafka.bootstrap.servers": "the Kafka resource",
     "sink.id": "sink_id",
-    "checkpointlocation": "checkpoint of the run's configuration, or the resource of checkpoints",
+    "checkpointlocation": "the field checkpoint of a run, or the resource checkpoints",
     "write.id": "the backfill",
 }
 

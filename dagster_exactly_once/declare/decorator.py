@@ -266,7 +266,9 @@ def _checked(stream: Stream) -> Stream:
     ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": stream.sink_id, "checkpointLocation": "declared"}
     if taken := [k for k in stream.options if k.lower() in ELSEWHERE]:
         where = ELSEWHERE[taken[0].lower()]
-        raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from {where}. Remove it from options")
+        raise BadDeclaration(
+            f"{name}: options names {taken[0]}, which comes from {where}. Remove {taken[0]} from options"
+        )
     if stream.state_partitions is not None and type(stream.state_partitions) is not int:
         raise BadDeclaration(f"{name}: state_partitions={stream.state_partitions!r} is no number. Write one like 4")
     check_dead_letters(stream)

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.common import Bench, median
+from benchmarks.common import Bench, spread
+from benchmarks.processors import BROKER, Stopwatch
 from exactly_once.kafka.connection import Connection
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 
@@ -79,19 +79,14 @@ class Transactions:
             producer.produce(topic, b"row-%d" % n, b"%d" % n, partition=part)
 
 
-def cost_ms(broker: psutil.Process, batch: Callable[[], None], seconds: float) -> float:
-    """Return the broker's processor time for a batch, at the steady rate."""
-    before, began, batches = _spent(broker), time.monotonic(), 0
+def cost_ms(folder: str, batch: Callable[[], None], seconds: float) -> float:
+    """Return the processor time of the broker in ``folder`` for a batch, at the steady rate."""
+    watch, began, batches = Stopwatch(folder), time.monotonic(), 0
     while (now := time.monotonic()) < began + seconds:
         batch()
         batches += 1
         time.sleep(max(0.0, began + batches / BATCHES_PER_S - now))
-    return (_spent(broker) - before) * 1000 / batches
-
-
-def _spent(broker: psutil.Process) -> float:
-    times = broker.cpu_times()
-    return float(times.user + times.system)
+    return watch.per_record_us(batches)[BROKER] / 1000
 
 
 def main() -> None:
@@ -102,18 +97,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--folder", type=Path, default=Path(".run/floor"))
     args = parser.parse_args()
-    with EmbeddedBroker(args.folder.absolute() / "broker") as broker:
+    folder = args.folder.absolute() / "broker"
+    with EmbeddedBroker(folder) as broker:
         connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
         made = Transactions(Bench(None, connection, args.folder), args.parts)  # type: ignore[arg-type]
-        process = max(psutil.Process().children(recursive=True), key=lambda p: p.memory_info().rss)
         kinds = {"rows alone": made.plain, "parts": made.parts, "and decision": made.decided, "and mark": made.marked}
-        cost_ms(process, made.marked, WARM_UP_S)
+        cost_ms(str(folder), made.marked, WARM_UP_S)
         found: dict[str, list[float]] = {name: [] for name in kinds}
         for _ in range(args.rounds):
             for name, batch in kinds.items():
-                found[name].append(cost_ms(process, batch, args.seconds))
+                found[name].append(cost_ms(str(folder), batch, args.seconds))
         for name, each in found.items():
-            print(f"  {name}: {median(each):.1f} ms ({min(each):.1f} to {max(each):.1f}) of the broker's time a batch")
+            print(f"  {name}: {spread(each)} ms of the broker's time a batch")
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ def _with_checkpoint(connection: Connection, topic: str, folder: Path, code: str
     return Planted(code, sink.sink_id, name, frozenset({"doctor", "inspect", "verify"}), str(folder))
 
 
-_OFFSETS = 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'
+#: The file ``offsets/0`` of the checkpoints that are made here.
+OFFSETS = 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'
 
 
 @contextmanager
@@ -132,7 +133,7 @@ def checkpoint_lost(connection: Connection, topic: str, folder: Path) -> Iterato
 @contextmanager
 def checkpoint_foreign(connection: Connection, topic: str, folder: Path) -> Iterator[Planted]:
     """Make the checkpoint of another query."""
-    files = {"metadata": '{"id":"other"}', "offsets/0": _OFFSETS}
+    files = {"metadata": '{"id":"other"}', "offsets/0": OFFSETS}
     yield _with_checkpoint(connection, topic, folder, "HEALTH-CHECKPOINT-FOREIGN", files)
 
 

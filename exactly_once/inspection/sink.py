@@ -78,7 +78,7 @@ def inspect_sink(
         found = sorted((d for d in seen.values() if d.state in UNDER_WAY), key=lambda d: d.started_ms)
         under_way = tuple(judge_transaction(d, log, checked) for d in found)
         decided = tuple(pending(d, log, known, topics_now(admin, (), d.ids_by_topic)) for d in log.open_decisions)
-        blocked = _blocked(admin, sink_id, under_way, log.decisions)
+        blocked = _blocked(admin, under_way, log.decisions)
         complete: bool | None = None
         if readers:
             blocked, complete = _with_readers(admin, blocked, max(0.1, deadline.left))
@@ -100,12 +100,9 @@ def inspect_sink(
 def inspect_foreign(admin: Admin, transaction: Description, budget_s: float) -> Inspection:
     """Inspect what a transaction of no sink holds back: an inspection without a sink. Raises BrokerUnreachable."""
     checked = now_ms()
-    found: tuple[BlockedPartition, ...] = ()
-    complete: bool | None = None
-    if transaction.state in UNDER_WAY:
-        found = _blocked(admin, "", [judge_transaction(transaction, LogState(), checked)], ())
-        found, complete = _with_readers(admin, found, budget_s)
-    return Inspection("", blocked=found, readers_complete=complete, checked_ms=checked)
+    under_way = [judge_transaction(transaction, LogState(), checked)] if transaction.state in UNDER_WAY else []
+    blocked, complete = _with_readers(admin, _blocked(admin, under_way, ()), budget_s)
+    return Inspection("", blocked=blocked, readers_complete=complete, checked_ms=checked)
 
 
 def _with_readers(
@@ -136,7 +133,7 @@ def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:
 
 
 def _blocked(
-    admin: Admin, sink_id: str, under_way: Iterable[OpenTransaction], decisions: Iterable[Decision]
+    admin: Admin, under_way: Iterable[OpenTransaction], decisions: Iterable[Decision]
 ) -> tuple[BlockedPartition, ...]:
     written = {where for t in under_way if t.verdict != "log" for where in t.partitions}
     topics = {topic for topic, _ in written} | {topic for d in decisions for topic in d.topics}

@@ -14,7 +14,7 @@ from testkit import broker as brokers
 from testkit import oracle
 from testkit.dead_sink import DEAD, DeadSink
 from testkit.hanging import UNVERIFIED, leave_hanging
-from testkit.one_diagnosis import write
+from testkit.one_diagnosis import OFFSETS, write
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_driver_that_lives_is_not_fenced_by_accident(run, living):
 
 def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
     sink.decide(sink.open_part(0))
-    files = {"metadata": '{"id":"q"}', "offsets/0": 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'}
+    files = {"metadata": '{"id":"q"}', "offsets/0": OFFSETS}
     write(tmp_path, files)
     code, found, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", sink.sink_id, "--json")
     assert code == 0 and found["progress"]["state"] == "in doubt" and found["progress"]["last_decided"] == 0
@@ -124,8 +124,7 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
 
 def test_a_checkpoint_whose_commit_log_was_deleted_is_in_trouble(run, bootstrap_servers, tmp_path):
     """Duplicates: "settled", of a stream whose decisions nobody knows any more."""
-    offsets = 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'
-    write(tmp_path, {"metadata": '{"id":"q"}', "offsets/0": offsets, "commits/0": "v1\n{}"})
+    write(tmp_path, {"metadata": '{"id":"q"}', "offsets/0": OFFSETS, "commits/0": "v1\n{}"})
     code, found, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", brokers.fresh_name("gone"), "--json")
     assert code == 1 and [d["code"] for d in found["diagnoses"]] == ["HEALTH-CHECKPOINT-AHEAD"]
 

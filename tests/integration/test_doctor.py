@@ -25,7 +25,7 @@ from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit.authorizing import AuthorizingBroker, Right
 from testkit.dead_sink import DeadSink
-from testkit.one_diagnosis import write
+from testkit.one_diagnosis import OFFSETS, write
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
@@ -42,9 +42,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return code, json.loads(capsys.readouterr().out)
 
     return run
-
-
-OFFSETS = 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'
 
 
 def codes(found: Any) -> set[str]:

@@ -99,10 +99,10 @@ def lake(site):
 def test_the_pages_of_rejected_records_and_of_dead_letters_say_how_many_there_are_and_why(ui):
     """Guards against rows that nobody misses: the stream goes on, and its own page is green."""
     ui.opens(f"/assets/{DEAD}?view=checks")
-    ui.sees("1 dead letter waits")
+    ui.sees("1 dead letter waits to be sent again or acknowledged; most often (1): ")
     ui.shoot("dead-letters")
     ui.opens(f"/assets/{UNREADABLE}?view=checks")
-    ui.sees("1 rejected record waits")
+    ui.sees("1 rejected record waits to be sent again or acknowledged")
     ui.shoot("rejected")
 
 
