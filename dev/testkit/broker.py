@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -89,6 +90,17 @@ def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: di
     topics = [NewTopic(name, num_partitions=count, config=config or {}) for name, count in partitions.items()]
     for creation in admin.create_topics(topics, operation_timeout=30, request_timeout=30).values():
         creation.result(30)
+    _await_partitions(admin, partitions)
+
+
+def grow_topic(bootstrap_servers: str, name: str, partitions: int) -> None:
+    """Add partitions to a topic until it has so many, and wait until they can be written."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+    _await_partitions(admin, {name: partitions})
+
+
+def _await_partitions(admin: AdminClient, partitions: dict[str, int]) -> None:
     for name, count in partitions.items():  # the controller has made it; a broker hears of it a moment later
 
         def is_known(name: str = name, count: int = count) -> bool:
@@ -99,18 +111,25 @@ def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: di
 
 
 def change_topic(bootstrap_servers: str, name: str, setting: str, value: str) -> None:
-    """Change a setting of a topic."""
+    """Change a setting of a topic, and wait until the broker has it."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
     change = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     for done in admin.incremental_alter_configs([change]).values():
         done.result(30)
 
+    def is_set() -> bool:
+        described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)])
+        return all(entries.result(30)[setting].value == value for entries in described.values())
+
+    until(f"{setting} of topic {name}", is_set)
+
 
 def delete_topic(bootstrap_servers: str, name: str) -> None:
-    """Delete a topic and wait for it."""
+    """Delete a topic, and wait until no broker that is asked knows it."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     admin.delete_topics([name], operation_timeout=30)[name].result(30)
+    until(f"topic {name} gone", lambda: name not in admin.list_topics(timeout=10).topics)
 
 
 def open_transaction(connection: Connection, name: str = "", **settings: Any) -> Producer:

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from itertools import count
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.protocol.names import SLOTS, VARIANTS, namespace
 from exactly_once.txn.coordinators import list_transactions
 from testkit import oracle
-from testkit.broker import create_topic, delete_topic
+from testkit.broker import create_topic, delete_topic, grow_topic
 from testkit.fixtures import Bench, StartDriver
 from testkit.stream import Job, SparkDriver
 
@@ -74,8 +73,7 @@ def test_partitions_that_are_added_while_the_stream_runs_are_used_and_lose_nothi
     partitions only.
     """
     run = bench.begin(warm, bench.job.having(kafka_metadata_max_age_ms="500"))
-    admin = AdminClient({**bench.connection.librdkafka(), "log_level": 0})
-    admin.create_partitions([NewPartitions(bench.topic, 8)])[bench.topic].result(30)
+    grow_topic(bench.connection.bootstrap_servers, bench.topic, 8)
     batches = count(1)
 
     def one_more_uses_them() -> bool:

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.errors import GroupIdNotFoundError, KafkaError, OffsetNotAvailableError, UnknownTopicOrPartitionError
 from kafka.protocol.metadata import FindCoordinatorRequest
 
@@ -75,15 +74,6 @@ def sink_id(connection: Connection) -> Iterator[str]:
     yield name
     with suppress(KafkaException):  # a test on a broker of its own, or one that made no log
         brokers.delete_topic(connection.bootstrap_servers, commit_log_topic(name))
-
-
-def alter(connection: Connection, topic: str, name: str, value: str) -> None:
-    """Change a setting of a topic."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(connection.librdkafka())
-    for altered in admin.incremental_alter_configs([resource]).values():
-        altered.result(20)
 
 
 @contextmanager
@@ -240,7 +230,7 @@ def test_a_decision_that_the_log_does_not_take_is_refused_at_once_with_both_size
     config = {**LOG_AS_README_SAYS, "max.message.bytes": "9000"}
     brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=config)
     log = owned(connection, sink_id)
-    alter(connection, commit_log_topic(sink_id), "max.message.bytes", "8000")
+    brokers.change_topic(connection.bootstrap_servers, commit_log_topic(sink_id), "max.message.bytes", "8000")
     deadline = Deadline(30)
     with pytest.raises(DecisionTooLarge, match=r"EO-LOG-SIZE: .*1000 parts.*max\.message\.bytes=8000.*fewer parts"):
         log.append(decision(sink_id, 0, parts=1000), deadline)
@@ -343,7 +333,9 @@ def test_a_record_that_the_broker_no_longer_dates_is_the_last_one_before_a_decis
     here.
     """
     log = owned(connection, sink_id)
-    alter(connection, commit_log_topic(sink_id), "message.timestamp.type", "CreateTime")
+    brokers.change_topic(
+        connection.bootstrap_servers, commit_log_topic(sink_id), "message.timestamp.type", "CreateTime"
+    )
     log.append(decision(sink_id, 0), Deadline(20))
     with pytest.raises(CommitLogDamaged, match=r"message.timestamp.type=CreateTime"):
         log.append(decision(sink_id, 1), Deadline(20))

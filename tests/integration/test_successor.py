@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 import exactly_once
 from exactly_once.commitlog.commit_log import CommitLog
@@ -28,7 +27,6 @@ from exactly_once.tools.operation.rules import Refused
 from testkit import broker as brokers
 from testkit.commands import Run, held_at
 from testkit.dead_sink import DEAD, DeadSink
-from testkit.processes import until
 from testkit.successor import retire
 
 
@@ -226,9 +224,7 @@ def test_the_new_query_gets_its_offsets_from_the_old_log_and_later_from_its_own_
         exactly_once.starting_offsets(options, old.sink_id)
     assert json.loads(exactly_once.starting_offsets(options, old.sink_id, beside=True)) == old.begins()
     old.retire()
-    admin = AdminClient({"bootstrap.servers": old.connection.bootstrap_servers, "log_level": 0})
-    admin.create_partitions([NewPartitions(old.input, 3)])[old.input].result(30)
-    until("the third partition", lambda: len(admin.list_topics(old.input, 10).topics[old.input].partitions) == 3)
+    brokers.grow_topic(old.connection.bootstrap_servers, old.input, 3)
     grown = {old.input: {**old.begins()[old.input], "2": -2}}
     assert json.loads(exactly_once.starting_offsets(options, old.sink_id)) == grown
     other = brokers.create_topic(old.connection.bootstrap_servers, partitions=1)

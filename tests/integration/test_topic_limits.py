@@ -8,10 +8,9 @@ import re
 from dataclasses import asdict
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from testkit import oracle
-from testkit.broker import change_topic, create_topic, delete_topic
+from testkit.broker import change_topic, create_topic, delete_topic, grow_topic
 from testkit.fixtures import Bench
 from testkit.stream import Job, Row, SparkDriver
 
@@ -176,9 +175,7 @@ def test_rows_go_to_the_new_partitions_of_a_topic_that_grew_with_the_next_batch(
     run = warm.start(bench.job.until_stopped())
     bench.input.add()
     run.await_commit(0)
-    admin = AdminClient({"bootstrap.servers": bench.connection.bootstrap_servers, "log_level": 0})
-    for done in admin.create_partitions([NewPartitions(bench.topic, 8)]).values():
-        done.result(30)
+    grow_topic(bench.connection.bootstrap_servers, bench.topic, 8)
     bench.input.add_rows([[(f"k{n}", f"new-{n}") for n in range(100)]])
     run.await_commit(1)
     run.stop()()

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka.structs import TopicPartition as Place
 
 from exactly_once.errors import UnknownTopic
@@ -494,8 +493,7 @@ def test_an_input_that_grows_or_goes_and_offsets_that_were_refused_are_clean(
     read_to(sink, 0, {source: {0: 7, 1: 0}, retired: {0: 5}})
     until_published(sink, 0)
     assert look(sink).clean
-    client = AdminClient(connection.librdkafka())
-    client.create_partitions([NewPartitions(source, 3)])[source].result(30)
+    brokers.grow_topic(connection.bootstrap_servers, source, 3)
     read_to(sink, 1, {source: {0: 7, 1: 0, 2: 0}, retired: {0: 5}}, publish=False)
     report = look(sink)
     assert report.clean, report.findings
