@@ -59,7 +59,7 @@ def upper(text: str) -> str:
 def owner_sentence(inspection: Inspection) -> str:
     """Describe the sink's owner, and whether it is alive."""
     if inspection.owner is None:
-        return "None: no stream has ever claimed this sink."
+        return "None: the commit log has no claim. No stream has used this sink, or the log was deleted."
     claim, alive = inspection.owner.claim, inspection.owner.alive
     state = (
         f"it is frozen: {describe_frozen(inspection.owner.frozen)}"
@@ -77,9 +77,9 @@ def owner_sentence(inspection: Inspection) -> str:
 
 
 def never_claimed(sink_id: str) -> InvalidOption:
-    """Make the error for a sink id that no driver has used: a typo must not look like a sink at rest."""
+    """Make the error for a sink id without a claim: a typo, or a deleted log, must not look like a sink at rest."""
     return InvalidOption(
-        f"no driver has ever claimed a sink {sink_id!r} on this cluster",
-        "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, "
-        "try again after its first batch",
+        f"the commit log of sink {sink_id!r} has no claim: no driver has used it on this cluster, or it was deleted",
+        "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks). For a new stream, try "
+        "again after its first batch. If the stream has written here before, see The commit log in docs/production.md",
     )

@@ -45,7 +45,7 @@ def open_transaction(verdict: str = "undecided") -> OpenTransaction:
         # outage: the sink is retired, and nothing may ever start in its place
         ("orders", "orders", LOG, InvalidOption, r"its own successor.*'orders'"),
         # mishap: a typo in the old name, and a new query that begins anywhere
-        ("ordres", "orders-v2", LogState(), InvalidOption, r"ever claimed.*ordres"),
+        ("ordres", "orders-v2", LogState(), InvalidOption, r"ordres.*has no claim"),
         # they name their rows themselves
         ("orders", "orders-v2", LogState(owner=replace(CLAIM, query_id=WRITE)), Refused, "batch writes"),
         # duplicate: two new queries continue after the same batch
