@@ -1,5 +1,5 @@
-"""Measures what a broker spends on the transactions of a batch alone, with no check around them:
-``python -m benchmarks.floor``. Less than this no sink of this protocol can cost a broker.
+"""Measures the transactions of a batch alone, with no check around them: what a broker spends on them, and how long
+they take from the last row until all are visible. ``python -m benchmarks.floor``. Less no sink of this protocol costs.
 """
 
 from __future__ import annotations
@@ -7,15 +7,18 @@ from __future__ import annotations
 import argparse
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.common import Bench, spread
+from benchmarks.common import Bench, median, spread
+from benchmarks.distance import ROUND_TRIPS_MS
 from benchmarks.processors import BROKER, Stopwatch
 from exactly_once.kafka.connection import Connection
-from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit.far import FarBroker
 
 #: As in the benchmark of many streams: rows of a batch, and batches a second of twenty streams.
 ROWS, BATCHES_PER_S = 100, 20.0
@@ -29,14 +32,15 @@ class Transactions:
 
     def __init__(self, bench: Bench, parts: int):
         self._topic, self._log = bench.topic("floor", parts), bench.topic("floor-log", 1)
-        settings = {**bench.connection.librdkafka(), "linger.ms": 0}
+        settings = {**bench.connection.librdkafka(), "linger.ms": 0, "log_level": 0}
         self._plain = Producer({**settings, "enable.idempotence": True})
-        self._parts = [Producer({**settings, "transactional.id": f"floor-{n}"}) for n in range(parts)]
-        self._owner = Producer({**settings, "transactional.id": "floor-log"})
+        self._parts = [Producer({**settings, "transactional.id": f"{self._topic}-{n}"}) for n in range(parts)]
+        self._owner = Producer({**settings, "transactional.id": self._log})
         for producer in (*self._parts, self._owner):
             producer.init_transactions(30)
         group = {**bench.connection.librdkafka(), "group.id": f"floor-{uuid.uuid4().hex[:6]}"}
         self._group, self._batch = Consumer(group).consumer_group_metadata(), 0
+        self._at_once = ThreadPoolExecutor(parts)
 
     def plain(self) -> None:
         """Send the rows without a transaction."""
@@ -66,6 +70,46 @@ class Transactions:
         self._owner.produce(self._log, b"m" * 200, b"mark")
         self._owner.commit_transaction(30)
 
+    def plain_visible_ms(self) -> float:
+        """Send the rows without a transaction; return how long the last one takes."""
+        for part in range(len(self._parts)):
+            self._send(self._plain, self._topic, part)
+        return self._took_ms(lambda: self._plain.flush(30))
+
+    def decided_visible_ms(self) -> float:
+        """Do as :meth:`decided`, with each transaction begun while rows come, and the parts committed at once; return
+        how long it takes from the last row.
+        """
+        self._begin_log()
+        for part, producer in enumerate(self._parts):
+            producer.begin_transaction()
+            self._send(producer, self._topic, part)
+        for producer in (*self._parts, self._owner):
+            producer.flush(30)
+        for part, producer in enumerate(self._parts):
+            self._send(producer, self._topic, part)
+        return self._took_ms(self._commit_at_once)
+
+    def _commit_at_once(self) -> None:
+        for producer in self._parts:
+            producer.flush(30)
+        self._owner.produce(self._log, b"d" * 600, b"decision")
+        self._owner.flush(30)
+        self._owner.commit_transaction(30)
+        list(self._at_once.map(lambda producer: producer.commit_transaction(30), self._parts))
+
+    def _begin_log(self) -> None:
+        self._batch += 1
+        self._owner.begin_transaction()
+        self._owner.produce(self._log, b"b", b"begin")
+        self._owner.send_offsets_to_transaction([TopicPartition(self._topic, 0, self._batch)], self._group, 30)
+
+    @staticmethod
+    def _took_ms(act: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        act()
+        return (time.perf_counter() - began) * 1000
+
     def _decide(self) -> None:
         self._batch += 1
         self._owner.begin_transaction()
@@ -89,8 +133,17 @@ def cost_ms(folder: str, batch: Callable[[], None], seconds: float) -> float:
     return watch.per_record_us(batches)[BROKER] / 1000
 
 
+def visible_ms(batch: Callable[[], float], seconds: float) -> float:
+    """Return the median of what ``batch`` returns, at the steady rate."""
+    found, end = list[float](), time.monotonic() + seconds
+    while time.monotonic() < end:
+        found.append(batch())
+        time.sleep(1 / BATCHES_PER_S)
+    return median(found)
+
+
 def main() -> None:
-    """Measure each kind of batch in turn, and print the broker's milliseconds for one."""
+    """Measure each kind of batch in turn, and print the broker's milliseconds for one, and until it is visible."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", type=int, default=1)
@@ -98,17 +151,35 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(".run/floor"))
     args = parser.parse_args()
     folder = args.folder.absolute() / "broker"
-    with EmbeddedBroker(folder) as broker:
-        connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
-        made = Transactions(Bench(None, connection, args.folder), args.parts)  # type: ignore[arg-type]
+    broker = FarBroker(folder, apart=True)
+    with broker:
+        made, far = (
+            Transactions(Bench(None, Connection(at), args.folder), args.parts)  # type: ignore[arg-type]
+            for at in (broker.bootstrap_servers, broker.far_servers)
+        )
         kinds = {"rows alone": made.plain, "parts": made.parts, "and decision": made.decided, "and mark": made.marked}
         cost_ms(str(folder), made.marked, WARM_UP_S)
-        found: dict[str, list[float]] = {name: [] for name in kinds}
-        for _ in range(args.rounds):
-            for name, batch in kinds.items():
-                found[name].append(cost_ms(str(folder), batch, args.seconds))
-        for name, each in found.items():
+        costs = {n: partial(cost_ms, str(folder), k, args.seconds) for n, k in kinds.items()}
+        for name, each in _rounds(args.rounds, costs):
             print(f"  {name}: {spread(each)} ms of the broker's time a batch")
+        until = {
+            "rows alone": partial(visible_ms, far.plain_visible_ms, args.seconds),
+            "with decision": partial(visible_ms, far.decided_visible_ms, args.seconds),
+        }
+        for round_trip_ms in ROUND_TRIPS_MS:
+            broker.be_far(round_trip_ms / 1000)
+            for name, each in _rounds(args.rounds, until):
+                print(f"  {name}, {round_trip_ms:g} ms away: {spread(each)} ms from the last row until all are visible")
+        broker.be_far(0)
+
+
+def _rounds(rounds: int, kinds: Mapping[str, Callable[[], float]]) -> Iterable[tuple[str, list[float]]]:
+    """Measure the kinds in turn; return the figures of each."""
+    found: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(rounds):
+        for name, measure in kinds.items():
+            found[name].append(measure())
+    return found.items()
 
 
 if __name__ == "__main__":
