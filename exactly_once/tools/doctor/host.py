@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from exactly_once.checkpoint import OR_ELSEWHERE, Checkpoint, shown
 from exactly_once.connector import coordinate, unusable, version_of
+from exactly_once.errors import ExactlyOnceError
 from exactly_once.location import is_on
 from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, Thresholds
 from exactly_once.tools.diagnosis.registry import SYMPTOMS
@@ -88,6 +89,11 @@ class DoctorCheck:
         topic = self.name.startswith(("topic ", "__"))
         code = _CODES.get(self.name, "DOCTOR-REPLICATION" if topic else "DOCTOR-VERSION")
         return Diagnosis(code, severity, self.name, f"{self.state}{sentence}", remedy)
+
+
+def not_answered(check: str, e: ExactlyOnceError) -> Diagnosis:
+    """Make the line of a check whose question failed."""
+    return Diagnosis("DOCTOR-NO-ANSWER", Severity.ERROR, check, f"{e.code}: {e.what}", e.way_out)
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
