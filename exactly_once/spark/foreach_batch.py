@@ -55,8 +55,9 @@ class ForeachBatch:
     options : mapping
         As for ``format("kafka_exactly_once")``; ``checkpointLocation`` equals the query's.
     participants
-        Outputs other than Kafka. Every one gets all rows with all columns. Kafka gets them too if the option ``topic``
-        or a column ``topic`` names a topic; otherwise the batch goes to the participants alone.
+        Outputs other than Kafka. Every one gets all rows with all columns, those that Kafka has as dead letters, too.
+        Kafka gets them if the option ``topic`` or a column ``topic`` names a topic; otherwise the batch goes to the
+        participants alone.
 
     Raises
     ------
@@ -77,12 +78,6 @@ class ForeachBatch:
             raise InvalidOption(
                 f"foreach_batch supports sink.guarantee=exactly_once only, not {self._options.guarantee.value}",
                 'Remove sink.guarantee; for a weaker one, write with format("kafka_exactly_once")',
-            )
-        if participants and self._options.dead_letters is not None:
-            raise InvalidOption(
-                "foreach_batch with other outputs has no sink.dead.letter.topic: a row that Kafka refuses would be in "
-                "these outputs",
-                "Remove the option, or write to Kafka alone",
             )
         self._options.java()
         self._others = participants

@@ -4,6 +4,7 @@ whatever dies.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from exactly_once.kafka.connection import Connection
+from exactly_once.outputs.files import FileParticipant
 from exactly_once.tools.verify import VerifyParameters, verify
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import oracle
@@ -40,13 +42,24 @@ class Shop:
     bench: Bench
     dead: str
     columns: tuple[str, ...] = ()
+    archive: Path | None = None
 
     @property
     def job(self) -> Job:
         bench = self.bench
         job = bench.job.having(sink_dead_letter_topic=self.dead, topic=bench.topic, kafka_compression_type="none")
         columns = ["key", VALUE, *(c.format(number=NUMBER) for c in self.columns)]
-        return replace(job, transform="testkit.transforms:selected", arguments={"columns": columns})
+        job = replace(job, transform="testkit.transforms:selected", arguments={"columns": columns})
+        if self.archive is None:
+            return job
+        files = {"class": "exactly_once.outputs.files:FileParticipant", "name": "archive", "url": str(self.archive)}
+        return replace(job, participants=[files])
+
+    def in_archive(self) -> list[Row]:
+        """The rows in the files of the other output."""
+        files = self.archive.glob("batch=*/*.jsonl") if self.archive else ()
+        rows = [json.loads(line) for f in files for line in f.read_text().splitlines()]
+        return sorted((r["key"], r["value"].split()[0]) for r in rows)
 
     def is_bad(self, row: Row) -> bool:
         last = int(row[1].rpartition("-")[2]) % 10
@@ -62,6 +75,7 @@ class Shop:
         rows = self.bench.input.expected(batches)
         assert sorted(found[self.dead]) == sorted(r for r in rows if self.is_bad(r))
         assert sorted(found[self.bench.topic]) == sorted(r for r in rows if not self.is_bad(r))
+        assert self.archive is None or self.in_archive() == sorted(rows)
         for decision in self.bench.log().decisions:
             mine = [r for part in self.bench.input.batches[decision.batch_id] for r in part]
             assert (decision.dead_letters, decision.records) == (sum(map(self.is_bad, mine)), len(mine))
@@ -72,6 +86,7 @@ class Shop:
         report = verify(
             self.bench.connection,
             VerifyParameters(self.bench.sink_id, checkpoint=checkpoint, topics=topics, settle_s=5),
+            outputs=[FileParticipant("archive", str(self.archive))] if self.archive else (),
         )
         assert report.clean and not report.unproven, report
 
@@ -125,6 +140,21 @@ def test_a_driver_that_is_killed_has_each_dead_letter_once_after_the_next_start(
     shop.assert_once()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["pre-commit-archive", "decided", "commit-kafka", "all-ended"])
+def test_a_dead_letter_is_once_in_every_other_output_too_whoever_dies(
+    point: str, shop: Shop, driver: StartDriver, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Guards against a row that Kafka alone cannot take and the archive has twice, or never."""
+    shop.archive = tmp_path / "archive"
+    bench, dying = shop.bench, driver()
+    bench.kill_at(point, dying, shop.job)
+
+    bench.complete(warm, shop.job)
+
+    shop.assert_once()
+
+
 def lose(shop: Shop, warm: SparkDriver, *parts: int) -> None:
     """Bring a second batch to its decision, abort some of its parts behind the sink's back, and let its driver see."""
     bench = shop.bench
@@ -137,12 +167,18 @@ def lose(shop: Shop, warm: SparkDriver, *parts: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("columns", [[], EVERYTHING], ids=["key and value", "everything"])
-def test_a_lost_part_is_written_again_with_its_dead_letters(columns: list[str], shop: Shop, warm: SparkDriver) -> None:
+@pytest.mark.parametrize(
+    ("columns", "others"),
+    [([], False), (EVERYTHING, False), ([], True)],
+    ids=["key and value", "everything", "beside an archive"],
+)
+def test_a_lost_part_is_written_again_with_its_dead_letters(
+    columns: list[str], others: bool, shop: Shop, warm: SparkDriver, tmp_path: Path
+) -> None:
     """Guards against a replay that finds other rows than those that were decided, because some of them are in another
     topic: the stream would stop for good.
     """
-    shop.columns = tuple(columns)
+    shop.columns, shop.archive = tuple(columns), tmp_path / "archive" if others else None
     lose(shop, warm, 1, 2)
 
     warm.complete(shop.job)

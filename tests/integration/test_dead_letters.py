@@ -4,6 +4,7 @@ output all others; a cluster that fails makes no dead letter.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-import exactly_once
 from exactly_once.coordinator import start
 from exactly_once.error_headers import origin_in
 from exactly_once.errors import InvalidOption, UnknownTopic
@@ -76,14 +76,15 @@ class Shop:
         job = self.bench.job.having(sink_dead_letter_topic=self.dead, **options)
         return replace(job, transform="testkit.transforms:selected", arguments={"columns": columns})
 
-    def verified(self) -> None:
-        """Nothing is under way, and each part is proven, in both topics."""
+    def verified(self, *others: FileParticipant) -> None:
+        """Nothing is under way, and each part is proven, in both topics and in the other outputs."""
         topics = [*self.outputs, self.dead]
         oracle.assert_settled(self.bench.connection, self.bench.sink_id, topics)
         checkpoint = str(self.bench.checkpoint)
         report = verify(
             self.bench.connection,
             VerifyParameters(self.bench.sink_id, checkpoint=checkpoint, topics=topics, settle_s=5),
+            outputs=others,
         )
         assert report.clean and not report.unproven, report
 
@@ -414,11 +415,23 @@ def test_a_dead_letter_topic_that_cannot_hold_every_row_is_refused_at_the_start(
         assert commit_log_topic(shop.bench.sink_id) not in admin.topics()
 
 
-def test_foreach_batch_with_other_outputs_refuses_a_dead_letter_topic(shop: Shop, tmp_path: Path) -> None:
-    """Guards against an option without effect: rows that stop a stream which was to go on."""
-    files = FileParticipant("archive", str(tmp_path))
-    with pytest.raises(InvalidOption, match=r"other outputs has no sink\.dead\.letter\.topic"):
-        exactly_once.foreach_batch({**shop.bench.job.options, "sink.dead.letter.topic": shop.dead}, files)
+def test_a_dead_letter_is_a_row_of_every_other_output(shop: Shop, warm: SparkDriver, tmp_path: Path) -> None:
+    """Loss: a row that Kafka alone cannot take, and that the archive, which could, never gets; or a stream that stops
+    at it.
+    """
+    archive = {"class": "exactly_once.outputs.files:FileParticipant", "name": "archive", "url": str(tmp_path / "files")}
+    columns = ["key", f"if(value like 'bad%', {NOISE}, value) value"]
+    job = replace(shop.job(columns, topic=shop.small), participants=[archive])
+    shop.bench.input.add_rows([[("a", "good"), ("b", "bad 1")], [("c", "bad 2")], [("d", "fine")]])
+    warm.complete(job)
+    connection = shop.bench.connection
+    assert sorted(str(m.key) for m in oracle.read(connection, [shop.small])) == ["a", "d"]
+    assert sorted(str(m.key) for m in oracle.read(connection, [shop.dead])) == ["b", "c"]
+    files = (tmp_path / "files").glob("batch=*/*.jsonl")
+    assert sorted(json.loads(line)["key"] for f in files for line in f.read_text().splitlines()) == list("abcd")
+    [decision] = shop.bench.log().decisions
+    assert (decision.dead_letters, decision.records) == (2, 4)
+    shop.verified(FileParticipant("archive", archive["url"]))
 
 
 @pytest.mark.long
