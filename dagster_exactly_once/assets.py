@@ -125,6 +125,11 @@ def backfill_job(stream: Stream) -> UnresolvedAssetJobDefinition:
         stream.backfill_spec.job,
         selection=dg.AssetSelection.assets(stream.by_day).without_checks(),
         executor_def=dg.in_process_executor,
-        tags={**NOT_RETRIED, TAG_STREAM: stream.backfill_spec.name},
+        # a pool without a limit of its own limits no run that leaves the queue with the pool's first one
+        tags={
+            **NOT_RETRIED,
+            TAG_JOB: stream.queue(loading_location(), stream.backfill_spec),
+            TAG_STREAM: stream.backfill_spec.name,
+        },
         description=f"Writes days of {', '.join(stream.topics)} from before the stream began, each exactly once.",
     )

@@ -148,9 +148,10 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
         raise torn_files(location, checkpoint.torn, sink_id)
     if checkpoint.query_id is None:
         raise CheckpointUnusable(
-            f"there is no checkpoint at {shown(location)}, although the query is running",
-            "Use a location that the driver and the executors reach under the same name and that the driver's Python "
-            f"process can read{OR_ELSEWHERE if locations.is_on(location, '') else ''}",
+            f"there is no checkpoint at {shown(location)}, although the query is running: it has another "
+            "checkpointLocation, or none, or this process does not see the one that Spark does",
+            "Give the query and the sink the same checkpointLocation, which the driver's Python process can read"
+            f"{OR_ELSEWHERE if locations.is_on(location, '') else ''}",
         )
     if checkpoint.in_flight is None:
         raise UnsupportedMode(

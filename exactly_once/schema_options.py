@@ -85,7 +85,8 @@ class Registry:
         url = options.get("schema.registry.url", "").strip()
         if not url:
             if ours:
-                raise InvalidOption(f"{ours[0]} is set, but schema.registry.url is not", "Set schema.registry.url")
+                what = "is empty" if "schema.registry.url" in ours else f"is not set, and {ours[0]} is"
+                raise InvalidOption(f"schema.registry.url {what}", "Set schema.registry.url")
             return None
         _check_url(url)
         user_info = options.get("schema.registry.basic.auth.user.info") or None

@@ -15,11 +15,12 @@ from dagster_exactly_once.backfill.writes import SideWrites, SparkWorker
 from dagster_exactly_once.declare.rejected import Repair
 from dagster_exactly_once.declare.sink_options import encodes_values, without_registry
 from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.private import loading_location
 from dagster_exactly_once.recovery.operations import JobExtras, SinkRegistry, operation_job
 from dagster_exactly_once.resources.checkpoints import READ_BUDGET_S
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
 from dagster_exactly_once.runs.pieces import Pieces
-from dagster_exactly_once.runs.tags import NOT_RETRIED, TAG_STREAM
+from dagster_exactly_once.runs.tags import NOT_RETRIED, TAG_JOB, TAG_STREAM
 from dagster_exactly_once.streaming.ranges import RejectedSpan, asked, remaining, sent
 from dagster_exactly_once.streaming.single_writer import SingleWriter
 from exactly_once.commitlog.commit_log import read_log
@@ -109,7 +110,7 @@ def resend_job(stream: Stream, registry: SinkRegistry) -> dg.JobDefinition:
         known = {**vars(told), "connection": connection, "budget_s": READ_BUDGET_S}
         return ResendContext(**known, spark=opener(its.spark), writes=writes)
 
-    tags = {**NOT_RETRIED, TAG_STREAM: spec.name}
+    tags = {**NOT_RETRIED, TAG_JOB: stream.queue(loading_location(), spec), TAG_STREAM: spec.name}
     return operation_job(resend_operation(stream), registry, JobExtras(("spark", "kafka"), tags, within=within))
 
 

@@ -317,11 +317,12 @@ class Stream:
         """The backfill, as the sensors know it: a sink of its own, so neither can fence the other."""
         return self._side_spec("backfill", asset_keys=(self.by_day,))
 
-    def queue(self, location: str) -> str:
-        """Return the tag of the runs of which one at a time leaves Dagster's queue: those of the stream on its cluster
-        and in its code location, as far as both are known.
+    def queue(self, location: str, spec: StreamSpec | None = None) -> str:
+        """Return the tag of the runs of which one at a time leaves Dagster's queue: those of the stream, or of one of
+        its :attr:`side_specs`, on its cluster and in its code location, as far as both are known.
         """
-        return "/".join(filter(None, (location, self.bootstrap_servers, self.sink_id, self.spec.job)))
+        its = spec or self.spec
+        return "/".join(filter(None, (location, self.bootstrap_servers, its.sink_id, its.job)))
 
     def pool(self, location: str) -> str:
         """Return the pool of the runs that write the days: of the stream in its code location, if that is known."""

@@ -38,7 +38,7 @@ class Transactions:
         self._owner = Producer({**settings, "transactional.id": self._log})
         for producer in (*self._parts, self._owner):
             producer.init_transactions(30)
-        group = {**bench.connection.librdkafka(), "group.id": f"floor-{uuid.uuid4().hex[:6]}"}
+        group = {**bench.connection.librdkafka(), "log_level": 0, "group.id": f"floor-{uuid.uuid4().hex[:6]}"}
         self._group, self._batch = Consumer(group).consumer_group_metadata(), 0
         self._at_once = ThreadPoolExecutor(parts)
 

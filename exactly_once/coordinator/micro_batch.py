@@ -21,6 +21,7 @@ from exactly_once.coordinator.decide import DECIDE_BUDGET_S, Committed, decide_a
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.named import checked_ends
 from exactly_once.coordinator.session import Session
+from exactly_once.coordinator.turns import turns_of
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.options import SinkOptions
@@ -56,6 +57,7 @@ class Coordinator(Coordination):
         self.options = options
         self.ticket: Ticket | None = None
         self._session = Session.of(options, others)
+        self._turns = turns_of(options.connection.bootstrap_servers)
         self._state: DriverState | None = None
         self._marking: Future[DriverState] | None = None
         self._beginning: Future[None] | None = None
@@ -69,7 +71,8 @@ class Coordinator(Coordination):
         """
         self._await_mark()
         self._await_beginning()
-        with self._session.trace.planning("batch"):
+        turn = self._turns.claim() if self._state is None else self._turns.step()
+        with self._session.trace.planning("batch"), turn:
             self.ticket = self._plan(check)
         return self.ticket
 
@@ -135,7 +138,8 @@ class Coordinator(Coordination):
         self._session.trace.written()
         self._await_beginning()
         try:
-            return self._commit(parts, batch_id)
+            with self._turns.step():
+                return self._commit(parts, batch_id)
         except BaseException as e:
             self._session.trace.fail(e)  # the abort ends the trace
             raise

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.errors import ExactlyOnceError, InvalidOption
-from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA
@@ -32,7 +32,7 @@ from exactly_once.spark.location import located
 from exactly_once.spark.modes import check_planned, check_session, check_sources, check_task, running_sources
 from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_connector, check_driver, check_jar
-from exactly_once.spark.start import check_participants
+from exactly_once.spark.start import check_foreach, check_participants
 from exactly_once.spark.tasks import PartOutputs
 
 if TYPE_CHECKING:
@@ -68,17 +68,7 @@ class ForeachBatch:
     def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
         options = located(options)
         self._options = SinkOptions.parse(options)  # first the checks that need no broker
-        names = [p.name for p in participants]
-        if KAFKA in names or len(set(names)) < len(names):
-            raise InvalidOption(
-                f"the participants' names {', '.join(names)} are not unique, or one of them is {KAFKA!r}",
-                "Give each participant a name of its own that stays the same across restarts",
-            )
-        if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
-            raise InvalidOption(
-                f"foreach_batch supports sink.guarantee=exactly_once only, not {self._options.guarantee.value}",
-                'Remove sink.guarantee; for a weaker one, write with format("kafka_exactly_once")',
-            )
+        check_foreach(self._options, participants)
         self._options.java()
         self._others = participants
         start.check(options)

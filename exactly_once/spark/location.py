@@ -43,16 +43,37 @@ def located(options: Mapping[str, Value], spark: SparkSession | None = None) -> 
 
 def check_place(spark: SparkSession, location: str) -> None:
     """Raise CheckpointUnusable for a location that Spark puts elsewhere than a process without a session, such as a
-    sensor's, looks for it.
+    sensor's, looks for it, or for which it has no file system.
     """
+    check_scheme(spark, location)
     placed = _placed(location, spark)
     here, there = locations.read(location).on_disk, locations.read(placed)
+    if here is not None and not here.startswith("/"):
+        raise CheckpointUnusable(
+            f"the checkpoint {location} is a relative path, which each process takes from its own working directory: a "
+            "sensor looks elsewhere than Spark",
+            f"Write the location as {placed}",
+        )
     if here is not None and here != there.on_disk:
         raise CheckpointUnusable(
             f"Spark puts {location} on {there.scheme}://{there.authority}, its default file system (fs.defaultFS), "
             "where a sensor, which has no session, does not look for it",
             f"Write the location as {placed}",
         )
+
+
+def check_scheme(spark: SparkSession, location: str) -> None:
+    """Raise CheckpointUnusable for a scheme for which the session has no file system; asks no store."""
+    from py4j.protocol import Py4JJavaError
+
+    scheme = locations.read(location).scheme
+    if not scheme or not has_jvm(spark):
+        return
+    session, jvm = vars(spark)["_jsparkSession"], cast(Any, spark.sparkContext._jvm)
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, session.sessionState().newHadoopConf())
+    except Py4JJavaError as e:
+        raise _without_file_system(location, e) from e
 
 
 def _placed(text: str, spark: SparkSession | None) -> str:
@@ -79,10 +100,14 @@ def _qualified(spark: SparkSession, text: str) -> str:
     try:
         return str(path.getFileSystem(session.sessionState().newHadoopConf()).makeQualified(path))
     except Py4JJavaError as e:
-        raise CheckpointUnusable(
-            f"Spark has no file system for the checkpoint location {text} ({e.java_exception.toString()})",
-            "Correct the location, or give the session the jars and settings of its file system",
-        ) from e
+        raise _without_file_system(text, e) from e
+
+
+def _without_file_system(text: str, e: Any) -> CheckpointUnusable:
+    return CheckpointUnusable(
+        f"Spark has no file system for the checkpoint location {text} ({e.java_exception.toString()})",
+        "Correct the location, or give the session the jars and settings of its file system",
+    )
 
 
 def _session() -> SparkSession | None:

@@ -125,8 +125,12 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
 def test_a_checkpoint_whose_commit_log_was_deleted_is_in_trouble(run, bootstrap_servers, tmp_path):
     """Duplicates: "settled", of a stream whose decisions nobody knows any more."""
     write(tmp_path, {"metadata": '{"id":"q"}', "offsets/0": OFFSETS, "commits/0": "v1\n{}"})
-    code, found, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", brokers.fresh_name("gone"), "--json")
+    command = "checkpoint", "inspect", str(tmp_path), "--sink", brokers.fresh_name("gone")
+    code, found, _ = run(*command, "--json")
     assert code == 1 and [d["code"] for d in found["diagnoses"]] == ["HEALTH-CHECKPOINT-AHEAD"]
+    write(tmp_path, {"offsets/1": OFFSETS})
+    code, out, _ = run(*command)  # as after a typing error in the sink
+    assert code == 1 and "batch 1" in out and "failOnDataLoss" not in out
 
 
 def test_a_transaction_of_another_application_is_explained_with_what_it_holds_back(run, sink):
@@ -165,7 +169,9 @@ def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_
     code, _, err = run("transactions", "abort", "--hanging", f"{topic}-2@0")
     phrase = f"lose up to 1 record of foreign producer {foreign} on {topic}-2"
     assert code == 1 and err.startswith("EO-REFUSED: ") and phrase in err
-    assert run("transactions", "abort", "--hanging", f"{topic}-2@9")[0] == 1  # no such one
+    for wrong in (f"{topic}-2@9", "foo", f"{topic}@9"):
+        code, _, err = run("transactions", "abort", "--hanging", wrong)
+        assert code == 1 and "names are topic-partition@start_offset" in err
     assert run("transactions", "abort", "--hanging", f"{topic}-2@0", "--force", phrase)[0] == 0
     assert run("transactions", "abort", "--hanging", f"{topic}-1@0")[0] == 0  # ours, and not decided
     code, found, _ = run("transactions", "list", "--hanging", "--json")

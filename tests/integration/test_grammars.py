@@ -59,6 +59,15 @@ def test_the_session_says_where_its_default_file_system_puts_a_checkpoint(warm: 
             warm.ask("evaluate", code=SENSORS, result="check_place(SparkSession.getActiveSession(), '/data/chk')")
     with pytest.raises(Refused, match=r'EO-CHECKPOINT: .*no file system .*scheme "s5"'):
         located("s5:/chk")
+    for text, said in (("s5://bucket/chk", "no file system"), ("chk", rf"relative path.*as {here}/chk")):
+        with pytest.raises(Refused, match=f"EO-CHECKPOINT: .*{said}"):
+            warm.ask("evaluate", code=SENSORS, result=f"check_place(SparkSession.getActiveSession(), {text!r})")
+
+
+def test_check_refuses_a_checkpoint_for_which_the_session_has_no_file_system(bench: Bench, warm: SparkDriver) -> None:
+    """Outage: check passes, and the start ends with pages of Java."""
+    with pytest.raises(Refused, match=r"EO-CHECKPOINT: .*no file system"):
+        warm.ask("check", job=vars(bench.job.having(checkpointLocation="s5://bucket/chk")))
 
 
 @pytest.mark.quick("format")

@@ -23,6 +23,12 @@ KILLS = 3
 SEED = 2013
 
 
+def _above_zero(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
+
+
 def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand ``demo``."""
     text = "send real flights through Spark's own sink and this one, kill both with kill -9, and count what arrived"
@@ -32,9 +38,9 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description=f"{text.capitalize()}. Starts a broker of its own; needs the extra demo.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    demo.add_argument("--rate", type=int, default=RATE, help="flights a second while both sinks write")
-    demo.add_argument("--limit", type=int, default=DEPARTURES, help="maximum number of flights")
-    demo.add_argument("--batch", type=int, default=BATCH, help="maximum number of rows in a micro-batch")
+    demo.add_argument("--rate", type=_above_zero, default=RATE, help="flights a second while both sinks write")
+    demo.add_argument("--limit", type=_above_zero, default=DEPARTURES, help="maximum number of flights")
+    demo.add_argument("--batch", type=_above_zero, default=BATCH, help="maximum number of rows in a micro-batch")
     demo.add_argument("--kills", type=int, default=KILLS, help="kills that must strike both in the middle of a batch")
     demo.add_argument(
         "--seed",

@@ -40,6 +40,12 @@ def _argument(*names: str, **how: Any) -> Adds:
     return lambda parser: parser.add_argument(*names, **how)
 
 
+def _seconds(text: str) -> float:
+    if not (seconds := float(text)) >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return seconds
+
+
 #: The commands that are no operations, by the words behind ``exactly-once``.
 _COMMANDS: dict[str, Command] = {
     "transactions list": (
@@ -55,7 +61,7 @@ _COMMANDS: dict[str, Command] = {
         _argument(
             "--older-than",
             metavar="SECONDS",
-            type=float,
+            type=_seconds,
             default=OLDER_THAN_S,
             help="hanging, and no coordinator knows the producer: only transactions at least this old, by the "
             "timestamp of the last record (default: %(default)g)",

@@ -109,7 +109,8 @@ def show_plan(examined: OperationOutcome, command: str, console: Console) -> Non
     """Print the result of a dry run, and the command that does it."""
     refusal, phrase = examined.refusal, getattr(examined.refusal, "phrase", None)
     act = {"To do it": command}
-    if refusal is not None:
+    if refusal is not None:  # a script must not take the last line for what is to be
+        examined = replace(examined, facts={n: v for n, v in examined.facts.items() if not isinstance(v, Mapping)})
         forced = f"{command} --force {shlex.quote(phrase)}" if phrase else ""
         act = {"Refused": refusal.what, "To force it": forced} if phrase else {"What to do": f"{refusal.way_out}."}
     lines = (f"  {how + ':':<14}{what}" for how, what in act.items() if what)

@@ -9,6 +9,8 @@ from typing import Any
 
 from exactly_once.errors import InvalidOption
 from exactly_once.participant import Participant
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import KAFKA
 
 #: The flags: what each takes, and its help.
 _FLAGS = {
@@ -100,3 +102,15 @@ def _of_table(text: str, flag: str, example: str) -> tuple[str, str, str]:
     if not table or not place:
         raise InvalidOption(f"{flag} {name}=... names no table", f"Write the flag like {flag} {shlex.quote(example)}")
     return name, place, table.strip()
+
+
+def check_named(outputs: Sequence[Participant[Any]], log: LogState) -> None:
+    """Raise InvalidOption for an output that no decision names: what is in it would count as unproven, and its parts as
+    those of an output that was not given.
+    """
+    named = {name for decision in log.decisions for name in decision.counts}
+    unknown = [output.name for output in outputs if output.name not in named]
+    if named and unknown:
+        others = ", ".join(sorted(named - {KAFKA}))
+        way_out = f"Use the name of the stream's output: {others}" if others else "Leave it out"
+        raise InvalidOption(f"no decision in the commit log names an output {unknown[0]!r}", way_out)

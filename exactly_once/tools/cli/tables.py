@@ -203,7 +203,7 @@ def show_checkpoint(
             f"Compared with the commit log of {sink_id}: {progress.state}. Last decided batch: {decided}{unproven}.",
             console,
         )
-        if progress.state in ("in doubt", "in flight"):
+        if progress.state in ("in doubt", "in flight") and not wrong:  # else the log does not tell what is written
             what, way_out = progress.without_input(checkpoint.location, sink_id or "")
             show_line(f"If the input of the batch in flight is gone: {what}. {way_out}.", console)
 

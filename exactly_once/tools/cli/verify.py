@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import InvalidOption
 from exactly_once.inspection.words import are, never_claimed, plural
 from exactly_once.kafka.connection import Connection
@@ -53,6 +54,8 @@ def verify_sink(connection: Connection, args: argparse.Namespace) -> Report:
         number, flag = getattr(p, name), how.flags[0]
         if how.least is not None and number is not None and not number >= how.least:
             raise InvalidOption(f"{flag} {number:g} is out of range", f"Give {flag} {how.least:g} or more")
+    if beside:
+        outputs.check_named(beside, read_log(connection, p.sink_id, p.budget_s))
     with Bar(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("reads", total=None)
 

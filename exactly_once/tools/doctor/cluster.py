@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.commitlog.log_topic import BYTES_OF_A_PART, NEEDED, SMALL_BATCH, TOPIC_CONFIG
+from exactly_once.errors import BrokerUnreachable
 from exactly_once.inspection.findings import Inspection
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, Level, Topic, may_elect_uncleanly
 from exactly_once.kafka.errors import LOWERED, RAISE
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SHORTEST_TRANSACTION_TIMEOUT_MS
-from exactly_once.tools.diagnosis import Diagnosis, SinkFacts, diagnose
-from exactly_once.tools.doctor.host import DoctorCheck
+from exactly_once.tools.diagnosis import Diagnosis, Severity, SinkFacts, diagnose
+from exactly_once.tools.doctor.host import DoctorCheck, not_answered
 from exactly_once.txn.coordinators import FENCING_VERSION, Description
 
 #: Kafka's default of max.request.size: what a sink sends in one batch at most.
@@ -73,6 +74,14 @@ def judge_brokers(brokers: Mapping[str, float | str], bootstrap: Mapping[str, fl
         )
         for address, why in silent.items()
     ]
+
+
+def judge_unreached(e: BrokerUnreachable, bootstrap: Mapping[str, float | str]) -> list[Diagnosis]:
+    """Judge a cluster of which no broker answers: each address of ``bootstrap.servers``, as :func:`judge_brokers`."""
+    if silent := judge_brokers({}, {address: why for address, why in bootstrap.items() if isinstance(why, str)}):
+        return [replace(line, severity=Severity.ERROR) for line in silent]
+    listening = "Each address takes a connection: see that its listener speaks kafka.security.protocol, and is Kafka's"
+    return [replace(not_answered("cluster", e), remedy=listening)]
 
 
 def _reached(name: str, took_ms: float | str) -> Diagnosis:

@@ -15,6 +15,7 @@ from exactly_once.inspection.sink import UNDER_WAY, inspect_sink
 from exactly_once.kafka import cluster_info, servers
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import Topic
+from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.new_topic import what_is_left_out
 from exactly_once.kafka.servers import Address
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
@@ -88,8 +89,8 @@ class ClusterProbes:
             f"broker {m.node} at {m.host}:{m.port}": cluster_info.answer_ms(self.admin, m.node, _ANSWER_MS)
             for m in members
         }
-        reachable = {str(a): _connects_ms(a) for a in servers.read(self.admin.connection.bootstrap_servers)}
-        return [*cluster.judge_brokers(answers, reachable), rights.judge_cluster_rights(self._rights)]
+        bootstrap = reachable(self.admin.connection)
+        return [*cluster.judge_brokers(answers, bootstrap), rights.judge_cluster_rights(self._rights)]
 
     def _level(self) -> list[Diagnosis]:
         found, used = cluster_info.level(self.admin), list[int]()
@@ -226,8 +227,12 @@ class ClusterProbes:
         return int(value) if value else None
 
 
+def reachable(connection: Connection) -> dict[str, float | str]:
+    """Return how long a connection to each address of ``bootstrap.servers`` takes, in ms, or why there is none."""
+    return {str(address): _connects_ms(address) for address in servers.read(connection.bootstrap_servers)}
+
+
 def _connects_ms(address: Address) -> float | str:
-    """Return how long a connection to one address of ``bootstrap.servers`` takes, or why there is none."""
     began = time.monotonic()
     try:
         with socket.create_connection((address.host, address.port), _ANSWER_MS / 1000):

@@ -23,6 +23,7 @@ from exactly_once.checkpoint import Checkpoint, file_system, read_checkpoint
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.connector import found_on_this_host
 from exactly_once.errors import (
+    BrokerUnreachable,
     CheckpointAway,
     CheckpointUnusable,
     CommitLogBlocked,
@@ -35,7 +36,8 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.log_state import LogState
 from exactly_once.tools.diagnosis import Diagnosis, SinkFacts
-from exactly_once.tools.doctor.cluster_probes import ClusterProbes
+from exactly_once.tools.doctor.cluster import judge_unreached
+from exactly_once.tools.doctor.cluster_probes import ClusterProbes, reachable
 from exactly_once.tools.doctor.host import (
     CheckpointPlace,
     java_major,
@@ -73,9 +75,10 @@ def examine(
     timeout_ms : int, optional
         The kafka.transaction.timeout.ms that the stream is to have.
     """
-    lines, judged = examine_host(), list[Diagnosis]()
+    lines, judged, connection = examine_host(), list[Diagnosis](), None
     try:
-        with Admin(connect(), budget_s) as admin:
+        connection = connect()
+        with Admin(connection, budget_s) as admin:
             if checkpoint is not None:
                 judged = examine_checkpoint(checkpoint, sink_id, admin)
             probes = ClusterProbes(admin.renew(budget_s), sink_id, topics, budget_s, timeout_ms)
@@ -83,6 +86,8 @@ def examine(
     except ExactlyOnceError as e:
         if checkpoint is not None and not judged:
             judged = examine_checkpoint(checkpoint, sink_id)
+        if isinstance(e, BrokerUnreachable) and connection is not None:
+            return [*lines, *judged, *judge_unreached(e, reachable(connection))]
         return [*lines, *judged, not_answered("cluster", e)]
 
 

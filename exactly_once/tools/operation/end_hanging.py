@@ -90,14 +90,17 @@ def _examine(context: OperationContext, p: HangingParameters) -> OperationOutcom
 
 def _end(context: OperationContext, p: HangingParameters, before: OperationOutcome | None) -> OperationOutcome:
     """End the transaction in its partition: commit it if it is decided, else abort it; raise as check_hanging does."""
-    topic = p.transaction.rpartition("@")[0].rpartition("-")[0]
+    place, _, start = p.transaction.rpartition("@")
+    topic, _, partition = place.rpartition("-")
     gone = Refused(
         f"no hanging transaction is named {p.transaction!r}",
         "Run exactly-once transactions list --hanging and use a name from it; names are topic-partition@start_offset",
     )
+    if not (topic and partition.isdigit() and start.isdigit()):
+        raise gone
     hanging = list_hanging(context.connection, None, [topic], p.older_than_s, context.budget_s)
     ended = next((h for h in hanging if h.hanging.name == p.transaction), None)
-    if not topic or ended is None:
+    if ended is None:
         raise gone
     if ended.sink_id is not None and topic != commit_log_topic(ended.sink_id):
         # a decision may be hidden from observers, behind an open transaction in the log

@@ -50,6 +50,7 @@ def run(capsys, monkeypatch):
         ["recover"],
         ["transactions", "abort", ID, "--hanging", "t-0@1"],
         ["transactions", "purge"],
+        ["transactions", "list", "--older-than", "-5"],
     ],
 )
 def test_wrong_usage_exits_with_2(wrong, capsys):

@@ -10,8 +10,10 @@ import pytest
 from exactly_once.errors import InvalidOption
 from exactly_once.outputs.files import FileParticipant
 from exactly_once.outputs.postgres import PostgresParticipant
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Decision
 from exactly_once.tools.cli import main
-from exactly_once.tools.cli.outputs import add_arguments, outputs_of
+from exactly_once.tools.cli.outputs import add_arguments, check_named, outputs_of
 
 
 def parsed(*flags: str) -> list[object]:
@@ -46,6 +48,15 @@ def test_the_flags_name_the_participants_of_the_stream() -> None:
 def test_a_flag_that_cannot_be_meant_is_refused_with_an_example(flags: list[str], says: str) -> None:
     with pytest.raises(InvalidOption, match=says):
         parsed(*flags)
+
+
+def test_an_output_that_no_decision_names_is_refused_with_the_name_of_the_one_that_there_is() -> None:
+    """A check that a typing error keeps green for ever: the output counts as one that was not given."""
+    decided = Decision("q", 0, 1, (), "", 2, 0, totals={"kafka": [1, 5, 50], "archive": [1, 5, 50]})
+    check_named([FileParticipant("archive", "/x")], LogState(decisions=(decided,)))
+    check_named([FileParticipant("archve", "/x")], LogState())  # nothing is decided, so nothing contradicts it
+    with pytest.raises(InvalidOption, match=r"an output 'archve'.*the stream's output: archive"):
+        check_named([FileParticipant("archve", "/x")], LogState(decisions=(decided,)))
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--batches", "0"), ("--settle", "-1"), ("--settle", "nan")])

@@ -12,6 +12,7 @@ import exactly_once
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.commitlog.log_topic import TOPIC_CONFIG
 from exactly_once.connector import coordinate, found_on_this_host
+from exactly_once.errors import BrokerUnreachable
 from exactly_once.inspection.findings import Inspection, judge_transaction
 from exactly_once.kafka.cluster_info import Level, Topic
 from exactly_once.protocol.log_state import LogState
@@ -31,6 +32,7 @@ from exactly_once.tools.doctor.cluster import (
     judge_timeout,
     judge_topic_size,
     judge_transactions,
+    judge_unreached,
 )
 from exactly_once.tools.doctor.host import (
     DOCTOR_CODES,
@@ -214,6 +216,17 @@ def test_each_broker_that_does_not_answer_this_host_is_named() -> None:
     check(second, WRONG, "broker 2 at b:1", "timed out", "advertised.listeners")
     [line] = judge_brokers({}, {"a:1": 1.0, "old:1": "unknown host"})
     check(line, WARN, "old:1", "1 of 2")
+
+
+def test_a_cluster_of_which_no_broker_answers_has_a_line_for_each_address() -> None:
+    """Outage: every error sends a person to doctor, and doctor sends them to doctor."""
+    e = BrokerUnreachable("no broker answers", "Run exactly-once doctor")
+    lines = judge_unreached(e, {"a:1": "unknown host", "b:1": "refused"})
+    for line, words in zip(lines, [("a:1", "unknown host"), ("b:1", "refused")], strict=True):
+        check(line, WRONG, *words, "0 of 2")
+    [line] = judge_unreached(e, {"a:1": 1.0})
+    check(line, WRONG, "EO-UNREACHABLE", "kafka.security.protocol")
+    assert "doctor" not in line.remedy
 
 
 @pytest.mark.parametrize(

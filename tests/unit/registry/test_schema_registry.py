@@ -159,6 +159,7 @@ def test_subjects_are_named_after_a_topic_of_their_own_where_rows_name_theirs(to
         ({"value.schema.version": "x"}, "value.schema.version is not an option"),
         ({"key.schema.sbuject": "x"}, "key.schema.sbuject is not an option"),
         ({"schema.registry.url": "registry:8081"}, "not an http:// or https:// address"),
+        ({"schema.registry.url": ""}, "schema.registry.url is empty"),
         ({"schema.registry.url": f"{URL},"}, "not an http:// or https:// address"),
         ({"schema.registry.url": f"http://u:{SECRET}@h:1"}, "contains a user name"),
         ({"schema.registry.basic.auth.user.info": SECRET}, "user:password"),

@@ -9,6 +9,7 @@ import pytest
 
 import exactly_once
 from exactly_once.errors import InvalidOption, PrepareFailed, ProtocolViolation
+from exactly_once.outputs.files import FileParticipant
 from exactly_once.protocol.planning import Batch
 from exactly_once.spark.foreach_batch import check_running
 
@@ -22,6 +23,13 @@ def test_a_weaker_guarantee_is_refused_with_the_format_that_has_it(guarantee: st
         InvalidOption, match=rf"sink\.guarantee=exactly_once only, not {guarantee}.*format\(\"kafka_exactly_once\"\)"
     ):
         exactly_once.foreach_batch({**OPTIONS, "sink.guarantee": guarantee})
+
+
+def test_outputs_that_come_as_a_list_are_refused_with_the_call_that_takes_them() -> None:
+    """Guards against an AttributeError of this package for the list that Dagster's ``participants=`` returns."""
+    wrong: Any = [FileParticipant("archive", "/data")]
+    with pytest.raises(InvalidOption, match=r"foreach_batch\(options, \*outputs\)"):
+        exactly_once.foreach_batch(OPTIONS, wrong)
 
 
 def test_a_driver_whose_checkpoint_another_one_went_on_writing_is_started_again() -> None:
