@@ -64,7 +64,7 @@ def check_place(spark: SparkSession, location: str) -> None:
 
 def check_scheme(spark: SparkSession, location: str) -> None:
     """Raise CheckpointUnusable for a scheme for which the session has no file system; asks no store."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError, Py4JJavaError
 
     scheme = locations.read(location).scheme
     if not scheme or not has_jvm(spark):
@@ -74,6 +74,8 @@ def check_scheme(spark: SparkSession, location: str) -> None:
         jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, session.sessionState().newHadoopConf())
     except Py4JJavaError as e:
         raise _without_file_system(location, e) from e
+    except Py4JError:  # the platform lets Python ask no such thing, and has its own file systems
+        return
 
 
 def _placed(text: str, spark: SparkSession | None) -> str:

@@ -203,7 +203,7 @@ def test_the_command_is_a_process_with_tables_for_a_pipe(bootstrap_servers, sink
 def test_a_sink_that_nobody_ever_claimed_is_an_error(run, command):
     """A typo in a runbook that passes: the real sink stays as it is."""
     code, _, said = run(*command)
-    assert code == 2 and "EO-OPTION: " in said and "claimed a sink 'no-such-sink'" in said
+    assert code == 2 and "EO-OPTION: " in said and "sink 'no-such-sink' has no claim" in said
 
 
 def test_an_id_that_nobody_knows_is_an_error(run, sink):

@@ -169,6 +169,8 @@ def test_a_cluster_that_is_silent_is_one_line_and_the_host_is_judged_all_the_sam
     assert code == 1 and by_check(found, "Python")[0]["verdict"] == "ok"
     [line] = by_check(found, "cluster")
     assert line["verdict"] == "wrong" and line["sentence"].startswith("EO-UNREACHABLE")
+    [line] = by_check(found, "bootstrap.servers")
+    assert line["verdict"] == "wrong" and line["sentence"].startswith("127.0.0.1:1 does not answer")
 
 
 @pytest.fixture(scope="module")

@@ -77,11 +77,15 @@ def judge_brokers(brokers: Mapping[str, float | str], bootstrap: Mapping[str, fl
 
 
 def judge_unreached(e: BrokerUnreachable, bootstrap: Mapping[str, float | str]) -> list[Diagnosis]:
-    """Judge a cluster of which no broker answers: each address of ``bootstrap.servers``, as :func:`judge_brokers`."""
-    if silent := judge_brokers({}, {address: why for address, why in bootstrap.items() if isinstance(why, str)}):
-        return [replace(line, severity=Severity.ERROR) for line in silent]
-    listening = "Each address takes a connection: see that its listener speaks kafka.security.protocol, and is Kafka's"
-    return [replace(not_answered("cluster", e), remedy=listening)]
+    """Judge a cluster of which no broker answers, and each address of bootstrap.servers as :func:`judge_brokers`."""
+    silent = judge_brokers({}, {address: why for address, why in bootstrap.items() if isinstance(why, str)})
+    way_out = (
+        "Do what the lines of bootstrap.servers say"
+        if silent
+        else "Each address takes a connection: see that its listener speaks kafka.security.protocol, and is Kafka's"
+    )
+    lines = [replace(line, severity=Severity.ERROR) for line in silent]
+    return [*lines, replace(not_answered("cluster", e), remedy=way_out)]
 
 
 def _reached(name: str, took_ms: float | str) -> Diagnosis:
