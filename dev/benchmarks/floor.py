@@ -1,5 +1,6 @@
 """Measures the transactions of a batch alone, with no check around them: what a broker spends on them, and how long
-they take from the last row until all are visible. ``python -m benchmarks.floor``. Less no sink of this protocol costs.
+they take from the last row until all are visible. ``python -m benchmarks.floor``. Less no sink of this protocol costs a
+broker; far away librdkafka waits for more than the protocol does.
 """
 
 from __future__ import annotations
@@ -44,15 +45,12 @@ class Transactions:
 
     def plain(self) -> None:
         """Send the rows without a transaction."""
-        for part in range(len(self._parts)):
-            self._send(self._plain, self._topic, part)
+        self._send_plain()
         self._plain.flush(30)
 
     def parts(self, decide: Callable[[], None] = lambda: None) -> None:
         """Send the rows in one transaction for each part, ``decide``, and commit them."""
-        for part, producer in enumerate(self._parts):
-            producer.begin_transaction()
-            self._send(producer, self._topic, part)
+        self._begin_parts()
         for producer in self._parts:
             producer.flush(30)
         decide()
@@ -72,18 +70,15 @@ class Transactions:
 
     def plain_visible_ms(self) -> float:
         """Send the rows without a transaction; return how long the last one takes."""
-        for part in range(len(self._parts)):
-            self._send(self._plain, self._topic, part)
+        self._send_plain()
         return self._took_ms(lambda: self._plain.flush(30))
 
     def decided_visible_ms(self) -> float:
         """Do as :meth:`decided`, with each transaction begun while rows come, and the parts committed at once; return
         how long it takes from the last row.
         """
-        self._begin_log()
-        for part, producer in enumerate(self._parts):
-            producer.begin_transaction()
-            self._send(producer, self._topic, part)
+        self._begin_log(b"begin")
+        self._begin_parts()
         for producer in (*self._parts, self._owner):
             producer.flush(30)
         for part, producer in enumerate(self._parts):
@@ -98,10 +93,19 @@ class Transactions:
         self._owner.commit_transaction(30)
         list(self._at_once.map(lambda producer: producer.commit_transaction(30), self._parts))
 
-    def _begin_log(self) -> None:
+    def _send_plain(self) -> None:
+        for part in range(len(self._parts)):
+            self._send(self._plain, self._topic, part)
+
+    def _begin_parts(self) -> None:
+        for part, producer in enumerate(self._parts):
+            producer.begin_transaction()
+            self._send(producer, self._topic, part)
+
+    def _begin_log(self, value: bytes) -> None:
         self._batch += 1
         self._owner.begin_transaction()
-        self._owner.produce(self._log, b"b", b"begin")
+        self._owner.produce(self._log, value, b"decision")
         self._owner.send_offsets_to_transaction([TopicPartition(self._topic, 0, self._batch)], self._group, 30)
 
     @staticmethod
@@ -111,10 +115,7 @@ class Transactions:
         return (time.perf_counter() - began) * 1000
 
     def _decide(self) -> None:
-        self._batch += 1
-        self._owner.begin_transaction()
-        self._owner.produce(self._log, b"d" * 600, b"decision")
-        self._owner.send_offsets_to_transaction([TopicPartition(self._topic, 0, self._batch)], self._group, 30)
+        self._begin_log(b"d" * 600)
         self._owner.commit_transaction(30)
 
     @staticmethod

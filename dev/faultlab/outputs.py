@@ -4,7 +4,6 @@ wanted, also a table of Delta Lake and one of Iceberg, to which others write too
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from exactly_once.outputs.files import FileParticipant
 from exactly_once.outputs.postgres import PostgresParticipant
 from exactly_once.participant import Participant
 from faultlab.judge import LabVerdict, compare
+from testkit import oracle
 from testkit.oracle import Row
 from testkit.postgres import PostgresServer
 
@@ -112,8 +112,7 @@ class LabOutputs:
             verdict.add(anomaly, what)
 
     def _in_files(self) -> list[Row]:
-        lines = [line for f in self.folder.glob("batch=*/*.jsonl") for line in f.read_text().splitlines()]
-        return [(row["key"], row["value"]) for row in map(json.loads, lines)]
+        return [(row["key"], row["value"]) for row in oracle.in_files(self.folder)]
 
     def _in_table(self) -> list[Row]:
         return [(key, value) for key, value in self.server.sql(f"SELECT key, value FROM {TABLE}")]

@@ -72,6 +72,10 @@ def fresh_name(prefix: str = "t") -> str:
     return f"{prefix}-{next(_counter)}-{uuid.uuid4().hex[:6]}"
 
 
+def _admin(bootstrap_servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+
 def create_topic(
     bootstrap_servers: str,
     name: str | None = None,
@@ -86,7 +90,7 @@ def create_topic(
 
 def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: dict[str, str] | None = None) -> None:
     """Create several topics, ``partitions`` by name, and wait until all of them can be written."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = _admin(bootstrap_servers)
     topics = [NewTopic(name, num_partitions=count, config=config or {}) for name, count in partitions.items()]
     for creation in admin.create_topics(topics, operation_timeout=30, request_timeout=30).values():
         creation.result(30)
@@ -95,7 +99,7 @@ def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: di
 
 def grow_topic(bootstrap_servers: str, name: str, partitions: int) -> None:
     """Add partitions to a topic until it has so many, and wait until they can be written."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = _admin(bootstrap_servers)
     admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
     _await_partitions(admin, {name: partitions})
 
@@ -112,7 +116,7 @@ def _await_partitions(admin: AdminClient, partitions: dict[str, int]) -> None:
 
 def change_topic(bootstrap_servers: str, name: str, setting: str, value: str) -> None:
     """Change a setting of a topic, and wait until the broker has it."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = _admin(bootstrap_servers)
     entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
     change = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     for done in admin.incremental_alter_configs([change]).values():
@@ -127,7 +131,7 @@ def change_topic(bootstrap_servers: str, name: str, setting: str, value: str) ->
 
 def delete_topic(bootstrap_servers: str, name: str) -> None:
     """Delete a topic, and wait until no broker that is asked knows it."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = _admin(bootstrap_servers)
     admin.delete_topics([name], operation_timeout=30)[name].result(30)
     until(f"topic {name} gone", lambda: name not in admin.list_topics(timeout=10).topics)
 

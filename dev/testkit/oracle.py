@@ -1,14 +1,17 @@
-"""The judge: what a reader of the output sees, read with kafka-python's consumer, which the sink does not use.
+"""The judge: what a reader of the output sees, read with kafka-python's consumer, which the sink does not use, and what
+a reader of published files does.
 
 The connection under it is also that of the sink's control plane, so test_verify_java.py holds it to Java's consumer.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
@@ -25,6 +28,12 @@ UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 Row = tuple[str | None, str | None]
+
+
+def in_files(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of the JSON lines that an output of files has published in a folder; none that is staged."""
+    files = folder.glob("batch=*/*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]
 
 
 class Message(NamedTuple):

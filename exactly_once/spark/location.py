@@ -45,8 +45,8 @@ def check_place(spark: SparkSession, location: str) -> None:
     """Raise CheckpointUnusable for a location that Spark puts elsewhere than a process without a session, such as a
     sensor's, looks for it, or for which it has no file system.
     """
-    check_scheme(spark, location)
     placed = _placed(location, spark)
+    check_scheme(spark, location)
     here, there = locations.read(location).on_disk, locations.read(placed)
     if here is not None and not here.startswith("/"):
         raise CheckpointUnusable(
@@ -69,9 +69,9 @@ def check_scheme(spark: SparkSession, location: str) -> None:
     scheme = locations.read(location).scheme
     if not scheme or not has_jvm(spark):
         return
-    session, jvm = vars(spark)["_jsparkSession"], cast(Any, spark.sparkContext._jvm)
+    hadoop, conf = _hadoop(spark)
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, session.sessionState().newHadoopConf())
+        hadoop.FileSystem.getFileSystemClass(scheme, conf)
     except Py4JJavaError as e:
         raise _without_file_system(location, e) from e
     except Py4JError:  # the platform lets Python ask no such thing, and has its own file systems
@@ -97,12 +97,18 @@ def _placed(text: str, spark: SparkSession | None) -> str:
 def _qualified(spark: SparkSession, text: str) -> str:
     from py4j.protocol import Py4JJavaError
 
-    session, jvm = vars(spark)["_jsparkSession"], cast(Any, spark.sparkContext._jvm)
-    path = jvm.org.apache.hadoop.fs.Path(text)
+    hadoop, conf = _hadoop(spark)
+    path = hadoop.Path(text)
     try:
-        return str(path.getFileSystem(session.sessionState().newHadoopConf()).makeQualified(path))
+        return str(path.getFileSystem(conf).makeQualified(path))
     except Py4JJavaError as e:
         raise _without_file_system(text, e) from e
+
+
+def _hadoop(spark: SparkSession) -> tuple[Any, Any]:
+    """Return Hadoop's package of file systems, and the session's settings of them."""
+    session, jvm = vars(spark)["_jsparkSession"], cast(Any, spark.sparkContext._jvm)
+    return jvm.org.apache.hadoop.fs, session.sessionState().newHadoopConf()
 
 
 def _without_file_system(text: str, e: Any) -> CheckpointUnusable:

@@ -4,7 +4,6 @@ whatever dies.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,8 +56,7 @@ class Shop:
 
     def in_archive(self) -> list[Row]:
         """The rows in the files of the other output."""
-        files = self.archive.glob("batch=*/*.jsonl") if self.archive else ()
-        rows = [json.loads(line) for f in files for line in f.read_text().splitlines()]
+        rows = oracle.in_files(self.archive) if self.archive else []
         return sorted((r["key"], r["value"].split()[0]) for r in rows)
 
     def is_bad(self, row: Row) -> bool:

@@ -4,7 +4,6 @@ between them.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -53,8 +52,7 @@ class Outputs:
         return sorted((m.key or "", m.value or "") for m in oracle.read(self.bench.connection, [self.bench.topic]))
 
     def in_files(self) -> list[Row]:
-        rows = [json.loads(line) for f in self.files.glob("batch=*/*.jsonl") for line in f.read_text().splitlines()]
-        return sorted((r["key"], r["value"]) for r in rows)
+        return sorted((r["key"], r["value"]) for r in oracle.in_files(self.files))
 
     def in_postgres(self) -> list[Row]:
         return sorted(self.server.sql(f"SELECT key, value FROM {self.table}"))

@@ -24,6 +24,7 @@ from exactly_once.outputs.conformance import ParticipantConformance
 from exactly_once.outputs.conformance.processes import prepare
 from exactly_once.outputs.files import FileParticipant
 from exactly_once.outputs.files.stores import HdfsStore
+from testkit import oracle
 from testkit.processes import until
 
 
@@ -55,8 +56,7 @@ class TestJsonLines(Files):
         return FileParticipant("files", str(self.root))
 
     def visible(self) -> list[dict[str, Any]]:
-        lines = (line for path in self.root.glob("batch=*/*.jsonl") for line in path.read_text("utf-8").split("\n"))
-        return [_typed(json.loads(line)) for line in lines if line]
+        return [_typed(row) for row in oracle.in_files(self.root)]
 
 
 @pytest.mark.long

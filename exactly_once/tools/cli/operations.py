@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from exactly_once.errors import InvalidOption
 from exactly_once.tools.cli.cluster import connection_of, program
 from exactly_once.tools.cli.tables import NAMED, show_line, show_text, show_whole, show_wrong
 from exactly_once.tools.operation.model import Operation, OperationContext, OperationOutcome, ResultTable, parameters_of
@@ -101,8 +102,13 @@ def run(operation: Operation[Any], args: argparse.Namespace) -> Result:
 
 
 def given(kind: type, args: argparse.Namespace, preset: Mapping[str, Any]) -> Any:
-    """Return an instance of a parameters class, as a person gave it."""
-    return kind(**{**preset, **{one.name: getattr(args, one.name) for one, how in parameters_of(kind) if how.flags}})
+    """Return an instance of a parameters class, as a person gave it; raise InvalidOption for a number out of range."""
+    known = {one.name: how for one, how in parameters_of(kind) if how.flags}
+    for name, how in known.items():
+        number, flag = getattr(args, name), how.flags[0]
+        if how.least is not None and number is not None and not number >= how.least:
+            raise InvalidOption(f"{flag} {number:g} is out of range", f"Give {flag} {how.least:g} or more")
+    return kind(**{**preset, **{name: getattr(args, name) for name in known}})
 
 
 def show_plan(examined: OperationOutcome, command: str, console: Console) -> None:

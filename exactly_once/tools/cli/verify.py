@@ -50,10 +50,6 @@ def verify_sink(connection: Connection, args: argparse.Namespace) -> Report:
     if p.origin is None and args.spark is not None:
         raise InvalidOption("--spark is only allowed with --origin", "Add --origin, or leave --spark out")
     beside = outputs.outputs_of(args)
-    for name, how in known.items():
-        number, flag = getattr(p, name), how.flags[0]
-        if how.least is not None and number is not None and not number >= how.least:
-            raise InvalidOption(f"{flag} {number:g} is out of range", f"Give {flag} {how.least:g} or more")
     if beside:
         outputs.check_named(beside, read_log(connection, p.sink_id, p.budget_s))
     with Bar(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:

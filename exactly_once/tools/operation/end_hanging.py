@@ -64,6 +64,7 @@ class HangingParameters:
         "last record.",
         "--older-than",
         metavar="SECONDS",
+        least=0,
     )
     commit: bool | None = parameter(None, "Only this end, of the two; by default what the commit log says.")
 

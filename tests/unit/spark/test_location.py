@@ -79,3 +79,5 @@ def test_a_text_that_names_no_folder_is_refused_before_anything_begins(text: str
     """Outage: check passes, and the first batch ends with an error of a class of Java's."""
     with pytest.raises(CheckpointUnusable, match="EO-CHECKPOINT"):
         located({"checkpointLocation": text}, connect())
+    with pytest.raises(CheckpointUnusable, match="EO-CHECKPOINT"):
+        check_place(connect(), text)
