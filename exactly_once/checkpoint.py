@@ -132,17 +132,21 @@ def state_version(name: str) -> int:
     return int(version[1]) if version else -1
 
 
-def batch_in_flight(location: str, sink_id: str = "") -> Batch:
+def batch_in_flight(location: str, sink_id: str = "", after: Batch | None = None) -> Batch:
     """Return the micro-batch that Spark is about to write.
 
     Spark writes ``offsets/N`` before it plans batch N, and ``commits/N`` after it: at this point a micro-batch query
-    always has exactly one such batch. In continuous and in real-time mode it has none: UnsupportedMode.
+    always has exactly one such batch. In continuous and in real-time mode it has none: UnsupportedMode. Behind the
+    batch ``after``, which this run of the query has finished, it is the next one: then only its file is read, since on
+    an object store each look takes a batch's time.
 
     Raise CheckpointUnusable or CheckpointAway when the location cannot be read, or one of its files is torn;
     CheckpointRewound when a source has another name than in the batch before: then it would read again what it has
     read.
     """
     reader = _Reader(location)
+    if after is not None and (text := reader.planned(after.batch_id + 1, sink_id)):
+        return _batch(reader, after.query_id, after.batch_id + 1, text, sink_id)
     checkpoint = reader.checkpoint(running=True)
     if checkpoint.torn:
         raise torn_files(location, checkpoint.torn, sink_id)
@@ -160,15 +164,20 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
             "Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
     text = reader.text(f"offsets/{checkpoint.in_flight}")
-    named = reader.named(checkpoint.in_flight, text) if names_sources(text) else None
-    _check_names(location, named, sink_id)
+    return _batch(reader, checkpoint.query_id, checkpoint.in_flight, text, sink_id)
+
+
+def _batch(reader: _Reader, query_id: str, batch_id: int, text: str, sink_id: str) -> Batch:
+    """Return the batch whose ``offsets/N`` has this ``text``."""
+    named = reader.named(batch_id, text) if names_sources(text) else None
+    _check_names(reader.location, named, sink_id)
     kept = text if len(text.encode()) <= LONGEST_KEPT_OFFSETS else ""
     sources = tuple(
         line
         for number, line in enumerate(source_lines(text))
-        if _is_kafka(location, checkpoint.query_id, line.partition(":")[0] if names_sources(text) else str(number))
+        if _is_kafka(reader.location, query_id, line.partition(":")[0] if names_sources(text) else str(number))
     )
-    return Batch(checkpoint.query_id, checkpoint.in_flight, digest_of(text), sources, kept, named)
+    return Batch(query_id, batch_id, digest_of(text), sources, kept, named)
 
 
 @lru_cache(maxsize=256)
@@ -416,6 +425,21 @@ class _Reader:
             )
         except (*_UNREADABLE, KeyError, TypeError, AttributeError) as e:
             raise unusable(self.location, e) from e
+
+    def planned(self, batch: int, sink_id: str) -> str:
+        """Return the text of ``offsets/N`` of a batch; "" when it is not there. Raise CheckpointUnusable if it is
+        torn.
+        """
+        name, torn = f"offsets/{batch}", dict[str, str]()
+        try:
+            text = self._whole(name, torn)
+        except FileNotFoundError:
+            return ""
+        except _UNREADABLE as e:
+            raise unusable(self.location, e) from e
+        if text is None:
+            raise torn_files(self.location, torn, sink_id)
+        return text
 
     def text(self, name: str) -> str:
         try:

@@ -77,11 +77,12 @@ class Coordinator(Coordination):
         return self.ticket
 
     def _plan(self, check: Callable[[Batch], None] | None) -> Ticket:
-        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id)
+        state = self._state
+        after = state.batch if state is not None and state.finished else None
+        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id, after)
         self._session.trace.say_of_batch(f"batch {batch.batch_id}", query=batch.query_id, batch=batch.batch_id)
         if check is not None:
             check(batch)
-        state = self._state
         if state is None or not state.finished or not state.log_end:  # with 0, tasks would take it for another's claim
             state = claim_for_stream(self._session, self.options, batch)
         may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # the claim asked for consent

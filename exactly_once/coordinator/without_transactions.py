@@ -37,6 +37,7 @@ class DeliveryCoordinator(Coordination):
         self.options = options
         self.ticket: Ticket | None = None
         self._state: DriverState | None = None
+        self._written: Batch | None = None
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
         """Plan the batch in flight. A batch that was decided under exactly_once is drained.
@@ -48,7 +49,7 @@ class DeliveryCoordinator(Coordination):
         ExactlyOnceError
             Whatever has to be refused at start; nothing is written then.
         """
-        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id)
+        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id, self._written)
         if check is not None:
             check(batch)
         state = self._state or _settled(self.options, batch)
@@ -59,8 +60,8 @@ class DeliveryCoordinator(Coordination):
         return self.ticket
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
-        """Do nothing: the tasks have already sent everything that the guarantee requires. Raise UnsupportedMode when
-        one of them has no result: it has sent nothing.
+        """Note that the batch is written: the tasks have already sent everything that the guarantee requires. Raise
+        UnsupportedMode when one of them has no result: it has sent nothing.
         """
         if any(part is None for part in parts):
             raise UnsupportedMode(
@@ -69,6 +70,7 @@ class DeliveryCoordinator(Coordination):
             )
         if self._state is None:
             raise ProtocolViolation("this driver has planned no batch", "Start the stream again")
+        self._written = self._state.batch
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
         """Do nothing: sent records cannot be rolled back."""

@@ -25,6 +25,7 @@ from kafka.errors import (
     OutOfOrderSequenceNumberError,
     UnknownBrokerIdError,
 )
+from kafka.metrics import Metrics
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
@@ -89,6 +90,7 @@ PRIVATE: dict[str, Callable[[Any], bool]] = {
     ),
     "_coordinators": _coordinators,
 }
+
 
 #: What hangs on ``_manager``, under names without an underscore.
 BEHIND_IT: dict[str, Callable[[KafkaConnectionManager], bool]] = {
@@ -267,3 +269,10 @@ def test_what_the_engine_calls_of_the_client_is_in_the_contract_above() -> None:
         and not node.attr.startswith("_")
     }
     assert called == set(PUBLISHED)
+
+
+def test_a_network_without_metrics_measures_nothing() -> None:
+    """Each request would record a dozen figures that nobody reads, in the time in which a batch waits."""
+    made = asking._unmeasured(metrics=Metrics(), bootstrap_servers="127.0.0.1:1")
+    assert made._manager.config["metrics"] is None and made._manager._sensors is None
+    assert "kafka_client" in KafkaAdminClient.DEFAULT_CONFIG

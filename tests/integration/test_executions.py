@@ -46,7 +46,7 @@ class Stream:
         )
         self.coordinator = Coordinator(self.options)
         self.batch = Batch("q", 0, "digest of 0")
-        monkeypatch.setattr(sink, "batch_in_flight", lambda checkpoint, sink_id: self.batch)
+        monkeypatch.setattr(sink, "batch_in_flight", lambda *_: self.batch)
 
     def plan(self, batch_id: int = 0) -> Ticket:
         """Where Spark plans an execution of a batch."""

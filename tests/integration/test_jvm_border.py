@@ -97,7 +97,7 @@ def checkpoint(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The batch in flight, by checkpoint."""
     batches: dict[str, int] = {}
 
-    def in_flight(checkpoint: str, sink_id: str) -> Batch:
+    def in_flight(checkpoint: str, *_: object) -> Batch:
         number = batches.get(checkpoint, 0)
         return Batch(QUERY, number, f"digest of {number}")
 
