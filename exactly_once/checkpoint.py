@@ -146,7 +146,7 @@ def batch_in_flight(location: str, sink_id: str = "", after: Batch | None = None
     """
     reader = _Reader(location)
     if after is not None and (text := reader.planned(after.batch_id + 1, sink_id)):
-        return _batch(reader, after.query_id, after.batch_id + 1, text, sink_id)
+        return _batch(reader, after.query_id, after.batch_id + 1, text, sink_id, after.offsets)
     checkpoint = reader.checkpoint(running=True)
     if checkpoint.torn:
         raise torn_files(location, checkpoint.torn, sink_id)
@@ -167,9 +167,9 @@ def batch_in_flight(location: str, sink_id: str = "", after: Batch | None = None
     return _batch(reader, checkpoint.query_id, checkpoint.in_flight, text, sink_id)
 
 
-def _batch(reader: _Reader, query_id: str, batch_id: int, text: str, sink_id: str) -> Batch:
-    """Return the batch whose ``offsets/N`` has this ``text``."""
-    named = reader.named(batch_id, text) if names_sources(text) else None
+def _batch(reader: _Reader, query_id: str, batch_id: int, text: str, sink_id: str, before: str = "") -> Batch:
+    """Return the batch whose ``offsets/N`` has this ``text``; ``before`` is that of the batch before, if known."""
+    named = reader.named(batch_id, text, before) if names_sources(text) else None
     _check_names(reader.location, named, sink_id)
     kept = text if len(text.encode()) <= LONGEST_KEPT_OFFSETS else ""
     sources = tuple(
@@ -451,11 +451,11 @@ class _Reader:
         """Return the text of a file; "" when there is none."""
         return self.text(name) if self._fs.get_file_info(f"{self._root}/{name}").is_file else ""
 
-    def named(self, batch: int, text: str) -> NamedSources | None:
+    def named(self, batch: int, text: str, before: str) -> NamedSources | None:
         """Return what a batch reads by named sources, compared with the batches before; None when they are gone."""
         if not batch:
             return of_first(text)
-        before = self.text_if_any(f"offsets/{batch - 1}")
+        before = before or self.text_if_any(f"offsets/{batch - 1}")
         if not before:
             return None
         return compared(text, before, lambda: self.text_if_any(f"offsets/{batch - 2}"), self.beginning)

@@ -24,6 +24,9 @@ _SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+$")
 #: Words between an exception and the one that it caused, which is the one that was raised in the end.
 _THEN = ("direct cause of the following exception", "another exception occurred")
 
+#: A colour that a library puts into its errors for a terminal.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
 #: Words before the way out in a message, so that :func:`way_out_in` finds all of it, however many sentences it has.
 _WAY_OUT = " What to do: "
 
@@ -62,7 +65,7 @@ class ExactlyOnceError(Exception):
 
 def _line(text: str) -> str:
     """Return it as one line, so that :func:`sentence_in` finds all of it, without what a terminal would obey."""
-    line = " ".join(text.split()).rstrip(".")
+    line = _COLOUR.sub("", " ".join(text.split())).rstrip(".")
     return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
 
 

@@ -10,8 +10,10 @@ import pytest
 from exactly_once import checkpoint
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.errors import CheckpointUnusable
+from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.planning import Batch
-from tests.unit.ops.test_checkpoint_repair import QUERY, Site
+from tests.unit.ops.test_checkpoint_repair import QUERY, Site, offsets
+from tests.unit.ops.test_named_sources import FIRST, SECOND, text, write
 
 
 @pytest.fixture
@@ -25,22 +27,36 @@ def finished(site: Site) -> Batch:
     return Batch(QUERY, 5, "digest of 5")
 
 
-def test_behind_a_finished_batch_only_the_file_of_the_next_one_is_read(
-    site: Site, finished: Batch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On an object store each look takes as long as a batch: two listings, and three files that say what is known."""
-    whole = batch_in_flight(str(site.root))
-    read: list[str] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are read; folders are not listed."""
+    names: list[str] = []
     content = checkpoint._Reader._content
 
     def noted(reader: Any, name: str) -> bytes:
-        read.append(name)
+        names.append(name)
         return content(reader, name)
 
     monkeypatch.setattr(checkpoint._Reader, "_content", noted)
     monkeypatch.delattr(checkpoint._Reader, "_numbers")
-    assert batch_in_flight(str(site.root), after=finished) == whole
-    assert read == ["offsets/6"]
+    return names
+
+
+def test_behind_a_finished_batch_only_the_file_of_the_next_one_is_read(
+    site: Site, finished: Batch, read: list[str]
+) -> None:
+    """On an object store each look takes as long as a batch: two listings, and three files that say what is known."""
+    batch = batch_in_flight(str(site.root), after=finished)
+    assert (batch.query_id, batch.batch_id, batch.offsets) == (QUERY, 6, offsets(6))
+    assert batch.offsets_digest == digest_of(offsets(6)) and read == ["offsets/6"]
+
+
+def test_the_plan_before_is_not_read_again_to_compare_the_names_of_sources(tmp_path: Path, read: list[str]) -> None:
+    """The finished batch has the text of its plan."""
+    location = write(tmp_path, FIRST, SECOND, committed=0)
+    batch = batch_in_flight(location, after=Batch(QUERY, 0, digest_of(text(FIRST)), offsets=text(FIRST)))
+    assert batch.named is not None and not batch.named.joined
+    assert [name for name in read if name.startswith("offsets")] == ["offsets/1"]
 
 
 def test_a_batch_that_does_not_follow_the_finished_one_is_looked_for(site: Site) -> None:

@@ -209,3 +209,8 @@ def test_an_error_has_no_control_characters() -> None:
     """Names come from the commit log and from brokers: a terminal would obey what somebody wrote there."""
     error = Fenced("owned by \x1b]0;pwned\x07host\x9b2J", "look\x1b[2J")
     assert str(error).isprintable() and "]0;pwned" in str(error)
+
+
+def test_an_error_of_a_library_has_no_colours() -> None:
+    """Libraries of tables colour their errors; in a log the codes stood around each word."""
+    assert Fenced("no \x1b[1;31mcatalogue\x1b[0m here", "look").what == "no catalogue here"
