@@ -427,17 +427,15 @@ class _Reader:
             raise unusable(self.location, e) from e
 
     def planned(self, batch: int, sink_id: str) -> str:
-        """Return the text of ``offsets/N`` of a batch; "" when it is not there. Raise CheckpointUnusable if it is
-        torn.
+        """Return the text of ``offsets/N`` of a batch; "" when it cannot be read, most often because it is not there.
+        Raise CheckpointUnusable if it is torn.
         """
-        name, torn = f"offsets/{batch}", dict[str, str]()
+        torn: dict[str, str] = {}
         try:
-            text = self._whole(name, torn)
-        except FileNotFoundError:
+            text = self._whole(f"offsets/{batch}", torn) or ""
+        except _UNREADABLE:  # a look at the whole checkpoint says why
             return ""
-        except _UNREADABLE as e:
-            raise unusable(self.location, e) from e
-        if text is None:
+        if torn:
             raise torn_files(self.location, torn, sink_id)
         return text
 
