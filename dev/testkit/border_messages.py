@@ -28,11 +28,11 @@ _OPTIONS = {"sink.id": "orders", "topic": "orders"}
 _SCHEMA = '{"type":"struct","fields":[]}'
 _PEM = {"trust": "a certificate"}
 
-_EMPTY = TaskReport(part=1, attempt="0.12", execution="e1", plan=Plan.DRAIN)
-_LEAST = PreparedReport(2, "0.13", "e1", Plan.WRITE, "eo:orders:1:2:0.1", 41, 0, 0, 0, "", "plain", ())
+_EMPTY = TaskReport(part=1, again=False, execution="e1", plan=Plan.DRAIN)
+_LEAST = PreparedReport(2, False, "e1", Plan.WRITE, "eo:orders:1:2:0.1", 41, 0, 0, 0, "", "plain", ())
 _PREPARED = PreparedReport(
     part=3,
-    attempt="1.14",
+    again=True,
     execution="e1",
     plan=Plan.REPLAY,
     others=("80049561", "80049562"),

@@ -30,13 +30,14 @@ from exactly_once.protocol.checkpoint_text import kafka_offsets
 from exactly_once.protocol.dead_letters import check_number, first_refusal
 from exactly_once.protocol.loss import in_doubt, other_rows
 from exactly_once.protocol.planning import Batch, Plan, history_consent, plan_batch
-from exactly_once.protocol.records import KAFKA, Decision, in_order
+from exactly_once.protocol.records import Decision, in_order
 from exactly_once.protocol.replay import Match, lost_handles, match
 from exactly_once.protocol.ticket import Part, Ticket
 
 log = logging.getLogger(__name__)
 
-#: Longest time between two of the driver's sweeps of participants other than Kafka for parts of failed attempts.
+#: Longest time between two sweeps for parts of failed attempts. In Kafka a sweep looks at every transactional id of the
+#: cluster: with a hundred thousand a broker took 13 ms and more for each (4.3, a laptop).
 SWEEP_EVERY_MS = 30_000
 
 #: Time from a batch's plan to its commit below which the transaction of the next decision begins with the plan: well
@@ -115,7 +116,8 @@ class Coordinator(Coordination):
         2. Ask the brokers: every prepared transaction is alive, with time to spare.
         3. Decide: one fenced, durable record. From here on the batch will be committed, whoever does it.
         4. Complete: EndTxn for every handle, until each outcome is proven.
-        5. While Spark writes ``commits/N``: mark the decision as completed, and sweep what failed attempts left open.
+        5. While Spark writes ``commits/N``: mark the decision as completed, and sweep what failed attempts left open
+           (:meth:`_housekeeping`).
            The next call waits for that, whichever it is.
 
         Returns
@@ -291,26 +293,24 @@ class Coordinator(Coordination):
         """Mark the decision as completed, and meanwhile roll back what failed attempts of this execution, and late
         tasks of older claims, left open; return the state after that.
 
-        In Kafka after every batch: Spark's attempt numbers do not tell whether there is something, since a stage that
-        is run again counts its attempts from 0 again. The other participants, where looking costs more, when something
-        is known to have gone wrong, and now and then.
+        It looks for that where a part says that there was such an attempt, behind the batch after that one, and now and
+        then.
         """
         session, swept_ms = self._session, state.swept_ms
+        again = any(p.again for p in parts)
+        sweeps = again or now_ms() - swept_ms >= SWEEP_EVERY_MS
         scope = own_scope(session.sink_id, state, batch.log)  # the scope spares the parts of this decision
         progress = progress_to_tell(session, batch.decision, batch.log.owner, Deadline(DECIDE_BUDGET_S))
-        others = [name for name in session.participants if name != KAFKA]
-        sweeping = self._session.submit(partial(self._sweep_kafka, scope, batch.decision))  # the mark asks the log
+        beside = session.submit(partial(self._beside_mark, scope if sweeps else None, batch.decision))
         try:
             with session.trace.step("mark"):
                 mark(session, batch, progress)
         finally:
-            wait([sweeping])
+            wait([beside])
         try:
-            swept = sweeping.result()
-            retried = bool(swept) or any(not p.attempt.startswith("0.") for p in parts)
-            if retried or now_ms() - swept_ms >= SWEEP_EVERY_MS:
-                swept |= session.sweep(scope, others)
-                swept_ms = now_ms()
+            swept = beside.result()
+            if sweeps:  # an attempt that was given up may outlive its batch by seconds
+                swept_ms = 0 if again else now_ms()
             if count := sum(map(len, swept.values())):
                 session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), aborted=count)
                 log.warning("sink %s: aborted %d transactions of failed attempts", session.sink_id, count)
@@ -319,9 +319,9 @@ class Coordinator(Coordination):
         clock_ahead_ms, log_end = session.log.clock_ahead_ms, session.log.high_watermark
         return replace(state, swept_ms=swept_ms, clock_ahead_ms=clock_ahead_ms, log_end=log_end)
 
-    def _sweep_kafka(self, scope: Scope, decision: Decision) -> dict[str, list[str]]:
-        """Roll back in Kafka what ``scope`` names, and say what the settings of the topics delete of ``decision``."""
-        swept = self._session.sweep(scope, [KAFKA])
+    def _beside_mark(self, scope: Scope | None, decision: Decision) -> dict[str, list[str]]:
+        """Roll back what ``scope`` names, if any, and say what the settings of the topics delete of ``decision``."""
+        swept = self._session.sweep(scope) if scope is not None else {}
         self._session.kafka.warn_of_deletion(decision)
         return swept
 

@@ -46,7 +46,8 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The result of one task of an execution. A part without rows, or a drained one, has no ``handles``.
+    """The result of one task of an execution. A part without rows, or a drained one, has no ``handles``. ``again`` says
+    whether Spark gave up an attempt of it before, which may have left something open.
 
     ``refused`` is what was wrong with its first row that cannot be written, and the way out; () when all can be.
     """
@@ -54,7 +55,7 @@ class Part:
     execution: str
     run_id: str
     part: int
-    attempt: str
+    again: bool
     plan: Plan
     handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
     refused: tuple[str, ...] = ()
@@ -72,4 +73,4 @@ class Part:
 
 def empty_part(ticket: Ticket) -> Part:
     """Make the single, empty part of a batch without tasks: the sink decides a batch without rows too."""
-    return Part(ticket.execution, "", 0, "0.0", ticket.plan)
+    return Part(ticket.execution, "", 0, False, ticket.plan)

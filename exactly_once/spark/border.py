@@ -160,13 +160,13 @@ class PartitionRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskReport(Message):
-    """The result of a task that has left no transaction open; ``attempt`` is Spark's attempt number, and its id of the
-    attempt. ``others`` are the handles of the outputs that Python writes, as :mod:`exactly_once.spark.foreach_batch`
-    gave them to Java, in hexadecimal.
+    """The result of a task that has left no transaction open; ``again`` says whether Spark gave up an attempt of its
+    part before. ``others`` are the handles of the outputs that Python writes, in hexadecimal, as
+    :mod:`exactly_once.spark.foreach_batch` gave them to Java.
     """
 
     part: int
-    attempt: str
+    again: bool
     execution: str
     plan: Plan
     others: tuple[str, ...] = field(default=(), kw_only=True)
@@ -177,7 +177,7 @@ class TaskReport(Message):
         return of_json(PreparedReport if isinstance(value, dict) and "id" in value else cls, value)  # type: ignore[return-value]
 
     def part_of(self, run: str) -> Part:
-        return Part(self.execution, run, self.part, self.attempt, self.plan)
+        return Part(self.execution, run, self.part, self.again, self.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class PreparedReport(TaskReport):
             form=self.form,
             dead=self.dead,
         )
-        return Part(self.execution, run, self.part, self.attempt, self.plan, (handle,), self.refused)
+        return Part(self.execution, run, self.part, self.again, self.plan, (handle,), self.refused)
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------

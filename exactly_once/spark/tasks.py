@@ -34,7 +34,7 @@ class PartOutputs:
         context = _task()
         attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
         number = context.partitionId()
-        self._ticket = ticket
+        self._ticket, self._again = ticket, context.attemptNumber() > 0
         self._part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
         self._writes = [p for p in participants if ticket.plan is Plan.WRITE or p.name in ticket.replay]
         self._run_id = context.getLocalProperty("spark.jobGroup.id") or ""
@@ -55,7 +55,7 @@ class PartOutputs:
     def part(self) -> Part:
         """The result of the task, where Kafka has none."""
         ticket, name = self._ticket, self._part
-        return Part(ticket.execution, self._run_id, name.part, name.attempt, ticket.plan, self.handles)
+        return Part(ticket.execution, self._run_id, name.part, self._again, ticket.plan, self.handles)
 
 
 def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

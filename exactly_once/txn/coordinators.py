@@ -132,23 +132,16 @@ def refuse_lowered(admin: Admin, used: Iterable[int]) -> None:
 # -- look -------------------------------------------------------------------------------------------------------------
 
 
-def list_transactions(
-    admin: Admin, prefix: str = "", states: Sequence[str] = ("Ongoing",), old_s: float = 0.0
-) -> list[Listing]:
+def list_transactions(admin: Admin, prefix: str = "", states: Sequence[str] = ("Ongoing",)) -> list[Listing]:
     """Return the transactional ids that begin with ``prefix`` and are in one of ``states`` (any state when empty).
 
     Asks every broker; one that is still loading its part of the transaction log is asked again, since its ids would be
-    missed. Ids without the DESCRIBE right are left out by the broker, silently: see :func:`check_seen`. A broker that
-    has joined since an answer no older than ``old_s`` seconds may be missed.
+    missed. Ids without the DESCRIBE right are left out by the broker, silently: see :func:`check_seen`.
     """
     options: dict[str, Any] = {"state_filters": list(states)}
     if prefix and admin.api_version(ListTransactionsRequest()) >= 2:
         options["transactional_id_pattern"] = re.escape(prefix) + ".*"
-
-    def alive() -> list[int]:
-        return admin.run(lambda: admin.brokers(old_s))
-
-    answer = admin.call(lambda: admin.client.list_transactions(broker_ids=alive(), **options))
+    answer = admin.call(lambda: admin.client.list_transactions(broker_ids=admin.run(admin.brokers), **options))
     return [
         Listing(t.transactional_id, t.producer_id, str(t.state.value), broker)
         for broker, rows in answer.items()

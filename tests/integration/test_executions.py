@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,10 +23,11 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
+from exactly_once.participants.kafka import transactions
 from exactly_once.protocol.names import commit_log_id, commit_log_topic
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Part, Ticket
-from exactly_once.txn.coordinators import describe, end_one, end_txn_version
+from exactly_once.txn.coordinators import Listing, describe, end_one, end_txn_version
 from exactly_once.txn.scan import LogBatch, batches
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
@@ -60,14 +62,14 @@ class Stream:
         writer.write(pa.RecordBatch.from_pydict({"value": [f"b{ticket.batch.batch_id}-p{part}"]}))
         return writer
 
-    def part(self, ticket: Ticket, part: int = 0, attempt: str = "0.0") -> Part:
-        """A task that has prepared."""
-        return self.prepared(ticket, self.begin(ticket, part, attempt), part, attempt)
+    def part(self, ticket: Ticket, part: int = 0, attempt: str = "0.0", again: bool = False) -> Part:
+        """A task that has prepared; ``again``: not the first one of its part."""
+        return self.prepared(ticket, self.begin(ticket, part, attempt), part, again)
 
-    def prepared(self, ticket: Ticket, writer: KafkaPart, part: int = 0, attempt: str = "0.0") -> Part:
+    def prepared(self, ticket: Ticket, writer: KafkaPart, part: int = 0, again: bool = False) -> Part:
         handle = writer.pre_commit()
         assert handle is not None
-        return Part(ticket.execution, "", part, attempt, ticket.plan, (handle,))
+        return Part(ticket.execution, "", part, again, ticket.plan, (handle,))
 
     def commit(self, ticket: Ticket, *parts: Part) -> None:
         self.coordinator.commit(parts, ticket.batch.batch_id)
@@ -212,16 +214,37 @@ def test_the_tasks_of_a_running_stream_need_not_read_the_log(stream: Stream, mon
 
 
 def test_what_an_attempt_left_that_counts_as_the_first_one_is_swept_with_its_batch(stream: Stream) -> None:
-    """Guards against a transaction of a stage that was run again: its attempts count from 0 again, so no number says
-    that something was retried, and after the last batch of a run nobody looks.
+    """Guards against a transaction of a stage that was run again: its attempts count from 0 again, so the part says
+    that there was one; and after the last batch of a run nobody looks.
     """
     first = stream.plan(0)
     stream.commit(first, stream.part(first))
     second = stream.plan(1)
     stream.begin(second, part=0, attempt="0.1")  # the stage's first run; its executor is gone
-    stream.commit(second, stream.part(second, part=0, attempt="0.2"))
+    stream.commit(second, stream.part(second, part=0, attempt="0.2", again=True))
     until("the sweep beside the mark", lambda: stream.open_parts() == 0, 10)
     assert stream.visible() == ["b0-p0", "b1-p0"]
+
+
+def test_only_batches_with_something_to_sweep_list_transactions(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a question that each broker answers by looking at every transactional id of the cluster, whosever
+    they are: of all streams for each of their batches, that is the square of their number.
+    """
+    looked: list[int] = []
+    listed = transactions.list_transactions
+
+    def list_transactions(*asked: Any) -> list[Listing]:
+        looked.append(ticket.batch.batch_id)
+        return listed(*asked)
+
+    ticket = stream.plan(0)  # what the claim looks for is another matter
+    monkeypatch.setattr(transactions, "list_transactions", list_transactions)
+    for batch in range(5):
+        stream.commit(ticket, stream.part(ticket, again=batch == 2))
+        ticket = stream.plan(batch + 1)  # waits for what is done behind the batch
+    assert looked == [0, 2, 3], "behind the claim, with an attempt that was given up, and behind that batch"
 
 
 @pytest.mark.long

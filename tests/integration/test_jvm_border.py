@@ -57,7 +57,7 @@ class Java:
 
     def part(self, ticket: dict[str, Any], number: int = 0, value: str = "", attempt: str = "0.0") -> dict[str, Any]:
         """A task that has prepared; one that drains has opened nothing."""
-        told = {"part": number, "attempt": attempt, "execution": ticket["execution"], "plan": ticket["plan"]}
+        told = {"part": number, "again": False, "execution": ticket["execution"], "plan": ticket["plan"]}
         if ticket["plan"] == "drain":
             return told
         value = value or f"b{ticket['batch']}-p{number}"

@@ -165,6 +165,10 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "a batch that went through leaves no attempt open",
         ("coordinator.micro_batch.Coordinator._housekeeping",),
     ),
+    "reports_say_again": (
+        "the report of a part says that Spark gave up an attempt of it",
+        ("java:PartWriter.prepare", "coordinator.micro_batch.Coordinator._housekeeping"),
+    ),
     "retired_is_refused": (
         "a start of a retired sink is refused, by the log behind its own init",
         ("protocol.takeover.check_not_retired", "coordinator.claim.check_stream"),

@@ -115,11 +115,11 @@ class Environment:
         old = t._replace(live=False)
         if w.left.retries:
             nw = w._replace(left=w.left._replace(retries=w.left.retries - 1))
-            new = Task(t.execution, t.token, t.batch, t.part, t.attempt + 1)
+            new = Task(t.execution, t.token, t.batch, t.part, t.attempt + 1, again=self.rules.reports_say_again)
             yield "task retried", f"Spark gives up the {who}, and tries again", with_tasks(nw, [*rest, old, new])
         if w.left.twins:
             nw = w._replace(left=w.left._replace(twins=w.left.twins - 1))
-            new = Task(t.execution, t.token, t.batch, t.part, t.attempt)
+            new = Task(t.execution, t.token, t.batch, t.part, t.attempt, again=self.rules.reports_say_again)
             text = f"Spark runs the stage of the {who} again"
             yield "task retried", text, with_tasks(nw, [*rest, old, new])
 

@@ -273,6 +273,7 @@ COUNTEREXAMPLES = (
     (("abort_fences_late",), "stopped, and a recovery", OPEN),
     (("late_task_knows_decided",), "a task tried again, and a recovery", OPEN),
     (("sweeps_after_batch",), "a task tried again, and a recovery", OPEN),
+    (("reports_say_again",), "a task tried again, and a recovery", OPEN),
     (("retired_is_refused",), "retired", AFTER),
     (("retires_as_owner",), "retired", AFTER),
     (("retires_at_rest",), "retired", UNFINISHED),

@@ -58,6 +58,7 @@ class Rules(NamedTuple):
     abort_fences_late: bool = True
     late_task_knows_decided: bool = True
     sweeps_after_batch: bool = True
+    reports_say_again: bool = True
     leaves_others_losses: bool = True
     retired_is_refused: bool = True
     retires_as_owner: bool = True
@@ -141,6 +142,7 @@ class Task(NamedTuple):
     pc: str = "waits"  # waits, ready, asked, open, told, prepared, failed
     epoch: int = 0
     live: bool = True
+    again: bool = False  # Spark gave up an attempt of its part before, which its report says
 
 
 class Actor(NamedTuple):
@@ -163,6 +165,7 @@ class Actor(NamedTuple):
     input: int = 0
     healed: bool = False
     failed: bool = False
+    again: bool = False  # a report of its tasks says that Spark gave up an attempt
     noted: bool = False  # Spark has written commits/N of the batch that it has not marked yet
 
 

@@ -319,8 +319,8 @@ class Actors:
             if a.pc == "recovered":
                 yield "mark", f"marks {batch} as completed", actor(w, i, self._resolve(w, a))
             else:
-                pc = "housekeep" if a.pc == "completed" and self.rules.sweeps_after_batch else "spark"
-                a = a._replace(pc=pc, replay=(), lost=(), amended=())
+                pc = "housekeep" if a.pc == "completed" and self._sweeps(a) else "spark"
+                a = a._replace(pc=pc, again=a.again and pc == "housekeep", replay=(), lost=(), amended=())
                 yield "mark", f"marks {batch} as completed", actor(w, i, a)
         elif (begun := self._init(w, i, process)) is not None:
             w, known = begun
@@ -338,8 +338,11 @@ class Actors:
         """Side by side: what is open is looked for before the mark, or behind it; Spark writes commits/N meanwhile."""
         yield from self._early(w, i, a)
         yield from self._mark(w, i, a)
-        if self.rules.sweeps_after_batch:
+        if self._sweeps(a):
             yield from self._sweep(w, i, a)
+
+    def _sweeps(self, a: Actor) -> bool:
+        return self.rules.sweeps_after_batch and a.again
 
     def _mark_last(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """The sweep is through, and the mark is not."""
@@ -379,7 +382,7 @@ class Actors:
                 yield from self._plan(w, i, a)
         elif a.pc in ("housekeep", "completed"):
             pc = "spark" if a.pc == "housekeep" else "swept"
-            yield "sweep", "finds nothing open", actor(w, i, a._replace(pc=pc))
+            yield "sweep", "finds nothing open", actor(w, i, a._replace(pc=pc, again=False))
         elif self.rules.aborted_before_sweep or not self.rules.late_task_asks:
             yield "sweep", "finds nothing open under its own claim", self._stop(w, i, a)
         else:
@@ -500,7 +503,8 @@ class Actors:
         mine = [t for t in w.tasks if t.execution == (i, a.execution)]
         back = tuple(sorted(((self._slot(t.token), t.part, t.attempt), t.epoch) for t in mine if _came_back(t)))
         rest = [t._replace(live=False) if t in mine else t for t in w.tasks if t not in mine or not _ended(t)]
-        return with_tasks(w, rest), a._replace(handles=back)
+        again = any(t.again for t in mine if t.live)
+        return with_tasks(w, rest), a._replace(handles=back, again=again)
 
     def _check_before_decision(self, w: World, a: Actor, i: int) -> Iterator[Step]:
         """Right before the decision: still the owner, not decided yet, every transaction alive."""

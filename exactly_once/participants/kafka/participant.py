@@ -38,10 +38,6 @@ BUDGET_S = 60.0
 #: Budget for aborting what a failed execution left open: Spark waits for it, and the next start does it again.
 ABORT_BUDGET_S = 10.0
 
-#: Pause between two questions of the sweeps behind batches whether the principal may see the sink's transactions:
-#: nobody takes that right away often, and with many streams each request counts.
-SEES_S = 30.0
-
 #: Age of a confirmation up to which its parts are ended beside the look at leaders and topics, and not behind it: a few
 #: round trips, in which neither should change.
 CONFIRMED_S = 0.25
@@ -74,7 +70,6 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         self.deadline = deadline
         self._admin: Admin | None = None
         self._warned = False
-        self._saw_s = float("-inf")
         self._deletion = Deletion(sink_id)
         self._settings = TopicSettings(options) if options is not None else None
         self._confirmed: tuple[float, Sequence[PreparedTransaction]] = (float("-inf"), ())
@@ -191,8 +186,4 @@ class KafkaParticipant(Participant[PreparedTransaction]):
                 log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
         # an epoch is spared, not its id: a task that began anew under the id has ended the decided transaction
         spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))
-        sees = scope.own is not None and not scope.running and time.monotonic() - self._saw_s < SEES_S
-        found = sweep(scope.sink_id, admin, mine, spare, sees)
-        if not sees:
-            self._saw_s = time.monotonic()
-        return [d.transactional_id for d in found]
+        return [d.transactional_id for d in sweep(scope.sink_id, admin, mine, spare)]

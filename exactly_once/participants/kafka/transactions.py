@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -56,9 +56,6 @@ _FENCE_TIMEOUT_MS = 10_000
 
 #: The state of an id that a producer has initialised without having begun a transaction.
 IDLE = ("Empty",)
-
-#: Age of an answer whose brokers a sweep behind a batch asks: the next one asks who has joined since.
-_ALIVE_S = 5.0
 
 #: Budget for asking the coordinators. Two elections of a coordinator fit.
 ALIVE_BUDGET_S = 30.0
@@ -391,13 +388,11 @@ def sweep(
     admin: Admin,
     mine: Callable[[PartId], bool],
     spare: frozenset[End] = frozenset(),
-    sees: bool = False,
 ) -> list[Description]:
     """Abort every open transaction of the sink whose id satisfies ``mine``, save those in ``spare``; repeat until none
     is left or the budget is spent.
 
-    Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one. ``sees``:
-    the principal could see the sink's transactions a moment ago, so that an empty list means that there is none.
+    Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one.
 
     Returns
     -------
@@ -410,9 +405,9 @@ def sweep(
         When the principal may not see the sink's transactions, or not abort them.
     """
     aborted: list[Description] = []
-    seen = None if sees else begin_check_seen(admin, namespace(sink_id))
+    seen: Awaitable[object] | None = begin_check_seen(admin, namespace(sink_id))
     for _ in Deadline(SWEEP_BUDGET_S).tries():
-        found = [d for d in open_transactions(sink_id, admin, mine, _ALIVE_S if sees else 0.0) if d.end not in spare]
+        found = [d for d in open_transactions(sink_id, admin, mine) if d.end not in spare]
         if seen is not None:
             check_seen(admin, namespace(sink_id), seen)
             seen = None
@@ -449,12 +444,8 @@ def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Descri
     return [d for i, d in describe(admin, mine).items() if _is_open(mine[i], d)]
 
 
-def open_transactions(
-    sink_id: str, admin: Admin, mine: Callable[[PartId], bool], old_s: float = 0.0
-) -> list[Description]:
-    """Return the open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them; with
-    ``old_s`` as :func:`list_transactions` does.
-    """
-    listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN, old_s)]
+def open_transactions(sink_id: str, admin: Admin, mine: Callable[[PartId], bool]) -> list[Description]:
+    """Return the open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
+    listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN)]
     wanted = [i for i in listed if (p := PartId.parse(i)) is not None and p.sink_id == sink_id and mine(p)]
     return [d for d in describe(admin, wanted).values() if d.state in OPEN]

@@ -96,14 +96,15 @@ public final class Border {
     /**
      * The result of a task that has left no transaction open.
      *
+     * @param again whether Spark gave up an attempt of this part before
      * @param others the handles of the outputs that Python writes, as Python made them, in hexadecimal
      */
-    public record TaskReport(int part, String attempt, String execution, Plan plan, List<String> others) {}
+    public record TaskReport(int part, boolean again, String execution, Plan plan, List<String> others) {}
 
     /** The result of a task that has left a transaction open. */
     public record PreparedReport(
             int part,
-            String attempt,
+            boolean again,
             String execution,
             Plan plan,
             List<String> others,

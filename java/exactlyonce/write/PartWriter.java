@@ -87,7 +87,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
     private final Ticket ticket;
     private final Rows rows;
     private final int partition;
-    private final String attempt;
+    private final boolean again;
     private final String name;
     private final Digest digest = new Digest();
     private final Written written = new Written();
@@ -120,7 +120,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
         this.rows = ticket.rows();
         this.partition = partition;
         batchHeaders = new BatchHeaders(ticket);
-        attempt = task.attemptNumber() + "." + task.taskAttemptId();
+        again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0; // a stage that is run again counts from 0
         String ids = ticket.ids() + partition + ":" + task.attemptNumber() + ".";
         long variant = task.taskAttemptId() % VARIANTS;
         name = ticket.isTransactional() ? ids + variant : "sink '" + ticket.sink() + "', part " + partition;
@@ -397,7 +397,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
         if (isUsual && written.isIn(certain)) wrote = certain;
         Part prepared = new Part(new Border.PreparedReport(
                 partition,
-                attempt,
+                again,
                 ticket.execution(),
                 ticket.plan(),
                 others,
@@ -417,7 +417,7 @@ public final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private Part empty() {
-        return new Part(new Border.TaskReport(partition, attempt, ticket.execution(), ticket.plan(), others));
+        return new Part(new Border.TaskReport(partition, again, ticket.execution(), ticket.plan(), others));
     }
 
     private void flushAll() {

@@ -97,7 +97,7 @@ def test_a_lost_part_whose_rows_chose_more_than_key_and_value_needs_a_person_aft
 
     assert found.missing == [("kafka", "0")] and not found.handles
     state = DriverState(2, Batch("q", 7, "d"), 5, 60_000, 0, replay=replay)
-    again = Part("e", "r", 0, "0.0", Plan.REPLAY)
+    again = Part("e", "r", 0, False, Plan.REPLAY)
     with pytest.raises(Expired, match=r"part 0 .*sink\.accept\.lost=7@0"):
         earlier_decision("job", decided(lost), [again], state, found)
 

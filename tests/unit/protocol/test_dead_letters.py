@@ -87,7 +87,7 @@ def test_a_weaker_guarantee_has_no_dead_letters(guarantee: str) -> None:
 def part(number: int, dead: int, plan: Plan = Plan.WRITE) -> Part:
     handle = PreparedTransaction(f"eo:s:1:{number}:0.0", 1, 0, number, 10, dead=dead)
     refused = (f"row of part {number}", f"correct part {number}") if dead else ()
-    return Part("x", "r", number, "0.0", plan, (handle,), refused)  # type: ignore[arg-type]
+    return Part("x", "r", number, False, plan, (handle,), refused)  # type: ignore[arg-type]
 
 
 def test_a_batch_may_have_as_many_dead_letters_as_the_option_says_over_all_its_parts() -> None:

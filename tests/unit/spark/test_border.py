@@ -90,7 +90,7 @@ def test_a_report_becomes_a_part_whose_handle_names_its_transaction() -> None:
     report = MESSAGES["prepared-report"]
     assert isinstance(report, PreparedReport)
     part = report.part_of("r1")
-    assert (part.run_id, part.part, part.attempt, part.plan) == ("r1", 3, "1.14", Plan.REPLAY)
+    assert (part.run_id, part.part, part.again, part.plan) == ("r1", 3, True, Plan.REPLAY)
     assert part.refused == report.refused and part.dead_letters == 1
     assert part.handles == (
         PreparedTransaction(
@@ -107,4 +107,4 @@ def test_a_report_becomes_a_part_whose_handle_names_its_transaction() -> None:
             dead=1,
         ),
     )
-    assert TaskReport(0, "0.1", "e", Plan.DRAIN).part_of("r").handles == ()
+    assert TaskReport(0, False, "e", Plan.DRAIN).part_of("r").handles == ()

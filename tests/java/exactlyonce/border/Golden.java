@@ -19,10 +19,10 @@ final class Golden {
     private static final String SCHEMA = "{\"type\":\"struct\",\"fields\":[]}";
     private static final Map<String, String> PEM = Map.of("trust", "a certificate");
 
-    private static final Border.TaskReport EMPTY = new Border.TaskReport(1, "0.12", "e1", Border.Plan.DRAIN, List.of());
+    private static final Border.TaskReport EMPTY = new Border.TaskReport(1, false, "e1", Border.Plan.DRAIN, List.of());
     private static final Border.PreparedReport LEAST = new Border.PreparedReport(
             2,
-            "0.13",
+            false,
             "e1",
             Border.Plan.WRITE,
             List.of(),
@@ -38,7 +38,7 @@ final class Golden {
             List.of());
     private static final Border.PreparedReport PREPARED = new Border.PreparedReport(
             3,
-            "1.14",
+            true,
             "e1",
             Border.Plan.REPLAY,
             List.of("80049561", "80049562"),
