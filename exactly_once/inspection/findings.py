@@ -255,6 +255,11 @@ def batch_name(query_id: str, batch_id: int) -> str:
     return f"write {query_id.removeprefix(WRITE)}" if query_id.startswith(WRITE) else f"batch {batch_id}"
 
 
+def title(decision: Decision) -> str:
+    """Return the name of the batch of a decision for people."""
+    return batch_name(decision.query_id, decision.batch_id)
+
+
 def sink_of(transactional_id: str) -> str | None:
     """Return the sink of a transactional id (of a part, or of a commit log); None for a foreign one."""
     part = PartId.parse(transactional_id)
@@ -358,5 +363,5 @@ def pending(
 
 
 def decided_at(decision: Decision, log: LogState) -> int:
-    """Return the time of the decision by the brokers' clock."""
+    """Return the time of the decision, by the brokers' clock where the log tells it."""
     return log.decided_ms.get((decision.query_id, decision.batch_id), decision.decided_ms)

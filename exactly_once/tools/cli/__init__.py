@@ -23,9 +23,6 @@ from exactly_once.tools.cli.operations import Result
 #: Width of the lines that go into a file or a pipe: enough for a transactional id with its partitions.
 PIPED_WIDTH = 180
 
-#: Loggers of the Kafka clients, whose connection trouble the error at the end reports once.
-_CHATTY = ("kafka",)
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -93,11 +90,11 @@ def _print_json(document: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    before = {name: logging.getLogger(name).level for name in _CHATTY}
+    """Silence the Kafka client, whose connection trouble the error at the end reports once."""
+    logger = logging.getLogger("kafka")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
     try:
-        for name in _CHATTY:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         yield
     finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
+        logger.setLevel(before)

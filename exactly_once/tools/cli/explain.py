@@ -13,12 +13,13 @@ from exactly_once.inspection.findings import (
     judge_transaction,
     naming,
     sink_of,
+    title,
 )
 from exactly_once.inspection.processes import end_command
 from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.inspection.words import duration, owner_sentence, plural
 from exactly_once.protocol.names import PartId
-from exactly_once.tools.operation.rules import check_owner, name_of, refusal_of
+from exactly_once.tools.operation.rules import check_owner, refusal_of
 from exactly_once.txn.coordinators import Description
 
 
@@ -96,7 +97,7 @@ def _what(described: Description, inspection: Inspection, transaction: OpenTrans
     batch = naming(described, inspection.log)
     if batch is not None:
         records = plural(batch.handle.records, "record")
-        return f"Part {part.part} of {name_of(batch.decision)} of sink {inspection.sink_id}, {records}."
+        return f"Part {part.part} of {title(batch.decision)} of sink {inspection.sink_id}, {records}."
     if transaction is None:
         return f"The id of part {part.part} of sink {inspection.sink_id}, with no transaction under way."
     return f"Part {part.part} of a batch of sink {inspection.sink_id} that is not decided."
@@ -124,7 +125,7 @@ def _by_itself(described: Description, inspection: Inspection, transaction: Open
     if transaction.verdict == "log":
         return f"A write to the log takes milliseconds. The next claim ends it, or the broker aborts it in {left}."
     if transaction.verdict == "decided":
-        batch = name_of(named.decision) if (named := naming(described, inspection.log)) else "its batch"
+        batch = title(named.decision) if (named := naming(described, inspection.log)) else "its batch"
         return (
             f"Its driver, the next start or a recovery commits it. In {left} the broker aborts it; its records are "
             f"then missing from {batch} until the stream starts and writes them again (EO-LOST)."

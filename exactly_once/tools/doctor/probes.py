@@ -94,9 +94,8 @@ def examine(
 def examine_host() -> list[Diagnosis]:
     """Look at the versions on this host, those of jars too."""
     executable = _java()
-    python = sys.version_info
     return [
-        judge_python((python.major, python.minor, python.micro)),
+        judge_python(sys.version_info[:3]),
         judge_java(executable, java_major(_says(executable)) if executable else None),
         *judge_packages(_requirements(), _version),
         *judge_connector(found_on_this_host(_pyspark_folder()), _version("pyspark")),

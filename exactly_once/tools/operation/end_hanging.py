@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exactly_once.commitlog.commit_log import read_log
-from exactly_once.inspection.findings import sink_of
+from exactly_once.inspection.findings import sink_of, title
 from exactly_once.inspection.hanging import Attributed, attribute
 from exactly_once.inspection.sink import UNDER_WAY, sinks
 from exactly_once.inspection.words import utc
@@ -29,7 +29,7 @@ from exactly_once.tools.operation.model import (
     reason_parameter,
     table,
 )
-from exactly_once.tools.operation.rules import Refused, check_hanging, name_of, refusal_of
+from exactly_once.tools.operation.rules import Refused, check_hanging, refusal_of
 from exactly_once.txn.coordinators import describe, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, end_by_marker, find_hanging
 
@@ -198,7 +198,7 @@ def hanging_json(transaction: Attributed) -> dict[str, Any]:
         **transaction.hanging._asdict(),
         "owner": transaction.owner,
         "sink_id": transaction.sink_id,
-        "decided": name_of(transaction.decided.decision) if transaction.decided else None,
+        "decided": title(transaction.decided.decision) if transaction.decided else None,
     }
 
 
@@ -225,7 +225,7 @@ def _table(hanging: Sequence[Attributed]) -> ResultTable:
 def _whose(transaction: Attributed) -> str:
     name = transaction.hanging.transactional_id
     if transaction.decided is not None:
-        return f"sink {transaction.sink_id}, {name_of(transaction.decided.decision)}, decided"
+        return f"sink {transaction.sink_id}, {title(transaction.decided.decision)}, decided"
     if transaction.owner == "ours":
         return f"sink {transaction.sink_id}, not decided"
     return f"another application: {name}" if transaction.owner == "foreign" else "unknown"

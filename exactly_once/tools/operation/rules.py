@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection.findings import Decided, Owner, batch_name, naming
+from exactly_once.inspection.findings import Decided, Owner, naming, title
 from exactly_once.inspection.hanging import Attributed
 from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId
-from exactly_once.protocol.records import ACCEPTED, Decision
+from exactly_once.protocol.records import ACCEPTED
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
 
@@ -105,7 +105,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
     _check_under_way(transaction)
     decided = naming(transaction, log)
     if decided is not None:
-        rows = f"{name_of(decided.decision)}, {_count(decided.handle.records)}"
+        rows = f"{title(decided.decision)}, {_count(decided.handle.records)}"
         again = f"the next {'try' if decided.decision.write_id else 'start'} writes them again"
         _overruled(
             force,
@@ -210,7 +210,7 @@ _COMPARE = (
 
 
 def _check_decided(transaction: Attributed, decided: Decided, commit: bool | None) -> None:
-    h, name = transaction.hanging, name_of(decided.decision)
+    h, name = transaction.hanging, title(decided.decision)
     if not transaction.completed:
         raise Refused(
             f"the hanging transaction {h.name} is decided ({name}), but the commit log does not say yet how it ended",
@@ -232,7 +232,7 @@ def _check_given_up(transaction: Attributed, decided: Decided, force: str | None
     A person may have written the missing rows again: to show these would double them. The mark does not say which parts
     were given up, so the transaction may also be one that was committed, of which an abort would lose the rest.
     """
-    h, name = transaction.hanging, name_of(decided.decision)
+    h, name = transaction.hanging, title(decided.decision)
     if commit is not False and force == _showing(h):
         return True
     _overruled(
@@ -262,11 +262,6 @@ def part_sink(transactional_id: str) -> str:
             "Run exactly-once transactions list and use an id from it; any other id belongs to another application",
         )
     return part.sink_id
-
-
-def name_of(decision: Decision) -> str:
-    """``batch 7``, or ``write 2013-01-05``."""
-    return batch_name(decision.query_id, decision.batch_id)
 
 
 def _count(records: int | None) -> str:

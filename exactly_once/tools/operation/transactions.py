@@ -12,7 +12,7 @@ from typing import Any
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.recover import recover
 from exactly_once.errors import NotAuthorized, Unfinished
-from exactly_once.inspection.findings import Decided, naming
+from exactly_once.inspection.findings import Decided, naming, title
 from exactly_once.inspection.sink import UNDER_WAY, owner_of
 from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin
@@ -26,7 +26,7 @@ from exactly_once.tools.operation.model import (
     parameter,
 )
 from exactly_once.tools.operation.recover import left
-from exactly_once.tools.operation.rules import check_abort, check_commit, name_of, part_sink
+from exactly_once.tools.operation.rules import check_abort, check_commit, part_sink
 from exactly_once.txn.coordinators import Description, describe, end_one, end_txn_version, refuse_lowered
 from exactly_once.txn.leaders import written
 
@@ -60,7 +60,7 @@ def commit(context: OperationContext, p: TransactionParameters, before: Operatio
         _end(admin.renew(context.budget_s), transaction, True, version, decided)
     batch, records, forced = None, None, p.force or None
     if decided is not None:
-        batch, records, forced = name_of(decided.decision), decided.handle.records, None
+        batch, records, forced = title(decided.decision), decided.handle.records, None
     of = f"forced: {forced}" if records is None else f"{batch}, {plural(records, 'record')}"
     document = {**_ended("committed", transaction, forced), "decided": batch, "records": records}
     return OperationOutcome(p.id, f"Committed {p.id}, {of}.", document=document)

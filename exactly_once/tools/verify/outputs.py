@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.errors import CommitLogDamaged, ExactlyOnceError
+from exactly_once.inspection.findings import title
 from exactly_once.inspection.words import plural
 from exactly_once.participant import Found, Participant
 from exactly_once.protocol.log_state import LogState
@@ -14,7 +15,6 @@ from exactly_once.protocol.names import PartName
 from exactly_once.protocol.records import KAFKA, Decision, PreparedPart
 from exactly_once.tools.verify.anomalies import Anomaly, Finding
 from exactly_once.tools.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
-from exactly_once.tools.verify.by_log.ledger import title
 
 
 @dataclass(frozen=True)

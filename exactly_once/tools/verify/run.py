@@ -14,6 +14,7 @@ from exactly_once.checkpoint import Checkpoint, begins_of, read_checkpoint, read
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, InvalidOption
+from exactly_once.inspection.findings import decided_at, title
 from exactly_once.inspection.hanging import attribute
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Partition
@@ -32,7 +33,7 @@ from exactly_once.tools.verify import sink_findings
 from exactly_once.tools.verify.anomalies import Anomaly
 from exactly_once.tools.verify.by_log.balance import judge_balance, judge_input, judge_log
 from exactly_once.tools.verify.by_log.judge import Verdict, latest
-from exactly_once.tools.verify.by_log.ledger import balance_of, decided_ms, title
+from exactly_once.tools.verify.by_log.ledger import balance_of
 from exactly_once.tools.verify.by_log.orphans import from_the_first, judge_without_decisions
 from exactly_once.tools.verify.by_log.reading import extent, read_differing, read_output
 from exactly_once.tools.verify.by_origin.against import Version, compare_versions
@@ -173,7 +174,7 @@ class _Reading:
 def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
     """Return the newest decisions, oldest first, and a time before their first record, by the brokers' clock."""
     decisions = list(log.decisions)[-count:]
-    times = [decided_ms(log, d) for d in log.decisions]
+    times = [decided_at(d, log) for d in log.decisions]
     before = times[: len(times) - len(decisions)]
     began = [d.began_ms for d in decisions if d.began_ms]
     return decisions, before[-1] if before else min([*began, *times[-len(decisions) :]], default=0)

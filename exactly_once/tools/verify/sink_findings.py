@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from exactly_once.inspection.findings import BlockedPartition, batch_name
+from exactly_once.inspection.findings import BlockedPartition, title
 from exactly_once.kafka.groups import Published
 from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
 from exactly_once.protocol.log_state import LogState
@@ -133,7 +133,7 @@ def skewed(decisions: Iterable[Decision], published: Published, sizes: Mapping[s
 
 
 def _beside(decision: Decision, published: Published, sizes: Mapping[str, int]) -> Iterator[OffsetSkew]:
-    batch = batch_name(decision.query_id, decision.batch_id)
+    batch = title(decision)
     its_own = published.batches.get(decision.query_id) == decision.batch_id
     for topic, partitions in kafka_offsets(source_lines(decision.offsets)).items():
         for partition, wanted in sorted(partitions.items()):

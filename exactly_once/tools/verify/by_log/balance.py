@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.inspection.findings import batch_name
+from exactly_once.inspection.findings import batch_name, title
 from exactly_once.inspection.words import are, plural
 from exactly_once.kafka.admin import Partition
 from exactly_once.protocol.log_state import LogState
@@ -24,7 +24,7 @@ from exactly_once.protocol.records import (
 from exactly_once.protocol.topics import recreated
 from exactly_once.tools.verify.anomalies import Anomaly
 from exactly_once.tools.verify.by_log.judge import OutputState, Verdict, judge_decisions
-from exactly_once.tools.verify.by_log.ledger import Ledger, Span, give, title
+from exactly_once.tools.verify.by_log.ledger import Ledger, Span, give
 from exactly_once.tools.verify.by_log.orphans import judge_copies, judge_orphans
 from exactly_once.tools.verify.expected import Positions, input_of
 from exactly_once.tools.verify.report import WRONG, Answer

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from exactly_once.inspection.findings import title
 from exactly_once.inspection.words import are, plural
 from exactly_once.kafka.admin import Partition
 from exactly_once.participants.kafka.digest_scope import SCOPES, TIMESTAMP, has_headers, is_computable
@@ -25,7 +26,6 @@ from exactly_once.tools.verify.by_log.ledger import (
     give,
     name_of,
     shorter_digests,
-    title,
 )
 from exactly_once.tools.verify.report import NOT_PROVEN, RIGHT, WRONG, Answer
 

@@ -13,7 +13,6 @@ from functools import cached_property
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused
-from exactly_once.inspection.findings import batch_name
 from exactly_once.kafka.admin import Partition, Watermarks
 from exactly_once.participants.kafka.digest_scope import (
     SCOPES,
@@ -25,7 +24,6 @@ from exactly_once.participants.kafka.digest_scope import (
     with_added,
 )
 from exactly_once.protocol.batch_headers import Header
-from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision
 from exactly_once.tools.verify.report import (
     NOT_JUDGED,
@@ -273,16 +271,6 @@ def copies_of(decisions: Iterable[Decision]) -> Copies:
     scopes = {scope for h in handles for scope in ([h.form] if h.form else SCOPES) if is_computable(scope)}
     longest = max((h.records for h in handles), default=0)
     return Copies(tuple(sorted(scopes)), longest, max(_FEW, sum(h.records for h in handles)))
-
-
-def title(decision: Decision) -> str:
-    """Name the batch of a decision for people."""
-    return batch_name(decision.query_id, decision.batch_id)
-
-
-def decided_ms(log: LogState, decision: Decision) -> int:
-    """Return when a decision was written, by the brokers' clock where the log tells it."""
-    return log.decided_ms.get((decision.query_id, decision.batch_id), decision.decided_ms)
 
 
 def name_of(transactional_id: str, writer: Writer) -> str:

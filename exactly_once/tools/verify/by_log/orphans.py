@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from exactly_once.inspection.findings import decided_at, title
 from exactly_once.inspection.words import are, plural
 from exactly_once.kafka.admin import Partition
 from exactly_once.protocol.log_state import LogState
@@ -12,7 +13,7 @@ from exactly_once.protocol.names import PartId, slot_of
 from exactly_once.protocol.records import Aborted, Decision, PreparedTransaction
 from exactly_once.tools.verify.anomalies import MOST_PLACES, Anomaly
 from exactly_once.tools.verify.by_log.judge import NO_HANDLES, Verdict
-from exactly_once.tools.verify.by_log.ledger import Ledger, Span, decided_ms, digest_of, give, name_of, title
+from exactly_once.tools.verify.by_log.ledger import Ledger, Span, digest_of, give, name_of
 from exactly_once.tools.verify.report import NOT_PROVEN, WRONG, Answer
 
 #: Time after a batch's completed mark by which its end markers are written.
@@ -50,7 +51,7 @@ def judge_orphans(
     named = {(h.producer_id, h.epoch) for d in (*decisions, *also, *log.decisions) for h in d.transactions}
     ranges, whole = _ranges(decisions, ledger), from_the_first(decisions, log)
     first = decisions[0]
-    first_ms = decided_ms(log, first)
+    first_ms = decided_at(first, log)
     for writer, spans in ledger.spans.items():
         if writer in named or writer[0] not in ids:
             continue
@@ -147,7 +148,7 @@ def _classify(
     if after is not None:
         return Anomaly.PHANTOM, f"it comes before {title(after.decision)}", ""
     last = decisions[-1]
-    if before is None and span.marked_ms < decided_ms(log, last):
+    if before is None and span.marked_ms < decided_at(last, log):
         return Anomaly.PHANTOM, f"it was committed before {title(last)} was decided", ""
     return Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {title(last)}", ""
 
@@ -203,7 +204,7 @@ def _excused(spans: Sequence[Span], log: LogState) -> bool:
     for d in log.decisions:
         mark = log.marks.get((d.query_id, d.batch_id))
         if d.totals and mark is not None:
-            from_ms = decided_ms(log, d)
+            from_ms = decided_at(d, log)
             if all(from_ms <= s.marked_ms <= mark.completed_ms + _MARKERS_MS for s in spans):
                 return True
     return False
