@@ -26,7 +26,7 @@ from exactly_once.errors import BrokerRefused, NotAuthorized, UnknownTopic
 from exactly_once.kafka.asking import Asking, Partition, id_of
 from exactly_once.kafka.errors import check, lacking, of_new_topic
 
-__all__ = ["EARLIEST", "LATEST", "START_S", "STATIC_S", "Admin", "Partition", "TopicConfigs", "Watermarks"]
+__all__ = ["EARLIEST", "LATEST", "START_S", "STATIC_S", "Admin", "Partition", "TopicConfigs", "Watermarks", "by_topic"]
 
 #: Age of an answer that names whom to ask for a broker's settings: brokers name one that died for longer.
 _ALIVE_S = 5.0
@@ -51,6 +51,14 @@ class Watermarks(NamedTuple):
     low: int
     last_stable: int
     high: int
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    """Return the numbers of partitions by topic, as requests take them."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
 
 
 class Admin(Asking):
@@ -256,11 +264,10 @@ class Admin(Asking):
         return {where: offset for one in asked for where, offset in (await one).items()}
 
     async def _offsets(self, node: int, partitions: Sequence[Partition], spec: int) -> dict[Partition, int]:
-        topic, by_topic = ListOffsetsRequest.ListOffsetsTopic, dict[str, list[Any]]()
-        for name, index in partitions:
-            one = topic.ListOffsetsPartition(partition_index=index, timestamp=spec)
-            by_topic.setdefault(name, []).append(one)
-        wanted = [topic(name=name, partitions=its) for name, its in by_topic.items()]
+        of_topic = ListOffsetsRequest.ListOffsetsTopic
+        one = partial(of_topic.ListOffsetsPartition, timestamp=spec)
+        its = by_topic(partitions).items()
+        wanted = [of_topic(name=name, partitions=[one(partition_index=n) for n in some]) for name, some in its]
         request = ListOffsetsRequest(isolation_level=0, topics=wanted, min_version=1)  # 0: read_uncommitted
         found: dict[Partition, int] = {}
         try:

@@ -48,7 +48,6 @@ SECRETS = ("sasl.password", "sasl.jaas.config", *key_stores.SECRETS, *oauthbeare
 #: Options whose values are taken as they are; around all others, Java's client takes the blanks away
 #: (``ConfigDef.parseType``).
 _EXACT = {"sasl.username", *SECRETS, "ssl.truststore.certificates", "ssl.keystore.certificate.chain"}
-_BLANKS = "".join(map(chr, range(0x21)))
 
 #: Options by environment variable.
 VARIABLES = {
@@ -119,7 +118,7 @@ class Connection:
             key store cannot be read.
         """
         o = {k.lower()[6:]: v for k, v in options.items() if k.lower().startswith("kafka.")}
-        o = {k: v if k in _EXACT else v.strip(_BLANKS) for k, v in o.items()}
+        o = {k: v if k in _EXACT else v.strip(servers.BLANKS) for k, v in o.items()}
         addresses = servers.read(o.get("bootstrap.servers", ""))
         protocol = o.get("security.protocol", "PLAINTEXT").upper()
         _one_of("kafka.security.protocol", protocol, PROTOCOLS)

@@ -19,7 +19,7 @@ _LARGEST_PORT = 65535
 
 #: Characters that Java's ``trim`` takes off; Python's ``strip`` takes more, such as the no-break space of a page that
 #: was copied.
-_BLANK = "".join(map(chr, range(0x21)))
+BLANKS = "".join(map(chr, range(0x21)))
 
 
 class Address(NamedTuple):
@@ -43,7 +43,7 @@ def read(text: str) -> list[Address]:
         There is none, or one is not ``host:port``: Java's client refuses it, and the others guess.
     """
     found = {
-        str(a): a for entry in text.split(",") if entry.strip(_BLANK) for a in [_address(entry.strip(_BLANK), text)]
+        str(a): a for entry in text.split(",") if entry.strip(BLANKS) for a in [_address(entry.strip(BLANKS), text)]
     }
     if not found:
         raise InvalidOption(

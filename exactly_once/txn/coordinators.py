@@ -19,7 +19,7 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from exactly_once.errors import BrokerRefused, BrokerTooOld, NotAuthorized
-from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition, by_topic
 from exactly_once.kafka.asking import IDS_AT_ONCE, IN_FLIGHT
 from exactly_once.kafka.cluster_info import finalized_features
 from exactly_once.kafka.errors import LOWERED, RAISE, check, name_of, refuse
@@ -308,15 +308,12 @@ def add_partitions(
 
 def add_request(transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[Partition]) -> Any:
     """Return the request of :func:`add_partitions`."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
     of_topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=producer_id,
         v3_and_below_producer_epoch=epoch,
-        v3_and_below_topics=[of_topic(name=name, partitions=some) for name, some in by_topic.items()],
+        v3_and_below_topics=[of_topic(name=name, partitions=some) for name, some in by_topic(partitions).items()],
         max_version=_ADD_VERSION,
     )
 

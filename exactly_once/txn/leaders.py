@@ -29,7 +29,7 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.admin import Admin, Partition, by_topic
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.protocol.checksum import mismatch
@@ -427,11 +427,9 @@ def _send(
 
 
 def _request(partitions: list[Partition]) -> DescribeProducersRequest:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
+    of_topic = DescribeProducersRequest.TopicRequest
     return DescribeProducersRequest(
-        topics=[DescribeProducersRequest.TopicRequest(name=t, partition_indexes=p) for t, p in by_topic.items()]
+        topics=[of_topic(name=name, partition_indexes=some) for name, some in by_topic(partitions).items()]
     )
 
 

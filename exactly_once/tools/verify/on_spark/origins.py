@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
 from exactly_once.errors import InvalidOption
-from exactly_once.kafka.admin import Partition
+from exactly_once.kafka.admin import Partition, by_topic
 from exactly_once.spark.session import check_connector, configure
 from exactly_once.tools.verify.anomalies import MOST_PLACES
 from exactly_once.tools.verify.by_origin.comparison import (
@@ -163,17 +163,15 @@ class _Comparison:
         some = {p: its for p, its in ranges.items() if its[0] < its[1]}
         if not some:
             return self._rows_of([], f"{_KAFKA}, {_HEADERS}" if headers else _KAFKA)
-        by_topic: dict[str, dict[str, tuple[int, int]]] = {}
-        for (topic, number), its in some.items():
-            by_topic.setdefault(topic, {})[str(number)] = its
+        numbers = by_topic(some)
         options = {
             **self._of.connection.spark(),
             "kafka.isolation.level": "read_committed",
             "includeHeaders": str(headers).lower(),
-            "assign": json.dumps({topic: [int(number) for number in its] for topic, its in by_topic.items()}),
+            "assign": json.dumps(numbers),
         }
         for n, name in enumerate(("startingOffsets", "endingOffsets")):
-            options[name] = json.dumps({t: {number: its[n] for number, its in p.items()} for t, p in by_topic.items()})
+            options[name] = json.dumps({t: {p: some[t, p][n] for p in its} for t, its in numbers.items()})
         return self._spark.read.format("kafka").options(**options).load()
 
     def _rows_of(self, rows: Sequence[tuple[Any, ...]], columns: str) -> DataFrame:
