@@ -232,13 +232,13 @@ class Holder(NamedTuple):
         return f"sink {self.sink_id} holds batch {self.batch_id} of this query"
 
 
-def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BUDGET_S) -> Holder | None:
+def holder_of(admin: Admin, query_id: str, but: str) -> Holder | None:
     """Return the sink other than ``but`` that holds batches of ``query_id``; None when no log that can be read within
-    the budget does. Never raises: it only makes an error clearer.
+    :data:`SEARCH_BUDGET_S` does. Never raises: it only makes an error clearer.
     """
     holders: list[Holder] = []
     with suppress(ExactlyOnceError):
-        sinks = {t: sink_of_log(t) for t in admin.renew(budget_s).topics()}
+        sinks = {t: sink_of_log(t) for t in admin.renew(SEARCH_BUDGET_S).topics()}
         for log in (t for t, sink in sinks.items() if sink and sink != but and t == commit_log_topic(sink)):
             holders += _holders(admin, log, query_id)
     return max(holders, key=lambda h: h.batch_id, default=None)

@@ -152,9 +152,8 @@ def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: 
     mark = state.marks.get((last.query_id, last.batch_id))
     if amended is not None and last.batch_id == proposed.batch_id and last.handles == amended.handles and mark is None:
         return
-    what = f"write {last.write_id!r}" if last.write_id else f"batch {last.batch_id}"
     raise AlreadyDecided(
-        f"{what} of sink {sink_id!r} is already decided, under claim {last.token}"
+        f"{last.title(sink_id)} is already decided, under claim {last.token}"
         + (f", so batch {proposed.batch_id} may not be decided" if last.batch_id > proposed.batch_id else ""),
         "Run the write again: it finds the decision and writes nothing"
         if last.write_id

@@ -106,21 +106,13 @@ def _of(sink_id: str, decisions: Sequence[Decision]) -> str:
     return f" (startingOffsets: {at or f'the offsets of the consumer group {offsets_group(sink_id)}'})"
 
 
-def read_up_to(decisions: Sequence[Decision], ids: Mapping[str, str] | None = None) -> dict[str, Mapping[int, int]]:
-    """Return where the input of a sink's decisions ends: topic -> partition -> offset.
-
-    Parameters
-    ----------
-    decisions
-        In the order of the log.
-    ids : mapping, optional
-        Topic -> its id now: what was read of a topic that has been recreated since is left out.
-    """
-    return {topic: ends for topic, ends in _read_by(decisions, ids or {}).items() if ends}
+def read_up_to(decisions: Sequence[Decision]) -> dict[str, Mapping[int, int]]:
+    """Return where the input of a sink's decisions, in the order of the log, ends: topic -> partition -> offset."""
+    return {topic: ends for topic, ends in _read_by(decisions, {}).items() if ends}
 
 
 def _read_by(decisions: Sequence[Decision], ids: Mapping[str, str]) -> dict[str, Mapping[int, int]]:
-    """Return the same, with the topics of which nothing counts: they have been recreated."""
+    """Return the same, with the topics of which nothing counts: they have been recreated. ``ids`` are those of now."""
     found: dict[str, Mapping[int, int]] = {}
     for d in decisions:
         for topic, ends in {**(d.ended or {}), **kafka_offsets(source_lines(d.offsets))}.items():
