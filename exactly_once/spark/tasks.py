@@ -31,7 +31,8 @@ class PartOutputs:
     """
 
     def __init__(self, sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]]):
-        context = _task()
+        context = TaskContext.get()
+        assert context is not None
         attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
         number = context.partitionId()
         self._ticket, self._again = ticket, context.attemptNumber() > 0
@@ -128,9 +129,3 @@ def _roll_back(participant: Participant[Any], handle: Any) -> None:
         participant.abort([handle])
     except Exception as e:  # the sweep finds it; the first error is the one to report
         log.warning("could not abort %s; the driver does, or the next start: %s", handle.name, e)
-
-
-def _task() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None
-    return context
