@@ -60,7 +60,6 @@ class RejectedModel(OutputModel):
     repair: str | None = Field(default=None, description="Dotted name of a function.")
 
     def declared(self) -> SideTopic:
-        """Return the declaration."""
         own = {name: value for name, value in self if name not in OutputModel.model_fields}
         return self.kind(**own | {"asset": _spec(self), "repair": found(self.repair) if self.repair else None})
 
@@ -86,7 +85,6 @@ class ChecksModel(dg.Model, dg.Resolvable):
     )
 
     def declared(self) -> Checks:
-        """Return the checks."""
         said = self.origin or ""
         function = found(said) if "." in said and ":" not in said else None
         return Checks(**dict(self) | {"origin": function or said or None})
@@ -99,7 +97,6 @@ class BackfillModel(dg.Model, dg.Resolvable):
     end: str = Field(default="", description="The last day; empty: yesterday.")
 
     def declared(self) -> Backfill:
-        """Return the declaration."""
         return Backfill(**dict(self))
 
 
@@ -112,7 +109,6 @@ class CompleteModel(dg.Model, dg.Resolvable):
     timezone: str = Field(default="UTC", description="Their time zone, like Europe/Berlin.")
 
     def declared(self) -> Complete:
-        """Return the declaration."""
         return Complete(**dict(self))
 
 
