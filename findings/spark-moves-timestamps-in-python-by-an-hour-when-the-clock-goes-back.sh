@@ -5,8 +5,8 @@
 # toPandas() those of the first 02:30 come back as the second, and with an Arrow UDF those of the second as the first,
 # so that a window or an order by event time has others. mapInArrow and toArrow keep them, TZ=UTC helps datetime
 # alone, and there is no error.
-# Releases: PySpark 4.3.0, pandas 2.3.3, pyarrow 25.0.1. Needs: bash, Python 3.11 or later with pip, Java 17. Minutes:
-# 1.
+# Releases: PySpark 4.3.0, pandas 2.3.3, pyarrow 25.0.1.
+# Needs: bash, Python 3.11 or later with pip, Java 17. Minutes: 1 to 2.
 set -eEuo pipefail
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT

@@ -4,7 +4,8 @@
 # come out when the next transaction's come in, and until then the event loop stands still, for each other source of
 # the process as well. A tombstone at the end does the same. A tombstone or an empty value is left out, with keys=True
 # as well, and the group's offset moves past it. A plain consumer of the same client has all of them at once.
-# Releases: streamz 0.6.6, confluent-kafka 2.16.1, Apache Kafka 4.4.0. Needs: bash, Java, Maven, Python 3. Minutes: 1.
+# Releases: streamz 0.6.6, confluent-kafka 2.16.1, Apache Kafka 4.4.0.
+# Needs: bash, Java, Maven, Python 3. Minutes: 1 to 2.
 set -eEuo pipefail
 WORK=$(mktemp -d)
 trap 'kill -9 ${PIDS:-} 2>/dev/null || true; wait; rm -rf "$WORK"' EXIT
