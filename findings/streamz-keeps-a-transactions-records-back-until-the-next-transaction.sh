@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # streamz reads a topic in batches up to the offset that the broker names as the end, and waits for a record with a
 # value at the last one. Behind a transaction that is the commit marker, which is no record: the transaction's records
-# come out when the next transaction's come in, and until then the event loop stands still, for each other source of
-# the process as well. A tombstone at the end does the same. A tombstone or an empty value is left out, with keys=True
-# as well, and the group's offset moves past it. A plain consumer of the same client has all of them at once.
+# come out when the next transaction's come in, and until then the event loop stands still. A tombstone at the end does
+# the same. A tombstone or an empty value is left out, with keys=True as well, and the group's offset moves past it. A
+# plain consumer of the same client has all of them at once.
 # Releases: streamz 0.6.6, confluent-kafka 2.16.1, Apache Kafka 4.4.0.
 # Needs: bash, Java, Maven, Python 3. Minutes: 1 to 2.
 set -eEuo pipefail
