@@ -7,6 +7,7 @@ under the write id.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,8 @@ from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.ticket import Part, Ticket, empty_part
+
+log = logging.getLogger(__name__)
 
 
 class WriteCoordinator(Coordinator):
@@ -41,6 +44,13 @@ class WriteCoordinator(Coordinator):
         log_state = read_log(options.connection, options.sink_id, CONTACT_BUDGET_S)
         done = log_state.write(options.write_id)
         if done is not None and done not in log_state.open_decisions:
+            log.warning(
+                "sink %s: write %r is complete, with %d records, so this try writes nothing; rows that are not among "
+                "them need another write.id",
+                options.sink_id,
+                options.write_id,
+                done.records,
+            )
             self._session.trace.say_of_batch(outcome="drained")
             return Ticket(Batch(done.query_id, 0, ""), Plan.DRAIN, done.token, execution, 0)
         state = claim_for_write(self._session, options)

@@ -101,6 +101,14 @@ def test_whatever_fails_a_record_its_topic_its_key_and_the_broker_s_sentence_are
 
 
 @pytest.mark.parametrize("release", RELEASES)
+def test_an_error_without_a_text_is_told_in_words(release: str, said: dict[str, list[Said]]) -> None:
+    """Mishap: `null (TimeoutException)` is what a stream ended with when no broker answered."""
+    of = {one.name: one.request for one in said[release]}
+    assert "the brokers did not answer in time. " in of["TimeoutException"]
+    assert not [text for text in of.values() if "null" in text]
+
+
+@pytest.mark.parametrize("release", RELEASES)
 def test_what_the_client_raises_without_a_code_needs_a_person_unless_it_is_on_the_list(
     release: str, said: dict[str, list[Said]]
 ) -> None:

@@ -282,7 +282,9 @@ public final class Errors {
     }
 
     private static String said(Throwable e) {
-        return e.getMessage() + " (" + e.getClass().getSimpleName() + ")";
+        String name = e.getClass().getSimpleName();
+        if (e.getMessage() != null) return e.getMessage() + " (" + name + ")";
+        return e instanceof java.util.concurrent.TimeoutException ? "the brokers did not answer in time" : name;
     }
 
     /** Returns the way out of what a new attempt may heal. */

@@ -61,11 +61,11 @@ final class Trial {
         }
         String own = "the client's own sentence";
         for (Exception thrown : new Exception[] {
-            new TimeoutException(own), // Java's
+            new TimeoutException(), // Java's, of a question that found no answer
             new DisconnectException(own),
             new TransactionAbortedException(),
             new InterruptException(own),
-            new InterruptedException(own),
+            new InterruptedException(),
             new ConfigException("No resolvable bootstrap urls given in bootstrap.servers"),
             new ConfigException(own),
             new SslAuthenticationException(own),
