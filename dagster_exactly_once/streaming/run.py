@@ -24,6 +24,7 @@ from dagster_exactly_once.streaming import source
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.query import QueryPlan, create_outputs, sink_options, start_query
+from dagster_exactly_once.streaming.renamed import check_not_renamed
 from dagster_exactly_once.streaming.reports import Reports
 from dagster_exactly_once.streaming.single_writer import Rotation, SingleWriter
 from dagster_exactly_once.streaming.supervisor import Supervisor
@@ -122,6 +123,8 @@ class StreamRun:
             start.check(sink_options(connection, plan))
         begun = checkpoints.first_offsets(checkpoint)
         source.check_begun(begun, stream, checkpoints.read(checkpoint))
+        if not (begun or config.start_from or stream.continues or stream.beside):
+            self._check_not_renamed(connection, plan.sink_id)
         plan = replace(plan, sources=source.as_said(plan.sources, config.start_from, begun))
         if stream.continues or stream.beside:
             sources, said = source.after_older(plan.sources, stream, sink_options(connection, plan), bool(begun))
@@ -188,6 +191,17 @@ class StreamRun:
         owner = owner_of(log, alive_of(instance))
         if owner is not None and owner.works is not False and is_foreign(instance, owner.claim, here):
             consented(sink_id, owner, self.config.once.fence, "once.fence")
+
+    def _check_not_renamed(self, connection: Connection, sink_id: str) -> None:
+        """Refuse a stream that has another name than before, and would write everything again."""
+        try:
+            jobs = self.context.repository_def
+        except Exception:  # Dagster's CheckError: execute_in_process has no code location
+            return
+        instance, run, spec = self.context.instance, self.context.run, self.stream.spec
+        check_not_renamed(
+            instance, run, spec, sink_id, jobs.has_job, lambda old: read_log(connection, old, READ_BUDGET_S)
+        )
 
     def _announce(self, plan: QueryPlan, begun: Offsets) -> None:
         config, log = self.config, self.context.log

@@ -89,8 +89,9 @@ def check_binding(
     )
     raise SinkOwned(
         f"{sink} belongs to query {bound_query}{of_checkpoint(owner.checkpoint)}, but {has}: "
-        "either two queries use one sink id, or the checkpoint of the first query was deleted",
-        f"Give each query its own sink.id; or, if the old checkpoint is gone forever, set the option "
+        "either two queries use one sink id, or the checkpoint of the first query was moved or deleted",
+        f"Give each query its own sink.id; or start the query with its old checkpoint, wherever that is now (a folder "
+        "that was moved whole is as good); or, if it is gone forever, set the option "
         f"sink.takeover={bound_query} for one start{begin}. Whatever the new query reads from before that is written "
         f"again. If nobody knows that query, run exactly-once log {sink_id} to see who wrote the claim, and how to "
         "undo it",

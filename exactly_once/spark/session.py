@@ -113,8 +113,9 @@ def check_jar(spark: SparkSession) -> None:
         raise SessionWithoutJar(
             f"this Spark session does not have the sink's jar ({SINK_CLASS} is not on the JVM's class path)",
             "Stop the session, and build it by exactly_once.configure(SparkSession.builder...).getOrCreate(). If "
-            "something else starts the session (spark-submit, PYSPARK_SUBMIT_ARGS, a cluster, a notebook), add the "
-            "file that exactly_once.jar() names to its --jars, or to spark.jars",
+            "something else starts the JVM (spark-submit, PYSPARK_SUBMIT_ARGS, a cluster, a notebook), that comes too "
+            "late: add the file that exactly_once.jar() names to its --jars, or to spark.jars, and Spark's connector "
+            "to its --packages",
         )
 
 
