@@ -9,9 +9,9 @@ import dagster as dg
 from dagster_exactly_once.runs.location import is_of, location_of
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_SINK, TAG_STREAM
-from exactly_once.errors import SinkOwned
-from exactly_once.protocol.checkpoint_text import kafka_offsets, source_lines
+from exactly_once.errors import ExactlyOnceError, SinkOwned
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.takeover import read_up_to
 
 #: Runs that are looked through: those of a stream that was renamed are among the newest.
 _NEWEST = 500
@@ -33,12 +33,15 @@ def check_not_renamed(
     has_job
         Whether the code location of ``run`` has a job of this name.
     read
-        Sink id -> its commit log.
+        Sink id -> its commit log; one that cannot be read is left out.
     """
     for old, job in _without_job(instance, run, sink_id, has_job).items():
-        log = read(old)
-        inputs = {topic for d in log.decisions for topic in kafka_offsets(source_lines(d.offsets))}
-        both = inputs & set(stream.sources), {t for d in log.decisions for t in d.topics} & set(stream.outputs)
+        try:
+            log = read(old)
+        except ExactlyOnceError:  # of another sink: it must not stop this one
+            continue
+        wrote = {topic for d in log.decisions for topic in d.topics}
+        both = read_up_to(log.decisions).keys() & set(stream.sources), wrote & set(stream.outputs)
         if log.retired is None and all(both):
             its_input, its_output = (", ".join(sorted(topics)) for topics in both)
             raise SinkOwned(

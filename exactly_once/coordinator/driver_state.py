@@ -69,6 +69,11 @@ class DriverState:
     longest_ms: int | None = None
     ended: Ends | None = None
 
+    @property
+    def written(self) -> Batch | None:
+        """The last batch, once it went through to its end; None while it is in flight."""
+        return self.batch if self.finished else None
+
     def planned(
         self,
         execution: str,

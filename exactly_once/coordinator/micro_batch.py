@@ -79,8 +79,7 @@ class Coordinator(Coordination):
 
     def _plan(self, check: Callable[[Batch], None] | None) -> Ticket:
         state = self._state
-        after = state.batch if state is not None and state.finished else None
-        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id, after)
+        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id, state.written if state else None)
         self._session.trace.say_of_batch(f"batch {batch.batch_id}", query=batch.query_id, batch=batch.batch_id)
         if check is not None:
             check(batch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.commitlog.commit_log import read_log
@@ -37,7 +38,6 @@ class DeliveryCoordinator(Coordination):
         self.options = options
         self.ticket: Ticket | None = None
         self._state: DriverState | None = None
-        self._written: Batch | None = None
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
         """Plan the batch in flight. A batch that was decided under exactly_once is drained.
@@ -49,10 +49,11 @@ class DeliveryCoordinator(Coordination):
         ExactlyOnceError
             Whatever has to be refused at start; nothing is written then.
         """
-        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id, self._written)
+        state = self._state
+        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id, state.written if state else None)
         if check is not None:
             check(batch)
-        state = self._state or _settled(self.options, batch)
+        state = state or _settled(self.options, batch)
         if batch.named is not None and batch.named.joined:
             checked_ends(self.options, batch, None, lambda: True)
         self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), {})
@@ -70,7 +71,7 @@ class DeliveryCoordinator(Coordination):
             )
         if self._state is None:
             raise ProtocolViolation("this driver has planned no batch", "Start the stream again")
-        self._written = self._state.batch
+        self._state = replace(self._state, finished=True)
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
         """Do nothing: sent records cannot be rolled back."""

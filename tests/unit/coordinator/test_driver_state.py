@@ -83,3 +83,22 @@ def test_a_batch_that_is_refused_disturbs_no_other_driver(claims: list[int]) -> 
     with pytest.raises(ProtocolViolation, match="not 42"):
         Coordinator(OPTIONS).plan(refuse)
     assert claims == []
+
+
+def test_a_weaker_guarantee_says_which_batch_is_written_when_it_plans_the_next_one(
+    claims: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that does not know it lists the checkpoint again: on an object store that takes a batch's time."""
+    known: list[Batch | None] = []
+    batches = iter([Batch("q", 42, ""), Batch("q", 43, "")])
+
+    def in_flight(location: str, sink_id: str, after: Batch | None) -> Batch:
+        known.append(after)
+        return next(batches)
+
+    monkeypatch.setattr(without_transactions, "batch_in_flight", in_flight)
+    coordinator = DeliveryCoordinator(OPTIONS)
+    for number in (42, 43):
+        coordinator.plan()
+        coordinator.commit([], number)
+    assert known == [None, Batch("q", 42, "")]

@@ -11,7 +11,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_SINK, TAG_STREAM
 from dagster_exactly_once.streaming.renamed import check_not_renamed
-from exactly_once.errors import SinkOwned
+from exactly_once.errors import NotAuthorized, SinkOwned
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision, PreparedTransaction, Retired
 
@@ -41,8 +41,13 @@ def check() -> Callable[..., None]:
     create_run_for_test(instance, job_name="clean_stream", status=dg.DagsterRunStatus.SUCCESS, tags=tags)
     run = create_run_for_test(instance, job_name="cleaned_stream", tags={TAG_STREAM: "cleaned"})
 
-    def look(log: LogState, *jobs: str) -> None:
-        check_not_renamed(instance, run, STREAM, "cleaned", {"cleaned_stream", *jobs}.__contains__, lambda old: log)
+    def look(log: LogState | None, *jobs: str) -> None:
+        def read(old: str) -> LogState:
+            if log is None:
+                raise NotAuthorized(f"this principal may not read the commit log of {old}", "Grant READ on it")
+            return log
+
+        check_not_renamed(instance, run, STREAM, "cleaned", {"cleaned_stream", *jobs}.__contains__, read)
 
     return look
 
@@ -63,12 +68,20 @@ def test_a_stream_whose_job_has_another_name_than_before_is_refused_before_it_wr
         (wrote(topic="others"), []),
         (wrote(source="refunds"), []),
         (LogState(), []),
+        (None, []),
         (LogState(wrote().decisions, retired=Retired(2, "cleaned", "q", 3, {}, 0)), []),
     ],
-    ids=["its job is there", "another output", "another input", "it wrote nothing", "it has a successor"],
+    ids=[
+        "its job is there",
+        "another output",
+        "another input",
+        "it wrote nothing",
+        "its log may not be read",
+        "it has a successor",
+    ],
 )
 def test_another_stream_is_not_taken_for_one_that_was_renamed(
-    log: LogState, jobs: list[str], check: Callable[..., None]
+    log: LogState | None, jobs: list[str], check: Callable[..., None]
 ) -> None:
     """Mishap: a new stream that does not start."""
     check(log, *jobs)
